@@ -1,0 +1,79 @@
+"""Float seconds <-> integer nanoseconds, and the deadline of a call.
+
+Seconds are floats everywhere in the Python API; integer nanoseconds exist on the wire only.
+This is the only module that knows the factor between them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+import time
+from typing import Final
+
+NANOSECONDS: Final = 1_000_000_000
+
+
+class Default(enum.Enum):
+    """The type of `DEFAULT`: "the default timeout of this kind of call" (None means: wait for ever)."""
+
+    DEFAULT = "default"
+
+    def __repr__(self) -> str:
+        return "DEFAULT"
+
+
+DEFAULT: Final = Default.DEFAULT
+
+Timeout = float | None | Default
+
+
+def to_ns(seconds: float | dt.timedelta) -> int:
+    """Seconds (or a timedelta) as integer nanoseconds; a timedelta is converted without rounding."""
+    if isinstance(seconds, dt.timedelta):
+        microseconds = (seconds.days * 86_400 + seconds.seconds) * 1_000_000 + seconds.microseconds
+        return microseconds * 1_000
+    whole = int(seconds)
+    return whole * NANOSECONDS + round((seconds - whole) * NANOSECONDS)
+
+
+def to_seconds(nanoseconds: int) -> float:
+    """Integer nanoseconds as float seconds."""
+    return nanoseconds / NANOSECONDS
+
+
+def check_timeout(timeout: float | None, name: str = "timeout") -> None:
+    """Refuse what no call accepts: a negative timeout or NaN. None waits for ever, 0 takes only what is there."""
+    if timeout is not None and not timeout >= 0:
+        raise ValueError(f"{name} must be 0 or more seconds, or None to wait for ever; got {timeout!r}")
+
+
+def resolve(timeout: Timeout, default: float | None) -> float | None:
+    """The timeout of one call: its own if given, else the default of that kind of call; checked."""
+    if timeout is DEFAULT:
+        return default
+    check_timeout(timeout)  # type: ignore[arg-type]
+    return timeout  # type: ignore[return-value]
+
+
+class Deadline:
+    """The moment at which a multi-step call has used up its timeout; made once, asked at every step."""
+
+    __slots__ = ("at",)
+
+    def __init__(self, timeout: float | None) -> None:
+        self.at: float | None = None if timeout is None else time.monotonic() + timeout
+
+    def remaining(self) -> float | None:
+        """Seconds left, never negative; None when there is no limit."""
+        if self.at is None:
+            return None
+        return max(0.0, self.at - time.monotonic())
+
+    def expired(self) -> bool:
+        return self.at is not None and time.monotonic() >= self.at
+
+    def at_most(self, seconds: float) -> float:
+        """The smaller of what is left and `seconds`."""
+        left = self.remaining()
+        return seconds if left is None else min(left, seconds)

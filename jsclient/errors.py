@@ -1,0 +1,251 @@
+"""Every exception of jsclient, and the registries of server codes.
+
+    JsClientError
+    +-- ConfigError (ValueError)            bad option, argument or combination; nothing was sent
+    |   +-- InvalidSubject                  subject, reply, queue or inbox prefix that must not reach the wire
+    |   +-- InvalidName                     stream, consumer, bucket, key ... name
+    |   +-- InvalidHeader                   header name or value
+    |   +-- PayloadTooLarge                 more than max_payload, or than the limits of a stream
+    +-- NotSupported                        the server is too old for what was asked, or would silently ignore it
+    +-- ConnectionError_                    the connection itself
+    |   +-- ConnectFailed                   no server could be reached (says which were tried, and why each failed)
+    |   +-- NotANatsServer                  somebody answered, but not with INFO
+    |   +-- TlsError                        TLS refused, not available, or verification failed
+    |   +-- AuthError                       the server refused the credentials
+    |   |   +-- AuthExpired, AuthRevoked, AuthTimeout
+    |   +-- ConnectionClosed                this Connection was closed (by you, or after a final failure)
+    |   +-- ConnectionLost                  the link went down while the call waited
+    |   +-- ConnectionDraining              publish or subscribe after drain()
+    |   +-- ForkedConnection                used in a child process after fork
+    |   +-- StaleConnection                 the server stopped answering pings
+    |   +-- BufferFull                      the pending buffer of a disconnected connection is full
+    +-- TimedOut (TimeoutError)             nothing came in time
+    |   +-- RequestTimeout                  no reply in time
+    |   +-- FlushTimeout, DrainTimeout
+    |   +-- UnknownOutcome                  sent, not confirmed: it may or may not have been done
+    +-- NoResponders                        nobody listens on the subject: certainly not delivered
+    +-- PermissionViolation                 the server refused a publish or subscribe
+    +-- ServerError                         another -ERR of the server
+    +-- SlowConsumer                        messages were dropped because they were not taken fast enough
+    +-- SubscriptionClosed                  the subscription or iterator was closed
+    +-- JetStreamError                      see the second part of this module
+
+Timeouts also inherit `TimeoutError`, bad arguments `ValueError`. Every class pickles.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+
+class JsClientError(Exception):
+    """Base of every exception that jsclient raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Exceptions with keyword-only constructors do not pickle by themselves; Spark and
+        # multiprocessing carry errors between processes, so all of ours are rebuilt from their state.
+        return (_rebuild, (type(self), self.args, dict(self.__dict__)))
+
+
+def _rebuild(cls: type[JsClientError], args: tuple[Any, ...], state: dict[str, Any]) -> JsClientError:
+    error = cls.__new__(cls, *args)
+    error.args = args
+    error.__dict__.update(state)
+    return error
+
+
+# --- arguments ------------------------------------------------------------------------------------------
+
+
+class ConfigError(JsClientError, ValueError):
+    """A bad option, argument or combination. Nothing was sent."""
+
+
+class InvalidSubject(ConfigError):
+    """A subject, reply, queue group or inbox prefix that must not reach the wire."""
+
+
+class InvalidName(ConfigError):
+    """A name of a stream, consumer, bucket, key, object or service that the server would misread."""
+
+
+class InvalidHeader(ConfigError):
+    """A header name or value that must not reach the wire."""
+
+
+class PayloadTooLarge(ConfigError):
+    """Headers and payload are larger than the server (max_payload) or the stream accepts."""
+
+
+class NotSupported(JsClientError):
+    """The server is too old for what was asked and would ignore it in silence; the text names the version needed."""
+
+
+# --- connection -----------------------------------------------------------------------------------------
+
+
+class ConnectionError_(JsClientError):
+    """Base of everything that concerns the connection itself."""
+
+
+class ConnectFailed(ConnectionError_):
+    """No server could be reached; `attempts` lists (server, reason) in the order tried."""
+
+    attempts: list[tuple[str, str]]
+
+    def __init__(self, message: str, attempts: list[tuple[str, str]] | None = None) -> None:
+        super().__init__(message)
+        self.attempts = attempts or []
+
+
+class NotANatsServer(ConnectionError_):
+    """Something answered on that address, but it does not speak the NATS protocol."""
+
+
+class TlsError(ConnectionError_):
+    """TLS was refused, is not available although wanted, or the certificate did not verify."""
+
+
+class AuthError(ConnectionError_):
+    """The server refused the credentials ("Authorization Violation" and its kin)."""
+
+
+class AuthExpired(AuthError):
+    """The user's or the account's credentials have expired."""
+
+
+class AuthRevoked(AuthError):
+    """The user's credentials were revoked."""
+
+
+class AuthTimeout(AuthError):
+    """The server waited too long for our CONNECT."""
+
+
+class ConnectionClosed(ConnectionError_):
+    """The Connection was closed, by close() or after a failure from which it must not recover."""
+
+
+class ConnectionLost(ConnectionError_):
+    """The link went down while the call waited for an answer."""
+
+
+class ConnectionDraining(ConnectionError_):
+    """The Connection drains: it takes no new subscriptions and publishes."""
+
+
+class ForkedConnection(ConnectionError_):
+    """The Connection was made in the parent process; a forked child must open its own (`jsclient.shared`)."""
+
+
+class StaleConnection(ConnectionError_):
+    """The server did not answer our pings."""
+
+
+class BufferFull(ConnectionError_):
+    """The buffer for publishes while disconnected is full; nothing was added to it."""
+
+
+# --- waiting --------------------------------------------------------------------------------------------
+
+
+class TimedOut(JsClientError, TimeoutError):
+    """Nothing came in time."""
+
+
+class RequestTimeout(TimedOut):
+    """No reply came in time; whether the request was handled is not known."""
+
+
+class FlushTimeout(TimedOut):
+    """The server did not confirm in time that it has read what was sent."""
+
+
+class DrainTimeout(TimedOut):
+    """Draining took longer than its timeout; the rest was given up."""
+
+
+class UnknownOutcome(TimedOut):
+    """It was sent and not confirmed: it may or may not have been done.
+
+    Retry only what is idempotent, such as a publish with the same message id inside the duplicate window.
+    """
+
+
+# --- messages -------------------------------------------------------------------------------------------
+
+
+class NoResponders(JsClientError):
+    """Nobody listens on the subject (status 503): the request was certainly not delivered."""
+
+    def __init__(self, message: str, subject: str = "") -> None:
+        super().__init__(message)
+        self.subject = subject
+
+
+class PermissionViolation(JsClientError):
+    """The server does not permit this user to publish or subscribe there; `subject` names where."""
+
+    def __init__(self, message: str, subject: str = "", operation: str = "") -> None:
+        super().__init__(message)
+        self.subject = subject
+        self.operation = operation
+
+
+class ServerError(JsClientError):
+    """An -ERR of the server that has no class of its own."""
+
+
+class SlowConsumer(JsClientError):
+    """Messages were dropped because the application did not take them fast enough; `dropped` counts them."""
+
+    def __init__(self, message: str, subject: str = "", dropped: int = 0) -> None:
+        super().__init__(message)
+        self.subject = subject
+        self.dropped = dropped
+
+
+class SubscriptionClosed(JsClientError):
+    """The subscription or iterator was closed and nothing is left in it."""
+
+
+# --- JetStream ------------------------------------------------------------------------------------------
+
+
+class JetStreamError(JsClientError):
+    """Base of everything that JetStream answers or refuses."""
+
+
+class ApiError(JetStreamError):
+    """The JetStream API answered with an error; subclasses are chosen by `err_code`.
+
+    `code` is the HTTP-like class of the error (171 of the server's 226 errors share 400: compare
+    `err_code`), `description` the server's own text.
+    """
+
+    err_code_of_class: ClassVar[int | None] = None
+    registry: ClassVar[dict[int, type[ApiError]]] = {}
+    advice: ClassVar[str] = ""
+
+    def __init_subclass__(cls, err_code: int | tuple[int, ...] | None = None, advice: str = "") -> None:
+        codes = (err_code,) if isinstance(err_code, int) else err_code or ()
+        for code in codes:
+            ApiError.registry[code] = cls
+        cls.err_code_of_class = codes[0] if codes else None
+        if advice:
+            cls.advice = advice
+
+    def __init__(self, code: int = 0, err_code: int = 0, description: str = "") -> None:
+        super().__init__(code, err_code, description)
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+    def __str__(self) -> str:
+        text = f"{self.description} (err_code {self.err_code}, code {self.code})"
+        return f"{text}: {self.advice}" if self.advice else text
+
+
+def api_error(code: int, err_code: int, description: str) -> ApiError:
+    """The typed error for an `error` object of a JetStream response; unknown codes stay ApiError."""
+    return ApiError.registry.get(err_code, ApiError)(code, err_code, description)
