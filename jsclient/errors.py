@@ -249,3 +249,139 @@ class ApiError(JetStreamError):
 def api_error(code: int, err_code: int, description: str) -> ApiError:
     """The typed error for an `error` object of a JetStream response; unknown codes stay ApiError."""
     return ApiError.registry.get(err_code, ApiError)(code, err_code, description)
+
+
+# --- JetStream, found by the client -----------------------------------------------------------------------
+
+
+class JetStreamUnavailable(JetStreamError, NoResponders):
+    """Nobody answers on the JetStream API (status 503): not enabled, no such domain or import, or a leaf link is cut."""
+
+
+class BadResponse(JetStreamError):
+    """The server's answer could not be understood (not JSON, or fields of another type); `raw` holds its start."""
+
+    def __init__(self, message: str, raw: bytes = b"") -> None:
+        super().__init__(message)
+        self.raw = raw[:1024]
+
+
+class NotPullConsumer(JetStreamError):
+    """The consumer has a deliver subject: use `push_consumer`."""
+
+
+class NotPushConsumer(JetStreamError):
+    """The consumer has no deliver subject: use `consumer`."""
+
+
+class StreamRecreated(JetStreamError):
+    """The stream was deleted and created again: what the handle remembers belongs to the old one."""
+
+
+class NotStored(JetStreamError):
+    """The published message was certainly not stored; publishing it again cannot store it twice."""
+
+
+class NoStreamForSubject(NotStored, NoResponders):
+    """No stream takes messages on this subject (asked after the second 503): a typo, or the stream does not exist yet."""
+
+
+class NoStreamResponse(NotStored, NoResponders):
+    """Nobody took the message (503) until retries or the deadline were used up: no stream, or no leader."""
+
+
+class PublishUnknown(UnknownOutcome, JetStreamError):
+    """The message was sent and no PubAck came: it may be stored. Publish it again only with the same message id."""
+
+
+class InvalidPubAck(JetStreamError):
+    """The answer to a publish is not a PubAck: something else than a stream listens on the subject and replies."""
+
+
+class TooManyStalledMessages(NotStored):
+    """The window of unacknowledged asynchronous publishes stayed full; this message was not sent."""
+
+
+class AsyncPublishReplySet(ConfigError):
+    """A message for publish_async must not have a reply subject: it carries the ack."""
+
+
+class MsgAlreadyAcked(JetStreamError):
+    """The message was already acknowledged (ack, nak or term); nothing was sent."""
+
+
+class NotJetStreamMessage(JetStreamError):
+    """The message was not delivered by a JetStream consumer (its reply is no ack subject)."""
+
+
+class MsgNoReply(JetStreamError):
+    """The message has no reply subject: its consumer's ack policy is "none", or it was not delivered by a consumer."""
+
+
+class IteratorClosed(SubscriptionClosed, JetStreamError):
+    """`next()` on a message iterator that was stopped or drained and is empty."""
+
+
+class PullError(JetStreamError):
+    """Base of what ends a pull or a continuous consume other than messages and expiry."""
+
+
+class NoHeartbeat(PullError, TimedOut):
+    """The server went silent: no message and no idle heartbeat within twice the interval."""
+
+
+class PullStatusError(PullError):
+    """The server ended the pull with a status of its own; `code` and `description` are the server's."""
+
+    def __init__(self, code: int = 0, description: str = "", message: str = "") -> None:
+        super().__init__(message or f"the server ended the pull: {code} {description}".rstrip())
+        self.code = code
+        self.description = description
+
+
+class ConsumerDeleted(PullStatusError):
+    """The consumer was deleted (or has been idle for longer than its inactive_threshold)."""
+
+
+class ConsumerLeadershipChanged(PullStatusError):
+    """The consumer's leader changed; pulls waiting there are gone."""
+
+
+class MaxBytesExceeded(PullStatusError):
+    """The next message is larger than the max_bytes of the pull: it cannot be delivered within that limit."""
+
+
+class BadPullRequest(PullStatusError):
+    """The server refused the pull request (400, or a limit of the consumer such as max_batch)."""
+
+
+class MaxWaitingExceeded(PullStatusError):
+    """Too many pulls wait on the consumer already (its max_waiting, 512 by default)."""
+
+
+class PinIdMismatch(PullStatusError):
+    """Another client is pinned on the priority group (status 423)."""
+
+
+class OrderedConsumerReset(JetStreamError):
+    """The ordered consumer could not be re-created within its number of attempts; the cause is `__cause__`."""
+
+
+class OrderedConsumerConcurrentRequests(JetStreamError):
+    """An ordered consumer serves one fetch, iteration or consume at a time."""
+
+
+class OrderedConsumerNotCreated(JetStreamError):
+    """The ordered consumer has no consumer on the server yet (first use, or in the middle of a reset)."""
+
+
+class ConsumerAlreadyBound(JetStreamError):
+    """Somebody else is subscribed to the push consumer, and it has no deliver group."""
+
+
+class EndOfData(JetStreamError):
+    """A finite read has delivered everything."""
+
+
+# The classes of server codes are many; they live in a module of their own and are public here.
+from jsclient._api_errors import *  # noqa: E402, F403
