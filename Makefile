@@ -1,0 +1,85 @@
+# Two commands are enough on a fresh machine: `make demo` and `make test`. Everything they need is installed below
+# this folder (.venv, .tools); nothing needs root. Variables: PYTHON=python3.12  SPARK=0  DEMO_ROWS=20000  ARGS="-k name"
+PYTHON ?= python3
+VENV ?= .venv
+SPARK ?= 1
+ARGS ?=
+PY := $(VENV)/bin/python
+comma := ,
+EXTRAS := dev,demo,nkeys$(if $(filter 0,$(SPARK)),,$(comma)spark)
+
+STAMP = $(VENV)/.installed-$(if $(filter 0,$(SPARK)),plain,spark)
+
+SHORT := not slow and not faults and not scale and not spark_modes and not docker
+NO_SPARK = $(if $(filter 0,$(SPARK)), and not spark and not spark_modes)
+JAVA = $(if $(filter 0,$(SPARK)),true,JAVA_HOME="$$($(PY) tools/java.py)" && export JAVA_HOME)
+SERVER = NATS_SERVER="$$($(PY) tools/nats_server.py)" && export NATS_SERVER
+export PYSPARK_PYTHON = $(abspath $(PY))
+export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help setup demo test test-full test-servers test-pythons docker-test lint fuzz bench bench-check bench-spark clean
+
+help:
+	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
+	@echo "make test          the short tier, under 5 minutes    (ARGS='-k name' is passed to pytest)"
+	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27 and the newest"
+	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
+	@echo "make lint | fuzz | bench | bench-check | bench-spark | setup | clean"
+
+setup: $(STAMP)
+	@$(PY) tools/nats_server.py >/dev/null
+
+$(STAMP): setup.cfg pyproject.toml
+	@command -v $(PYTHON) >/dev/null 2>&1 || { echo "$(PYTHON) was not found: install Python 3.10 or newer, or name one: make PYTHON=/path/to/python3" >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "jsclient needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): name a newer one: make PYTHON=python3.12" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python cannot make virtual environments: install the package python3-venv (as root: apt-get install python3-venv)." >&2; exit 1; }
+	@echo "Installing into $(VENV) ($(EXTRAS)); the first time takes about a minute ..." >&2
+	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install -q -e '.[$(EXTRAS)]' || { echo "pip could not install jsclient and its extras $(EXTRAS); see its messages above (is the network reachable?)" >&2; exit 1; }
+	@touch $@
+
+demo: $(STAMP)
+	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo
+
+test: $(STAMP)
+	@$(SERVER) && $(JAVA) && $(PY) -m pytest -m "$(SHORT)$(NO_SPARK)" $(ARGS)
+
+test-full: $(STAMP)
+	@$(SERVER) && $(JAVA) && JSCLIENT_FULL=1 $(PY) -m pytest -m "not docker$(NO_SPARK)" $(ARGS)
+
+test-servers: $(STAMP)
+	@for suite in bookworm trixie newest; do \
+	  NATS_SERVER="$$($(PY) tools/nats_server.py --suite $$suite)" && export NATS_SERVER || exit 1; \
+	  echo "== $$($$NATS_SERVER --version)"; \
+	  $(PY) -m pytest tests/live -m "$(SHORT)" $(ARGS) || exit 1; \
+	done
+
+test-pythons: $(STAMP)
+	@$(SERVER) && $(PY) tools/pythons.py $(ARGS)
+
+docker-test: $(STAMP)
+	@NATS_IMAGE_BINARY="$$($(PY) tools/nats_server.py)" && export NATS_IMAGE_BINARY && \
+	  sh tools/docker_engine.sh run $(abspath $(PY)) -m pytest tests/docker -m docker $(ARGS)
+
+lint: $(STAMP)
+	@$(PY) -m ruff check .
+	@$(PY) -m ruff format --check .
+	@$(PY) -m mypy
+	@$(PY) tools/layers.py
+
+fuzz: $(STAMP)
+	@$(PY) tools/fuzz.py $(ARGS)
+
+bench: $(STAMP)
+	@$(SERVER) && $(PY) -m tools.bench $(ARGS)
+
+bench-check: $(STAMP)
+	@$(SERVER) && $(PY) -m tools.bench --check $(ARGS)
+
+bench-spark: $(STAMP)
+	@$(SERVER) && $(JAVA) && $(PY) -m tools.bench --spark $(ARGS)
+
+clean:
+	rm -rf $(VENV) .venv-* .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse *.egg-info
+	find . -name __pycache__ -prune -exec rm -rf {} +

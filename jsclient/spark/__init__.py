@@ -1,0 +1,1 @@
+"""JetStream for Spark: what executors and the data source use."""
