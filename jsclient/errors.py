@@ -255,7 +255,7 @@ def api_error(code: int, err_code: int, description: str) -> ApiError:
 
 
 class JetStreamUnavailable(JetStreamError, NoResponders):
-    """Nobody answers on the JetStream API (status 503): not enabled, no such domain or import, or a leaf link is cut."""
+    """Nobody answers on the JetStream API (status 503): not enabled, no such domain or import, or a cut leaf link."""
 
 
 class BadResponse(JetStreamError):
@@ -283,7 +283,7 @@ class NotStored(JetStreamError):
 
 
 class NoStreamForSubject(NotStored, NoResponders):
-    """No stream takes messages on this subject (asked after the second 503): a typo, or the stream does not exist yet."""
+    """No stream takes messages on this subject (asked after the second 503): a typo, or not created yet."""
 
 
 class NoStreamResponse(NotStored, NoResponders):
@@ -385,3 +385,4 @@ class EndOfData(JetStreamError):
 
 # The classes of server codes are many; they live in a module of their own and are public here.
 from jsclient._api_errors import *  # noqa: E402, F403
+from jsclient._store_errors import *  # noqa: E402, F403

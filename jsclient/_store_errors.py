@@ -1,0 +1,130 @@
+"""The errors of key-value buckets, object stores and services; public through `jsclient.errors`.
+
+    JetStreamError
+    +-- BucketError
+        +-- BucketNotFound                  no bucket of that name
+        +-- BucketExists                    a bucket of that name exists with another configuration
+        +-- BadBucket                       the stream of that name is no bucket
+        +-- KeyNotFound (KeyError)          no such key, or no such revision of it
+        |   +-- KeyDeleted                  the key's last entry is a delete or purge marker
+        +-- KeyExists                       create of a key that has a value
+        +-- RevisionMismatch                the key is at another revision than expected
+        +-- ObjectNotFound                  no such object (or it was deleted)
+        +-- ObjectExists                    a rename or link would replace an object
+        +-- BadObjectMeta                   the stored meta information could not be read
+        +-- ObjectLinkError                 the link cannot be made, or cannot be read as an object
+        +-- ObjectChanged                   the chunks went away while they were read or written
+        +-- DigestMismatch                  the data read is not the data that was stored
+    JsClientError
+    +-- ServiceError                        a service answered with an error
+
+Names that must not reach the wire raise `InvalidName` (a ValueError), as everywhere.
+"""
+
+from __future__ import annotations
+
+from jsclient.errors import JetStreamError, JsClientError
+
+
+class BucketError(JetStreamError):
+    """Base of what key-value buckets and object stores refuse; `bucket` names the store."""
+
+    def __init__(self, message: str, bucket: str = "") -> None:
+        super().__init__(message)
+        self.bucket = bucket
+
+
+class BucketNotFound(BucketError):
+    """There is no bucket of that name (in this account and domain)."""
+
+
+class BucketExists(BucketError):
+    """A bucket of that name exists with another configuration; the server's error is `__cause__`."""
+
+
+class BadBucket(BucketError):
+    """The stream of that name was not made as a bucket (it keeps no last message per subject)."""
+
+
+class KeyNotFound(BucketError, KeyError):
+    """The key has no value: it never had one, or the revision asked for is not there (or belongs to another key)."""
+
+    def __init__(self, message: str, bucket: str = "", key: str = "") -> None:
+        super().__init__(message, bucket)
+        self.key = key
+
+    def __str__(self) -> str:  # KeyError would show the quoted repr
+        return str(self.args[0]) if self.args else ""
+
+
+class KeyDeleted(KeyNotFound):
+    """The key was deleted or purged, or its time to live is over; `revision` is that of the marker."""
+
+    def __init__(self, message: str, bucket: str = "", key: str = "", revision: int = 0) -> None:
+        super().__init__(message, bucket, key)
+        self.revision = revision
+
+
+class KeyExists(BucketError):
+    """`create` of a key that has a value; the server's error is `__cause__`."""
+
+    def __init__(self, message: str, bucket: str = "", key: str = "") -> None:
+        super().__init__(message, bucket)
+        self.key = key
+
+
+class RevisionMismatch(BucketError):
+    """The key is at another revision than the one given: somebody was faster. The server's error is `__cause__`."""
+
+    def __init__(self, message: str, bucket: str = "", key: str = "") -> None:
+        super().__init__(message, bucket)
+        self.key = key
+
+
+class ObjectNotFound(BucketError):
+    """There is no object of that name, or it was deleted."""
+
+    def __init__(self, message: str, bucket: str = "", name: str = "") -> None:
+        super().__init__(message, bucket)
+        self.name = name
+
+
+class ObjectExists(BucketError):
+    """A rename or a link would replace an object that exists."""
+
+    def __init__(self, message: str, bucket: str = "", name: str = "") -> None:
+        super().__init__(message, bucket)
+        self.name = name
+
+
+class BadObjectMeta(BucketError):
+    """The stored meta information of an object is not what an object store writes."""
+
+
+class ObjectLinkError(BucketError):
+    """A link to a deleted object, to a link or from nowhere; or a link to a whole bucket that was read as an object."""
+
+
+class ObjectChanged(BucketError):
+    """The chunks of the object went away: it was deleted or replaced while it was read, or removed by a repair."""
+
+
+class DigestMismatch(BucketError):
+    """Size or SHA-256 of what was read differ from what was stored: the data is damaged."""
+
+
+class ServiceError(JsClientError):
+    """A service answered with an error, or (raised in a handler) shall answer with one.
+
+    `code` is the text of `Nats-Service-Error-Code` (usually an HTTP-like number), `description` that of
+    `Nats-Service-Error`, `data` the body that came with it.
+    """
+
+    def __init__(self, code: str = "", description: str = "", data: bytes = b"") -> None:
+        super().__init__(code, description)
+        self.code = str(code)
+        self.description = description
+        self.data = data
+
+    def __str__(self) -> str:
+        return f"{self.code}: {self.description}"
