@@ -1,0 +1,62 @@
+"""The NATS wire format: bytes <-> events. No socket, thread or clock anywhere in this package."""
+
+from protocol.commands import PING, PONG, encode_connect, hpub, pub, sub, unsub
+from protocol.errors import (
+    InvalidArgument,
+    InvalidHeader,
+    InvalidInfo,
+    LimitExceeded,
+    LineTooLong,
+    MalformedHeaders,
+    NameError_,
+    ProtocolError,
+    SubjectError,
+    WebSocketError,
+)
+from protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
+from protocol.headers import Headers, Status
+from protocol.info import ConnectInfo, ServerInfo, parse_version
+from protocol.parser import Parser
+from protocol.subjects import check_filter, check_name, check_queue, check_subject, has_wildcard, matches
+
+# Another distribution installs a top-level `protocol` too; jsclient looks for this to tell them apart.
+__jsclient__ = True
+
+__all__ = [
+    "PING",
+    "PONG",
+    "ConnectInfo",
+    "Err",
+    "Event",
+    "Headers",
+    "Info",
+    "InvalidArgument",
+    "InvalidHeader",
+    "InvalidInfo",
+    "LimitExceeded",
+    "LineTooLong",
+    "MalformedHeaders",
+    "Msg",
+    "NameError_",
+    "Ok",
+    "Parser",
+    "Ping",
+    "Pong",
+    "ProtocolError",
+    "ServerInfo",
+    "Status",
+    "SubjectError",
+    "WebSocketError",
+    "check_filter",
+    "check_name",
+    "check_queue",
+    "check_subject",
+    "encode_connect",
+    "has_wildcard",
+    "hpub",
+    "matches",
+    "parse_version",
+    "pub",
+    "sub",
+    "unsub",
+]

@@ -1,0 +1,82 @@
+"""What can go wrong with bytes, told apart by whose fault it is.
+
+ProtocolError                 the peer sent something that is not the NATS protocol
++-- LimitExceeded             ... or more of it than we are willing to hold
++-- InvalidInfo               an INFO that cannot be understood
++-- MalformedHeaders          a header block inside an intact frame: only this one message is bad
++-- WebSocketError            a broken websocket handshake or frame
+InvalidArgument (ValueError)  the caller wants to send something that must not reach the wire
++-- SubjectError              subject, reply or queue group
++-- NameError_                name of a stream, consumer, bucket ...
++-- InvalidHeader             header name or value
++-- LineTooLong               the control line would be longer than the server reads
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_SHOWN_BYTES = 60
+
+
+def shorten(data: bytes) -> str:
+    """`repr` of the offending bytes, cut so that hostile input cannot flood a log."""
+    if len(data) <= _SHOWN_BYTES:
+        return repr(bytes(data))
+    return f"{bytes(data[:_SHOWN_BYTES])!r}... ({len(data)} bytes)"
+
+
+class ProtocolError(Exception):
+    """The peer sent bytes that are not the NATS protocol; the stream cannot be followed any further.
+
+    `events` holds what `Parser.feed` had understood of the same chunk before the bad bytes: they are
+    genuine and are delivered nowhere else.
+    """
+
+    events: list[Any]
+
+    def __init__(self, message: str, events: list[Any] | None = None) -> None:
+        super().__init__(message)
+        self.events = [] if events is None else events
+
+
+class LimitExceeded(ProtocolError):
+    """A line, a payload or a frame is larger than the limit; it was refused before memory was taken for it."""
+
+
+class InvalidInfo(ProtocolError):
+    """An INFO that is not the JSON object we know (bad JSON, wrong types, nested too deeply)."""
+
+
+class MalformedHeaders(ProtocolError):
+    """The header block of one message cannot be read; the stream itself is intact."""
+
+
+class WebSocketError(ProtocolError):
+    """The websocket handshake or framing is broken. `code` is the close code to answer with (RFC 6455 7.4.1)."""
+
+    code: int
+
+    def __init__(self, message: str, events: list[Any] | None = None, code: int = 1002) -> None:
+        super().__init__(message, events)
+        self.code = code
+
+
+class InvalidArgument(ValueError):
+    """Something that must not reach the wire. Nothing was encoded."""
+
+
+class SubjectError(InvalidArgument):
+    """Not a usable subject, reply subject or queue group."""
+
+
+class NameError_(InvalidArgument):
+    """Not a usable name: it would change the meaning of the subject it becomes a token of."""
+
+
+class InvalidHeader(InvalidArgument):
+    """A header name or value that would break the header block."""
+
+
+class LineTooLong(InvalidArgument):
+    """The control line would exceed what the server reads (4096 bytes by default); it would close the connection."""

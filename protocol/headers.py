@@ -1,0 +1,173 @@
+"""The `NATS/1.0` header block (ADR-4) and the inline status on its first line."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from protocol.errors import InvalidHeader, MalformedHeaders, shorten
+
+VERSION_LINE = b"NATS/1.0"
+# A message with more headers than this does not fit into a stream (server: err_code 10097); a core message may.
+MAX_STREAM_HEADERS = 64 * 1024
+
+_NAME = re.compile(r"[!-9;-~]+")  # printable ASCII 33-126 without ':' (58)
+_BAD_VALUE = re.compile(r"[\r\n\x00]")
+_STATUS_LINE = re.compile(rb"NATS/1\.0[ \t]+([0-9]{3})(?:[ \t]+([^\r\n]*))?\r\n")
+
+
+class Status(NamedTuple):
+    """The inline status of a server frame, e.g. (409, "Consumer Deleted").
+
+    It stands on the version line, never in the headers, so a user's own `Status:` header is no status.
+    """
+
+    code: int
+    description: str = ""
+
+
+def decode_status(block: bytes) -> Status | None:
+    """The inline status of a header block. Never raises: a malformed block has no status."""
+    # Nearly every block comes from a publisher and has none: one comparison of one byte decides.
+    if block[8:9] not in (b" ", b"\t"):
+        return None
+    match = _STATUS_LINE.match(block)
+    if match is None:
+        return None
+    code, description = match.groups(b"")
+    return Status(int(code), description.decode("utf-8", "surrogateescape").strip())
+
+
+class Headers:
+    """Headers of one message: several values per name, names keep their case and are compared with it.
+
+    `headers["K"]` is the first value, `get_all("K")` all of them, `items()` every pair in order; `len`
+    and iteration count each name once. Bytes that are not UTF-8 survive a round trip (surrogateescape).
+    Blanks at both ends of a value are lost on the way, as with every NATS client.
+    """
+
+    __slots__ = ("_pairs",)
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(
+        self,
+        items: Mapping[str, str | list[str] | tuple[str, ...]] | Iterable[tuple[str, str]] | Headers = (),
+    ) -> None:
+        self._pairs: list[tuple[str, str]] = []
+        if isinstance(items, Headers):
+            self._pairs = list(items._pairs)
+        elif isinstance(items, Mapping):
+            for name, values in items.items():
+                for value in [values] if isinstance(values, str) else values:
+                    self.add(name, value)
+        else:
+            for name, value in items:
+                self.add(name, value)
+
+    def add(self, name: str, value: str) -> None:
+        """Append one value, keeping those that are there. Raises InvalidHeader."""
+        _check(name, value)
+        self._pairs.append((name, value))
+
+    def get_all(self, name: str) -> list[str]:
+        return [value for key, value in self._pairs if key == name]
+
+    def get(self, name: str, default: str | None = None) -> str | None:
+        for key, value in self._pairs:
+            if key == name:
+                return value
+        return default
+
+    def items(self) -> list[tuple[str, str]]:
+        """Every (name, value) pair in the order of the wire; a repeated name appears repeatedly."""
+        return list(self._pairs)
+
+    def keys(self) -> list[str]:
+        return list(dict(self._pairs))
+
+    def to_dict(self) -> dict[str, list[str]]:
+        out: dict[str, list[str]] = {}
+        for name, value in self._pairs:
+            out.setdefault(name, []).append(value)
+        return out
+
+    def __getitem__(self, name: str) -> str:
+        for key, value in self._pairs:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def __setitem__(self, name: str, value: str) -> None:
+        """Replace all values of the name by this one."""
+        _check(name, value)
+        self._pairs = [pair for pair in self._pairs if pair[0] != name]
+        self._pairs.append((name, value))
+
+    def __delitem__(self, name: str) -> None:
+        kept = [pair for pair in self._pairs if pair[0] != name]
+        if len(kept) == len(self._pairs):
+            raise KeyError(name)
+        self._pairs = kept
+
+    def __contains__(self, name: object) -> bool:
+        return any(key == name for key, _ in self._pairs)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.keys())
+
+    def __len__(self) -> int:
+        return len(dict(self._pairs))
+
+    def __bool__(self) -> bool:
+        return bool(self._pairs)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal when every name has the same values in the same order."""
+        if not isinstance(other, Headers):
+            return NotImplemented
+        return self.to_dict() == other.to_dict()
+
+    def __repr__(self) -> str:
+        return f"Headers({self._pairs!r})"
+
+    def encode(self) -> bytes:
+        """The block as it stands in an HPUB, with the version line and the final blank line."""
+        lines = ["NATS/1.0\r\n"]
+        lines += [f"{name}: {value}\r\n" for name, value in self._pairs]
+        lines.append("\r\n")
+        try:
+            return "".join(lines).encode("utf-8", "surrogateescape")
+        except UnicodeEncodeError as error:
+            raise InvalidHeader(f"a header value cannot be encoded as UTF-8: {error}") from None
+
+    @classmethod
+    def decode(cls, block: bytes) -> Headers:
+        """Read a received block. Raises MalformedHeaders.
+
+        Lenient about what other clients send (blanks around names and values, any bytes in them), strict
+        about the frame: version line first, a colon in every line, a blank line at the end.
+        """
+        if not (block.startswith(VERSION_LINE) and block.endswith(b"\r\n\r\n")):
+            raise MalformedHeaders(f"not a NATS/1.0 header block: {shorten(block)}")
+        first, *lines = block[:-4].split(b"\r\n")
+        if len(first) > 8 and first[8] not in b" \t":
+            raise MalformedHeaders(f"not a NATS/1.0 header block: {shorten(block)}")
+        headers = cls()
+        pairs = headers._pairs
+        for line in lines:
+            name, colon, value = line.partition(b":")
+            name, value = name.strip(b" \t"), value.strip(b" \t")
+            if not colon or not name:
+                raise MalformedHeaders(f"header line without a name: {shorten(line)}")
+            pairs.append((name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")))
+        return headers
+
+
+def _check(name: str, value: str) -> None:
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise InvalidHeader(f"header names and values are str: {name!r}: {value!r:.60}")
+    if not _NAME.fullmatch(name):
+        raise InvalidHeader(f"header name must be printable ASCII without blanks and ':': {name!r:.60}")
+    if _BAD_VALUE.search(value):
+        raise InvalidHeader(f"value of header {name!r} must not contain CR, LF or NUL: {value!r:.60}")

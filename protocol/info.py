@@ -1,0 +1,115 @@
+"""What server and client tell each other about themselves: the JSON of INFO and CONNECT."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from protocol.errors import InvalidInfo, shorten
+
+_SECRETS = frozenset(("user", "password", "auth_token", "jwt", "sig", "nkey"))
+_VERSION = re.compile(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?")
+
+
+class ServerInfo(msgspec.Struct, frozen=True):
+    """The server's INFO. Unknown keys are ignored, absent keys have the value that stands here.
+
+    Nothing in it is trustworthy before TLS is up; the URL lists may be of any length: the caller caps them.
+    """
+
+    server_id: str = ""
+    server_name: str = ""
+    version: str = ""
+    proto: int = 0
+    git_commit: str = ""
+    go: str = ""
+    host: str = ""
+    port: int = 0
+    headers: bool = False
+    auth_required: bool = False
+    tls_required: bool = False
+    tls_verify: bool = False
+    tls_available: bool = False
+    max_payload: int = 0  # bytes, headers included; 0 or less: not stated
+    jetstream: bool = False
+    ip: str = ""
+    client_id: int = 0
+    client_ip: str = ""
+    nonce: str = ""
+    cluster: str = ""
+    cluster_dynamic: bool = False
+    domain: str = ""
+    connect_urls: list[str] = msgspec.field(default_factory=list)
+    ws_connect_urls: list[str] = msgspec.field(default_factory=list)
+    ldm: bool = False  # lame duck mode: this server is about to stop
+    compression: Any = None
+    connect_info: bool = False  # this INFO is the answer to our CONNECT (2.15)
+    remote_account: str = ""
+    acc_is_sys: bool = False
+    api_lvl: int = 0  # JetStream API level (2.11 and later)
+    xkey: str = ""
+
+    @property
+    def version_tuple(self) -> tuple[int, int, int]:
+        return parse_version(self.version)
+
+    def at_least(self, major: int, minor: int = 0, patch: int = 0) -> bool:
+        """True when the server's release is that one or later; a pre-release counts as its release."""
+        return self.version_tuple >= (major, minor, patch)
+
+
+_decoder = msgspec.json.Decoder(ServerInfo)
+
+
+def decode_info(raw: bytes) -> ServerInfo:
+    """Raises InvalidInfo whatever is wrong with the JSON."""
+    try:
+        return _decoder.decode(raw)
+    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+        # RecursionError: 100,000 nested brackets in a key we do not know.
+        raise InvalidInfo(f"INFO is not understood ({type(error).__name__}: {error}): {shorten(raw)}") from None
+
+
+def parse_version(text: str) -> tuple[int, int, int]:
+    """`"v2.11.0-RC.1"` -> (2, 11, 0); anything unreadable -> (0, 0, 0)."""
+    match = _VERSION.match(text)
+    if match is None:
+        return (0, 0, 0)
+    major, minor, patch = match.groups("0")
+    return (int(major), int(minor), int(patch))
+
+
+class ConnectInfo(msgspec.Struct, kw_only=True, rename={"password": "pass"}):
+    """The CONNECT options. None is not sent; the three booleans a server would default to true always are."""
+
+    verbose: bool = False
+    pedantic: bool = False
+    echo: bool = True
+    tls_required: bool = False
+    name: str | None = None
+    lang: str = "python-jsclient"
+    version: str = "0"
+    protocol: int = 1  # 1: the server may send INFO at any time
+    headers: bool = True
+    no_responders: bool = True
+    user: str | None = None
+    password: str | None = None
+    auth_token: str | None = None
+    jwt: str | None = None
+    nkey: str | None = None
+    sig: str | None = None
+
+    def encode(self) -> bytes:
+        """The JSON; it escapes CR and LF, so no value can break out of the line."""
+        wire = msgspec.to_builtins(self)
+        return msgspec.json.encode({key: value for key, value in wire.items() if value is not None})
+
+    def __repr__(self) -> str:
+        shown = []
+        for name in self.__struct_fields__:
+            value = getattr(self, name)
+            if value is not None:
+                shown.append(f"{name}=***" if name in _SECRETS else f"{name}={value!r}")
+        return f"ConnectInfo({', '.join(shown)})"

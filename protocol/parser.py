@@ -1,0 +1,246 @@
+"""Server bytes -> events, whatever the chunking.
+
+The hot loop finds CRLF and splits the line on immutable bytes; names stay bytes and sizes are looked up
+in a table of sizes already seen. Whatever does not look like an ordinary MSG or HMSG line leaves the
+loop for `_line`, which knows the whole grammar: verbs in any case, blanks and tabs in any number.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Generic, NoReturn, TypeVar
+
+from protocol.errors import LimitExceeded, ProtocolError, shorten
+from protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
+
+MAX_PAYLOAD = 64 * 1024 * 1024  # the largest max_payload a server can be configured to
+# A legal 4,004-byte subject with long stream and consumer names comes back as a 4,450-byte line: the
+# 4,096 bytes of the outbound limit would be a poison pill here.
+MAX_CONTROL_LINE = 64 * 1024
+MAX_INFO = 1024 * 1024  # hundreds of connect_urls
+
+_BLANKS = re.compile(rb"[ \t]+")
+_SIZE_DIGITS = 10  # more digits than any allowed size has; int() of endless digits is quadratic
+_KNOWN_SIZES = 4096  # entries of the size table: bounded, the peer chooses what is in it
+_BARE: dict[bytes, Event] = {b"PING": Ping(), b"PONG": Pong(), b"+OK": Ok()}
+
+M = TypeVar("M", bound=Msg)
+
+
+class Parser(Generic[M]):
+    """One instance per connection. Not thread-safe: fed by the reader alone.
+
+    `message` is the class built for MSG and HMSG, called as `message(subject, sid, reply, payload)` or with
+    the header block as fifth argument; a subclass of `Msg` may add fields that have defaults.
+    The limits are in bytes. Memory held never exceeds the limit of what is being received.
+    """
+
+    def __init__(
+        self,
+        message: type[M] = Msg,  # type: ignore[assignment]
+        max_payload: int = MAX_PAYLOAD,
+        max_control_line: int = MAX_CONTROL_LINE,
+        max_info: int = MAX_INFO,
+    ) -> None:
+        self._message = message
+        self._max_payload = max_payload
+        self._max_line = max_control_line
+        self._max_info = max_info
+        self._sizes: dict[bytes, int] = {}
+        self._parts: list[bytes] = []  # an unfinished line, or the payload so far
+        self._held = 0  # bytes in _parts
+        self._frame: tuple[bytes, bytes, bytes | None, int, int] | None = None  # whose payload _parts are
+        self._error: ProtocolError | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of an unfinished frame; 0 at a frame boundary."""
+        return self._held
+
+    def feed(self, data: bytes) -> list[Event]:
+        """Every event that is complete with this chunk, in order.
+
+        Raises ProtocolError for what is not NATS; events of the same chunk from before it are on the
+        error as `.events`. After that the parser refuses everything with the same error (and no events).
+        """
+        if self._error is not None:
+            raise type(self._error)(str(self._error))
+        events: list[Event] = []
+        if not data:
+            return events
+        try:
+            if self._parts or self._frame is not None:
+                data = self._resume(data, events)
+            self._parse(data, events)
+        except ProtocolError as error:
+            self._error = type(error)(str(error))
+            self._parts, self._held, self._frame = [], 0, None
+            error.events = events
+            raise
+        return events
+
+    def _parse(self, data: bytes, events: list[Event]) -> None:
+        # 45 lines with local names instead of small methods: this is the hottest loop of the library.
+        find, append, message, sizes = data.find, events.append, self._message, self._sizes
+        max_line, length, start = self._max_line, len(data), 0
+        tabs = b"\t" in data  # once per chunk: only odd servers separate by tabs, but they may
+        while start < length:
+            eol = find(b"\r\n", start)
+            if eol < 0:
+                self._hold_line(data[start:])
+                return
+            # split(b" ") and not split(): \v and \f are legal in a subject and must not separate.
+            fields = data[start:eol].split(b" ")
+            count = len(fields)
+            size = sizes.get(fields[-1])
+            if size is None or tabs or eol - start > max_line:
+                pass
+            elif fields[0] == b"MSG":
+                if count == 5:  # 2.9 sends two blanks where the reply would stand
+                    _, subject, sid, reply, _ = fields
+                    body = eol + 2
+                    end = body + size
+                    if end + 2 <= length and data[end] == 13 and data[end + 1] == 10 and subject and sid:
+                        append(message(subject, sid, reply or None, data[body:end]))
+                        start = end + 2
+                        continue
+                elif count == 4:
+                    _, subject, sid, _ = fields
+                    body = eol + 2
+                    end = body + size
+                    if end + 2 <= length and data[end] == 13 and data[end + 1] == 10 and subject and sid:
+                        append(message(subject, sid, None, data[body:end]))
+                        start = end + 2
+                        continue
+            start = self._frame_at(data, start, eol, events)
+
+    def _frame_at(self, data: bytes, start: int, eol: int, events: list[Event]) -> int:
+        """One frame of any kind at `start`; returns where the next one begins."""
+        frame = self._line(data[start:eol], events)
+        start = eol + 2
+        if frame is None:
+            return start
+        end = start + frame[4]
+        if len(data) < end + 2:
+            self._frame = frame
+            self._parts = [data[start:]]
+            self._held = len(data) - start
+            return len(data)
+        if data[end : end + 2] != b"\r\n":
+            self._bad_end(frame, data[end : end + 2])
+        events.append(self._build(frame, data[start:end]))
+        return end + 2
+
+    def _build(self, frame: tuple[bytes, bytes, bytes | None, int, int], body: bytes) -> M:
+        subject, sid, reply, header_size, _ = frame
+        if header_size < 0:
+            return self._message(subject, sid, reply, body)
+        return self._message(subject, sid, reply, body[header_size:], body[:header_size])
+
+    def _line(self, line: bytes, events: list[Event]) -> tuple[bytes, bytes, bytes | None, int, int] | None:
+        """Understand any control line: appends its event, or returns the frame whose payload follows."""
+        verb, *rest = _BLANKS.split(line, 1)
+        verb = verb.upper()
+        if verb == b"INFO":
+            self._check_line(line, self._max_info)
+            if not rest:
+                raise ProtocolError(f"INFO without content: {shorten(line)}")
+            events.append(Info(rest[0]))
+            return None
+        self._check_line(line, self._max_line)
+        if verb == b"MSG" or verb == b"HMSG":
+            return self._message_line(verb, rest[0] if rest else b"", line)
+        if verb == b"-ERR":
+            text = rest[0].strip(b" \t") if rest else b""
+            if len(text) >= 2 and text[:1] == text[-1:] == b"'":
+                text = text[1:-1]
+            events.append(Err(text.decode("utf-8", "backslashreplace")))
+            return None
+        event = _BARE.get(verb)
+        if event is None or (rest and rest[0]):
+            raise ProtocolError(f"not an operation of a NATS server: {shorten(line)}")
+        events.append(event)
+        return None
+
+    def _message_line(self, verb: bytes, rest: bytes, line: bytes) -> tuple[bytes, bytes, bytes | None, int, int]:
+        """`subject sid [reply] size` or `subject sid [reply] header-size total-size`; header size -1 for MSG."""
+        fields = _BLANKS.split(rest.strip(b" \t"))
+        count = len(fields)
+        header_size = -1
+        if verb == b"HMSG":
+            if count not in (4, 5):
+                raise ProtocolError(f"HMSG takes 4 or 5 arguments: {shorten(line)}")
+            header_size = self._size(fields.pop(-2), line)
+        elif count not in (3, 4):
+            raise ProtocolError(f"MSG takes 3 or 4 arguments: {shorten(line)}")
+        size = self._size(fields[-1], line)
+        if header_size > size:
+            raise ProtocolError(f"header size is larger than the total size: {shorten(line)}")
+        reply = fields[2] if len(fields) == 4 else None
+        return fields[0], fields[1], reply, header_size, size
+
+    def _size(self, digits: bytes, line: bytes) -> int:
+        # Strict ASCII digits: int() would also take "+1", "1_1" and " 1".
+        if not digits.isdigit():
+            raise ProtocolError(f"not a size: {shorten(line)}")
+        size = int(digits) if len(digits) <= _SIZE_DIGITS else self._max_payload + 1
+        if size > self._max_payload:
+            raise LimitExceeded(f"payload above the limit of {self._max_payload} bytes: {shorten(line)}")
+        if len(self._sizes) < _KNOWN_SIZES:
+            self._sizes[digits] = size
+        return size
+
+    def _check_line(self, line: bytes, limit: int) -> None:
+        if len(line) > limit:
+            raise LimitExceeded(f"control line above the limit of {limit} bytes: {shorten(line)}")
+
+    def _bad_end(self, frame: tuple[bytes, bytes, bytes | None, int, int], found: bytes) -> NoReturn:
+        raise ProtocolError(
+            f"payload of {frame[4]} bytes on {shorten(frame[0])} is not followed by CRLF but by {found!r}"
+        )
+
+    # --- unfinished frames: parts are kept in a list and joined once, so that a frame in a million chunks
+    # --- costs as much as in one (carrying a growing tail: 26.7 ms for one 8 MiB message against 1.3 ms)
+
+    def _hold_line(self, tail: bytes) -> None:
+        """Keep an unfinished line, if it may still become a legal one."""
+        self._parts.append(tail)
+        self._held += len(tail)
+        if self._held <= self._max_line:
+            return
+        line = b"".join(self._parts) if len(self._parts[0]) < 5 else self._parts[0]
+        is_info = _BLANKS.split(line[:5], 1)[0].upper() == b"INFO"
+        # + 1: the CR of the line's end may be held as well
+        if self._held > (self._max_info if is_info else self._max_line) + 1:
+            limit = self._max_info if is_info else self._max_line
+            raise LimitExceeded(f"control line above the limit of {limit} bytes: {shorten(line)}")
+
+    def _resume(self, data: bytes, events: list[Event]) -> bytes:
+        """Continue what the last chunk left unfinished; returns the bytes that are still to parse."""
+        if self._frame is not None:
+            return self._resume_payload(self._frame, data, events)
+        if b"\n" not in data:
+            self._hold_line(data)
+            return b""
+        parts, self._parts, self._held = self._parts, [], 0
+        parts.append(data)
+        return b"".join(parts)
+
+    def _resume_payload(
+        self, frame: tuple[bytes, bytes, bytes | None, int, int], data: bytes, events: list[Event]
+    ) -> bytes:
+        missing = frame[4] + 2 - self._held
+        self._parts.append(data[:missing])
+        if len(data) < missing:
+            self._held += len(data)
+            return b""
+        parts, self._parts, self._held, self._frame = self._parts, [], 0, None
+        # Take CRLF off the end of the parts, not off the joined payload: that would copy it again.
+        end = parts.pop()
+        if len(end) < 2:
+            end = parts.pop() + end
+        if end[-2:] != b"\r\n":
+            self._bad_end(frame, end[-2:])
+        parts.append(end[:-2])
+        events.append(self._build(frame, b"".join(parts)))
+        return data[missing:]
