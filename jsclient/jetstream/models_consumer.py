@@ -1,0 +1,216 @@
+"""Consumers on the wire: configuration, info and state. All durations are float seconds (timedelta accepted)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from jsclient.errors import ConfigError, InvalidName
+from jsclient.jetstream import names
+from jsclient.jetstream.models_stream import ClusterInfo, check_choices, check_metadata, check_numbers
+from jsclient.jetstream.wire import Duration, Timestamp, Wire
+
+
+class DeliverPolicy:
+    """Where a consumer begins."""
+
+    ALL: Final = "all"
+    LAST: Final = "last"
+    NEW: Final = "new"
+    BY_START_SEQUENCE: Final = "by_start_sequence"
+    BY_START_TIME: Final = "by_start_time"
+    LAST_PER_SUBJECT: Final = "last_per_subject"
+
+
+class AckPolicy:
+    """explicit: every message; all: an ack covers all before it; none: no acks; flow_control: server 2.14, push."""
+
+    EXPLICIT: Final = "explicit"
+    ALL: Final = "all"
+    NONE: Final = "none"
+    FLOW_CONTROL: Final = "flow_control"
+
+
+class ReplayPolicy:
+    """As fast as possible, or in the rhythm in which the messages came in."""
+
+    INSTANT: Final = "instant"
+    ORIGINAL: Final = "original"
+
+
+class PriorityPolicy:
+    """How pulls of a priority group are served (server 2.11; prioritized 2.12)."""
+
+    NONE: Final = "none"
+    OVERFLOW: Final = "overflow"
+    PINNED_CLIENT: Final = "pinned_client"
+    PRIORITIZED: Final = "prioritized"
+
+
+CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "deliver_policy": ("all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"),
+    "ack_policy": ("explicit", "all", "none", "flow_control"),
+    "replay_policy": ("instant", "original"),
+    "priority_policy": ("none", "overflow", "pinned_client", "prioritized"),
+}
+
+
+class ConsumerConfig(Wire, kw_only=True, frozen=True):
+    """The configuration of a consumer; what is None is left to the server, except `ack_policy`.
+
+    `ack_policy` is "explicit" unless set (the server's own default would be "none"). `ack_wait` (server default
+    30 s), `backoff`, `inactive_threshold` (server default for ephemeral ones 5 s), `max_expires`, `idle_heartbeat`
+    and `priority_timeout` are seconds. `deliver_subject`, `deliver_group`, `flow_control`, `idle_heartbeat` and
+    `rate_limit_bps` are for push consumers only.
+    """
+
+    name: str | None = None
+    durable_name: str | None = None
+    description: str | None = None
+    deliver_policy: str | None = None
+    opt_start_seq: int | None = None
+    opt_start_time: Timestamp | None = None
+    ack_policy: str | None = None
+    ack_wait: Duration | None = None
+    max_deliver: int | None = None
+    backoff: list[Duration] | None = None
+    filter_subject: str | None = None
+    filter_subjects: list[str] | None = None
+    replay_policy: str | None = None
+    rate_limit_bps: int | None = None
+    sample_freq: str | None = None
+    max_waiting: int | None = None
+    max_ack_pending: int | None = None
+    flow_control: bool | None = None
+    idle_heartbeat: Duration | None = None
+    headers_only: bool | None = None
+    max_batch: int | None = None
+    max_expires: Duration | None = None
+    max_bytes: int | None = None
+    deliver_subject: str | None = None
+    deliver_group: str | None = None
+    inactive_threshold: Duration | None = None
+    num_replicas: int | None = None
+    mem_storage: bool | None = None
+    direct: bool | None = None
+    # server 2.10
+    metadata: dict[str, str] | None = None
+    # server 2.11
+    pause_until: Timestamp | None = None
+    priority_groups: list[str] | None = None
+    priority_policy: str | None = None
+    priority_timeout: Duration | None = None
+    # names of fields that the server sent and this client does not know; never sent
+    unknown_fields: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ack_policy is None:
+            msgspec.structs.force_setattr(self, "ack_policy", AckPolicy.EXPLICIT)
+
+    @property
+    def effective_name(self) -> str | None:
+        """The name under which the server knows the consumer; None when it is to be generated."""
+        return self.name or self.durable_name or None
+
+    @property
+    def is_push(self) -> bool:
+        return bool(self.deliver_subject)
+
+    def check(self) -> None:
+        """Refuse what must not or need not reach the server; raises ConfigError, InvalidName or InvalidSubject."""
+        for name in (self.name, self.durable_name):
+            if name is not None:
+                names.check_consumer(name)
+        if self.name and self.durable_name and self.name != self.durable_name:
+            raise InvalidName(
+                f"name {self.name!r} and durable_name {self.durable_name!r} must be equal, or set one only"
+            )
+        if self.filter_subject:
+            names.check_subject(self.filter_subject, "filter_subject", wildcards=True)
+        names.check_filters(self.filter_subjects, "filter_subjects")
+        if self.filter_subject and self.filter_subjects:
+            raise ConfigError("filter_subject and filter_subjects exclude each other: put all into filter_subjects")
+        check_choices(self, CHOICES)
+        check_numbers(self)
+        check_metadata(self.metadata)
+        if isinstance(self.priority_groups, str):
+            raise ConfigError(f"priority_groups must be a list: write [{self.priority_groups!r}]")
+        self._check_start()
+        if self.backoff and self.max_deliver is not None and 0 <= self.max_deliver <= len(self.backoff):
+            raise ConfigError(f"max_deliver must be larger than the {len(self.backoff)} entries of backoff, or -1")
+        if self.deliver_subject:
+            names.check_subject(self.deliver_subject, "deliver_subject")
+
+    def _check_start(self) -> None:
+        for field, policy in (("opt_start_seq", "by_start_sequence"), ("opt_start_time", "by_start_time")):
+            given, wanted = bool(getattr(self, field)), self.deliver_policy == policy
+            if given and not wanted:
+                raise ConfigError(f"{field} needs deliver_policy={policy!r}")
+            if wanted and not given:
+                raise ConfigError(f"deliver_policy={policy!r} needs {field}")
+
+    def check_pull(self) -> None:
+        """Refuse what only push consumers have."""
+        push_only = ("deliver_subject", "deliver_group", "flow_control", "idle_heartbeat", "rate_limit_bps")
+        if given := [name for name in push_only if getattr(self, name)]:
+            raise ConfigError(f"{', '.join(given)}: only for push consumers; use create_push_consumer, or leave it out")
+
+    def check_push(self) -> None:
+        """Refuse what only pull consumers have, and a missing deliver_subject."""
+        if not self.deliver_subject:
+            raise ConfigError("a push consumer needs deliver_subject, such as nc.new_inbox()")
+        pull_only = ("max_waiting", "max_batch", "max_expires", "max_bytes", "priority_groups")
+        if given := [name for name in pull_only if getattr(self, name)]:
+            raise ConfigError(f"{', '.join(given)}: only for pull consumers; use create_consumer, or leave it out")
+        if self.flow_control and not self.idle_heartbeat:
+            raise ConfigError("flow_control needs idle_heartbeat, such as 5.0 seconds")
+
+
+class SequenceInfo(Wire, kw_only=True, frozen=True):
+    """A position: the consumer's own count and the sequence in the stream."""
+
+    consumer_seq: int = 0
+    stream_seq: int = 0
+    last_active: Timestamp | None = None
+
+
+class PriorityGroupState(Wire, kw_only=True, frozen=True):
+    group: str = ""
+    pinned_client_id: str = ""
+    pinned_ts: Timestamp | None = None
+
+
+class ConsumerInfo(Wire, kw_only=True, frozen=True):
+    """What the server says about a consumer.
+
+    `num_pending` messages match and were not delivered yet; `num_ack_pending` were delivered and not acknowledged;
+    `num_waiting` pulls wait. `pause_remaining` is seconds.
+    """
+
+    stream_name: str
+    name: str
+    config: ConsumerConfig
+    created: Timestamp | None = None
+    delivered: SequenceInfo = SequenceInfo()
+    ack_floor: SequenceInfo = SequenceInfo()
+    num_ack_pending: int = 0
+    num_redelivered: int = 0
+    num_waiting: int = 0
+    num_pending: int = 0
+    cluster: ClusterInfo | None = None
+    push_bound: bool = False
+    paused: bool = False
+    pause_remaining: Duration | None = None
+    priority_groups: list[PriorityGroupState] | None = None
+    ts: Timestamp | None = None
+    reset_seq: int | None = None
+
+
+class PauseState(Wire, kw_only=True, frozen=True):
+    """The answer to pause and resume; `pause_remaining` is seconds."""
+
+    paused: bool = False
+    pause_until: Timestamp | None = None
+    pause_remaining: Duration | None = None

@@ -1,0 +1,325 @@
+"""Streams on the wire: configuration, info and state. All durations are float seconds (timedelta accepted)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from jsclient.errors import ConfigError
+from jsclient.jetstream import names
+from jsclient.jetstream.wire import Duration, Timestamp, Wire
+
+
+class Retention:
+    """When a stream lets messages go: at its limits, when all consumers have them, or when one has it."""
+
+    LIMITS: Final = "limits"
+    INTEREST: Final = "interest"
+    WORKQUEUE: Final = "workqueue"
+
+
+class Storage:
+    FILE: Final = "file"
+    MEMORY: Final = "memory"
+
+
+class Discard:
+    """What a full stream does: drop the oldest message, or refuse the new one."""
+
+    OLD: Final = "old"
+    NEW: Final = "new"
+
+
+class Compression:
+    """Compression of a stream's files (server 2.10)."""
+
+    NONE: Final = "none"
+    S2: Final = "s2"
+
+
+class PersistMode:
+    """Whether an ack waits for the message to be written (server 2.12); async is for one replica only."""
+
+    DEFAULT: Final = "default"
+    ASYNC: Final = "async"
+
+
+CHOICES: Final[dict[str, tuple[str, ...]]] = {
+    "retention": ("limits", "interest", "workqueue"),
+    "storage": ("file", "memory"),
+    "discard": ("old", "new"),
+    "compression": ("none", "s2"),
+    "persist_mode": ("default", "async"),
+}
+
+
+class Placement(Wire, kw_only=True, frozen=True):
+    """Where a stream's replicas live."""
+
+    cluster: str | None = None
+    tags: list[str] | None = None
+    preferred: str | None = None
+
+
+class SubjectTransform(Wire, kw_only=True, frozen=True):
+    """Rewrites subjects on the way in; wildcards of `src` are `{{wildcard(1)}}` in `dest` (server 2.10)."""
+
+    src: str = ""
+    dest: str = ""
+
+
+class ExternalStream(Wire, kw_only=True, frozen=True):
+    """How to reach a stream of another account or domain; `StreamSource(domain=)` fills it for a domain."""
+
+    api: str = ""
+    deliver: str | None = None
+
+
+class SourceConsumer(Wire, kw_only=True, frozen=True):
+    """The durable consumer through which a source or mirror reads (server 2.14)."""
+
+    name: str | None = None
+    deliver_subject: str | None = None
+
+
+class StreamSource(Wire, kw_only=True, frozen=True):
+    """The origin of a mirror, or one of the sources of a stream.
+
+    `domain="hub"` is short for `external=ExternalStream(api="$JS.hub.API")`.
+    """
+
+    name: str
+    opt_start_seq: int | None = None
+    opt_start_time: Timestamp | None = None
+    filter_subject: str | None = None
+    subject_transforms: list[SubjectTransform] | None = None
+    external: ExternalStream | None = None
+    consumer: SourceConsumer | None = None
+    domain: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.domain is None:
+            return
+        if self.external is not None:
+            raise ConfigError("StreamSource: domain and external exclude each other")
+        api = f"$JS.{names.check_domain(self.domain)}.API"
+        msgspec.structs.force_setattr(self, "external", ExternalStream(api=api))
+        msgspec.structs.force_setattr(self, "domain", None)
+
+
+class Republish(Wire, kw_only=True, frozen=True):
+    """Publishes every stored message again, on `dest`."""
+
+    src: str = ""
+    dest: str = ""
+    headers_only: bool | None = None
+
+
+class StreamConsumerLimits(Wire, kw_only=True, frozen=True):
+    """Limits and defaults for the consumers of a stream (server 2.10)."""
+
+    inactive_threshold: Duration | None = None
+    max_ack_pending: int | None = None
+
+
+class StreamConfig(Wire, kw_only=True, frozen=True):
+    """The configuration of a stream. Only `name` is required; what is None is left to the server.
+
+    Limits: -1 means without limit. `max_age`, `duplicate_window` (server default 2 minutes, or max_age if that is
+    smaller) and `subject_delete_marker_ttl` are seconds. `subjects` default to the stream's name.
+    """
+
+    name: str = ""
+    description: str | None = None
+    subjects: list[str] | None = None
+    retention: str | None = None
+    max_consumers: int | None = None
+    max_msgs: int | None = None
+    max_bytes: int | None = None
+    max_msgs_per_subject: int | None = None
+    max_msg_size: int | None = None
+    max_age: Duration | None = None
+    discard: str | None = None
+    discard_new_per_subject: bool | None = None
+    storage: str | None = None
+    num_replicas: int | None = None
+    no_ack: bool | None = None
+    template_owner: str | None = None
+    duplicate_window: Duration | None = None
+    placement: Placement | None = None
+    mirror: StreamSource | None = None
+    sources: list[StreamSource] | None = None
+    sealed: bool | None = None
+    deny_delete: bool | None = None
+    deny_purge: bool | None = None
+    allow_rollup_hdrs: bool | None = None
+    allow_direct: bool | None = None
+    mirror_direct: bool | None = None
+    republish: Republish | None = None
+    # server 2.10
+    compression: str | None = None
+    first_seq: int | None = None
+    subject_transform: SubjectTransform | None = None
+    consumer_limits: StreamConsumerLimits | None = None
+    metadata: dict[str, str] | None = None
+    # server 2.11
+    allow_msg_ttl: bool | None = None
+    subject_delete_marker_ttl: Duration | None = None
+    # server 2.12
+    allow_atomic: bool | None = None
+    allow_msg_counter: bool | None = None
+    allow_msg_schedules: bool | None = None
+    persist_mode: str | None = None
+    # server 2.14
+    allow_batched: bool | None = None
+    # names of fields that the server sent and this client does not know; never sent
+    unknown_fields: tuple[str, ...] = ()
+
+    def check(self) -> None:
+        """Refuse what must not or need not reach the server; raises ConfigError, InvalidName or InvalidSubject."""
+        names.check_stream(self.name)
+        names.check_filters(self.subjects, "subjects")
+        check_choices(self, CHOICES)
+        check_numbers(self)
+        if self.num_replicas is not None and not 0 <= self.num_replicas <= 5:
+            raise ConfigError(f"num_replicas must be 1 to 5, not {self.num_replicas}")
+        if self.mirror is not None and (self.subjects or self.sources):
+            raise ConfigError("a mirror has neither subjects nor sources of its own")
+        sources = [*(self.sources or ()), *([self.mirror] if self.mirror else [])]
+        if not all(isinstance(source, StreamSource) for source in sources):
+            raise ConfigError("sources must be a list of StreamSource, and mirror a StreamSource")
+        for source in sources:
+            names.check_name(source.name, "source stream")
+            if source.filter_subject:
+                names.check_subject(source.filter_subject, "filter_subject of the source", wildcards=True)
+        check_metadata(self.metadata)
+
+
+def check_choices(config: Wire, choices: dict[str, tuple[str, ...]]) -> None:
+    """Refuse a word that the server would answer with "invalid JSON"."""
+    for name, allowed in choices.items():
+        value = getattr(config, name)
+        if value is not None and value not in allowed:
+            raise ConfigError(f"{name} must be one of {', '.join(allowed)}; not {value!r}")
+
+
+def check_numbers(config: Wire) -> None:
+    """Whole numbers must be int and times not negative: the server would answer with "invalid JSON", or accept it."""
+    for field in msgspec.structs.fields(type(config)):
+        value = getattr(config, field.name)
+        if value is None:
+            continue
+        if field.type == (int | None) and (not isinstance(value, int) or isinstance(value, bool)):
+            raise ConfigError(f"{field.name} must be an int, not {value!r}")
+        if field.type == (bool | None) and not isinstance(value, bool):
+            raise ConfigError(f"{field.name} must be True or False, not {value!r}")
+        if isinstance(value, float) and value < 0:
+            raise ConfigError(f"{field.name} must not be negative, got {value!r} seconds")
+
+
+def check_metadata(metadata: dict[str, str] | None) -> None:
+    if metadata is not None and not (
+        isinstance(metadata, dict) and all(isinstance(k, str) and isinstance(v, str) for k, v in metadata.items())
+    ):
+        raise ConfigError("metadata must be a dict of str to str")
+
+
+def user_metadata(metadata: dict[str, str] | None) -> dict[str, str] | None:
+    """Metadata without the `_nats.*` entries that newer servers add (2.11)."""
+    if metadata is None:
+        return None
+    return {key: value for key, value in metadata.items() if not key.startswith("_nats.")}
+
+
+class LostStreamData(Wire, kw_only=True, frozen=True):
+    msgs: list[int] | None = None
+    bytes: int = 0
+
+
+class StreamState(Wire, kw_only=True, frozen=True):
+    """What a stream holds. `deleted` is filled by info(deleted_details=True), `subjects` by info(subjects_filter=)."""
+
+    messages: int = 0
+    bytes: int = 0
+    first_seq: int = 0
+    first_ts: Timestamp | None = None
+    last_seq: int = 0
+    last_ts: Timestamp | None = None
+    num_subjects: int = 0
+    subjects: dict[str, int] | None = None
+    num_deleted: int = 0
+    deleted: list[int] | None = None
+    lost: LostStreamData | None = None
+    consumer_count: int = 0
+
+
+class PeerInfo(Wire, kw_only=True, frozen=True):
+    """A replica; `active` is seconds since it was heard of, `lag` how many operations it is behind."""
+
+    name: str = ""
+    current: bool = False
+    offline: bool = False
+    observer: bool = False
+    active: Duration | None = None
+    lag: int = 0
+    peer: str = ""
+
+
+class ClusterInfo(Wire, kw_only=True, frozen=True):
+    name: str = ""
+    raft_group: str = ""
+    leader: str = ""
+    leader_since: Timestamp | None = None
+    system_account: bool = False
+    traffic_account: str = ""
+    replicas: list[PeerInfo] | None = None
+
+
+class SourceInfoError(Wire, kw_only=True, frozen=True):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class StreamSourceInfo(Wire, kw_only=True, frozen=True):
+    """Progress of a mirror or source; `active` is seconds since the last contact, None before the first one."""
+
+    name: str = ""
+    lag: int = 0
+    active: Duration | None = None
+    external: ExternalStream | None = None
+    filter_subject: str = ""
+    subject_transforms: list[SubjectTransform] | None = None
+    error: SourceInfoError | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.active is not None and self.active < 0:
+            msgspec.structs.force_setattr(self, "active", None)
+
+
+class StreamAlternate(Wire, kw_only=True, frozen=True):
+    name: str = ""
+    domain: str = ""
+    cluster: str = ""
+
+
+class StreamInfo(Wire, kw_only=True, frozen=True):
+    """What the server says about a stream; `ts` is the moment of the answer (server 2.10)."""
+
+    config: StreamConfig
+    state: StreamState = StreamState()
+    created: Timestamp | None = None
+    ts: Timestamp | None = None
+    domain: str = ""
+    cluster: ClusterInfo | None = None
+    mirror: StreamSourceInfo | None = None
+    sources: list[StreamSourceInfo] | None = None
+    alternates: list[StreamAlternate] | None = None
+    did_create: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.config.name

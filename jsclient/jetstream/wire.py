@@ -1,0 +1,253 @@
+"""What all JetStream models share: seconds <-> ns, time stamps, encoding what was set, and unknown fields.
+
+`Duration` and `Timestamp` are what a model holds at run time; for a type checker, and in practice, they are
+`float` seconds and `datetime`. Both remember what the server sent exactly, so that a configuration that was
+read, changed in one field and sent back is the same in all others.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from jsclient.durations import to_ns, to_seconds
+from jsclient.errors import BadResponse, ConfigError
+
+if TYPE_CHECKING:
+    Duration = float
+    Timestamp = dt.datetime
+else:
+
+    class Duration(float):
+        """Seconds; `ns` is the exact number of nanoseconds on the wire."""
+
+        __slots__ = ("ns",)
+
+        def __new__(cls, seconds: float | dt.timedelta, ns: int | None = None) -> Duration:
+            exact = to_ns(seconds) if ns is None else ns
+            self = super().__new__(cls, to_seconds(exact) if isinstance(seconds, dt.timedelta) else seconds)
+            self.ns = exact
+            return self
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Duration, (float(self), self.ns)
+
+    class Timestamp(dt.datetime):
+        """A timezone-aware point in time; `text` is what the server sent, with its nanoseconds."""
+
+        text = ""
+
+        def __reduce__(self) -> tuple[Any, ...]:
+            return parse_time, (format_time(self),)
+
+
+_RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)")
+
+
+def parse_time(text: str) -> dt.datetime:
+    """An RFC 3339 time of the server as an aware datetime; nanoseconds are cut to microseconds, never rounded up."""
+    found = _RFC3339.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not an RFC 3339 time: {text!r}")
+    seconds, fraction, zone = found.groups()
+    zone = "+00:00" if zone in "Zz" else zone
+    microseconds = (fraction or ".")[1:7].ljust(6, "0")
+    value: Any = Timestamp.fromisoformat(f"{seconds.replace(' ', 'T').upper()}.{microseconds}{zone}")
+    if not TYPE_CHECKING:
+        value.text = text
+    return value  # type: ignore[no-any-return]
+
+
+def format_time(value: dt.datetime) -> str:
+    """RFC 3339 for the wire; a time that came from the server goes back unchanged."""
+    return getattr(value, "text", "") or value.astimezone(dt.timezone.utc).isoformat().replace("+00:00", "Z")
+
+
+def as_timestamp(value: dt.datetime, name: str = "time") -> dt.datetime:
+    """Check that a datetime of the user has a time zone; naive ones would be read in the wrong one in silence."""
+    if isinstance(value, Timestamp) and not TYPE_CHECKING:
+        return value
+    if not isinstance(value, dt.datetime):
+        raise ConfigError(f"{name} must be a datetime, not {type(value).__name__}")
+    if value.tzinfo is None:
+        raise ConfigError(f"{name} has no time zone: use datetime.now(timezone.utc) or .astimezone()")
+    return Timestamp(
+        *(value.year, value.month, value.day, value.hour, value.minute, value.second, value.microsecond),
+        tzinfo=value.tzinfo,
+        fold=value.fold,
+    )
+
+
+def as_duration(value: Any, name: str) -> float:
+    """Seconds or timedelta of the user as a Duration."""
+    if isinstance(value, bool) or not isinstance(value, (int, float, dt.timedelta)):
+        raise ConfigError(f"{name} must be seconds (a number) or a timedelta, not {type(value).__name__}")
+    try:
+        return Duration(value)  # type: ignore[arg-type]
+    except (ValueError, OverflowError):
+        raise ConfigError(f"{name} must be a finite number of seconds, not {value!r}") from None
+
+
+class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_omit_defaults=True):
+    """Base of the wire models: keyword-only, immutable, and only what was set is sent.
+
+    Change a field with `config.replace(max_msgs=10)`.
+    """
+
+    _kinds: ClassVar[dict[str, tuple[str, Any]] | None] = None
+
+    def __post_init__(self) -> None:
+        for name, (kind, _) in kinds(type(self)).items():
+            value = getattr(self, name)
+            if value is None:
+                continue
+            if kind == "time":
+                # The server's zero time is year 1 and means "not set".
+                stamp = as_timestamp(value, name)
+                msgspec.structs.force_setattr(self, name, None if stamp.year == 1 else stamp)
+            elif kind == "duration" and (TYPE_CHECKING or not isinstance(value, Duration)):
+                msgspec.structs.force_setattr(self, name, as_duration(value, name))
+            elif kind == "durations":
+                if isinstance(value, (str, bytes)) or not hasattr(value, "__iter__"):
+                    raise ConfigError(f"{name} must be a list of seconds, not {type(value).__name__}")
+                msgspec.structs.force_setattr(
+                    self, name, [v if type(v) is Duration else as_duration(v, name) for v in value]
+                )
+
+    def replace(self: W, **changes: Any) -> W:
+        """A copy with these fields changed; a field of another name raises ConfigError."""
+        wrong = sorted(set(changes) - set(self.__struct_fields__))
+        if wrong:
+            raise ConfigError(f"{type(self).__name__} has no field {', '.join(wrong)}")
+        return msgspec.structs.replace(self, **changes)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The JSON object that goes over the wire: durations as nanoseconds, only what is set."""
+        return to_wire(self)
+
+
+W = TypeVar("W", bound=Wire)
+T = TypeVar("T")
+
+
+def kinds(cls: type[Wire]) -> dict[str, tuple[str, Any]]:
+    """Fields that need more than msgspec: name -> ("time" | "duration" | "durations" | "wire" | "wires", class)."""
+    known: dict[str, tuple[str, Any]] | None = cls.__dict__.get("_kinds")
+    if known is None:
+        hints = get_type_hints(cls)
+        known = {f: kind for f in cls.__struct_fields__ if (kind := _kind(hints[f])) is not None}
+        cls._kinds = known
+    return known
+
+
+def _kind(hint: Any) -> tuple[str, Any] | None:
+    for option in get_args(hint) or (hint,):
+        if option is Duration:
+            return ("durations" if get_origin(hint) is list else "duration"), None
+        if option is Timestamp:
+            return "time", None
+        if get_origin(option) is list or get_origin(option) is dict:
+            inner = _kind(get_args(option)[-1])
+            if inner is not None:
+                return {"duration": "durations", "wire": "wires"}.get(inner[0], inner[0]), inner[1]
+        elif isinstance(option, type) and issubclass(option, Wire):
+            return ("wires" if get_origin(hint) in (list, dict) else "wire"), option
+    return None
+
+
+# --- encoding -----------------------------------------------------------------------------------------------
+
+
+def _encode_hook(value: Any) -> Any:
+    if isinstance(value, dt.datetime):
+        return format_time(value)
+    if not TYPE_CHECKING and isinstance(value, Duration):
+        return value.ns
+    if isinstance(value, str):
+        return str(value)
+    raise TypeError(f"cannot send {type(value).__name__}")
+
+
+def to_wire(value: Any) -> Any:
+    """A model as plain JSON types; what is not set (None) and what we only keep for ourselves is left out."""
+    plain = msgspec.to_builtins(value, enc_hook=_encode_hook)
+    if isinstance(plain, dict):
+        plain.pop("unknown_fields", None)
+        if isinstance(plain.get("config"), dict):
+            plain["config"].pop("unknown_fields", None)
+    return plain
+
+
+def encode(value: Any) -> bytes:
+    """The JSON body of a request: a model, a plain dict, or nothing."""
+    return b"" if value is None else msgspec.json.encode(to_wire(value))
+
+
+# --- decoding -----------------------------------------------------------------------------------------------
+
+
+def _decode_hook(kind: type, value: Any) -> Any:
+    if kind is Timestamp:
+        return parse_time(value)
+    if kind is Duration and isinstance(value, int):
+        return Duration(to_seconds(value), value)  # type: ignore[call-arg]
+    raise ValueError(f"expected {kind.__name__}, got {value!r}")
+
+
+def decode_json(raw: bytes) -> Any:
+    """JSON to plain types; anything else is a BadResponse."""
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadResponse(f"the answer is not JSON ({error}): {raw[:80]!r}", raw) from error
+
+
+def from_wire(plain: Any, cls: type[T]) -> T:
+    """Plain JSON types to a model; unknown fields are ignored, those of configurations are remembered by name."""
+    if isinstance(cls, type) and issubclass(cls, Wire):
+        _remember_unknown(cls, plain)
+    try:
+        return msgspec.convert(plain, cls, dec_hook=_decode_hook)
+    except (msgspec.ValidationError, ConfigError) as error:
+        raise BadResponse(f"the answer does not fit {cls.__name__}: {error}", str(plain)[:512].encode()) from error
+
+
+def decode(raw: bytes, cls: type[T]) -> T:
+    return from_wire(decode_json(raw), cls)
+
+
+def unknown_names(cls: type[Wire], plain: Any, prefix: str = "") -> Iterator[str]:
+    """Dotted names of the fields in `plain` that the model does not know."""
+    if not isinstance(plain, dict):
+        return
+    for name in plain.keys() - set(cls.__struct_fields__):
+        yield prefix + name
+    for name, (kind, inner) in kinds(cls).items():
+        value = plain.get(name)
+        if kind == "wire":
+            yield from unknown_names(inner, value, f"{prefix}{name}.")
+        elif kind == "wires" and isinstance(value, list):
+            for number, element in enumerate(value):
+                yield from unknown_names(inner, element, f"{prefix}{name}[{number}].")
+
+
+def _remember_unknown(cls: type[Wire], plain: Any) -> None:
+    if not isinstance(plain, dict):
+        return
+    if "unknown_fields" in cls.__struct_fields__:
+        plain.pop("unknown_fields", None)
+        names = sorted(unknown_names(cls, plain))
+        if names:
+            plain["unknown_fields"] = names
+        return
+    for name, (kind, inner) in kinds(cls).items():
+        value = plain.get(name)
+        if kind == "wire":
+            _remember_unknown(inner, value)
+        elif kind == "wires":
+            for element in value if isinstance(value, list) else ():
+                _remember_unknown(inner, element)
