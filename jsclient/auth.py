@@ -1,0 +1,278 @@
+"""Credentials: from the options of the user to the fields of CONNECT, anew at every connect.
+
+Nothing is read or called before a connection is being made, so that rotated files, changed environment
+variables and short-lived tokens work. Runs on the connector thread.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import logging
+import os
+import re
+import stat
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from jsclient.errors import AuthError, ConfigError
+from jsclient.nkeys import KeyPair
+from jsclient.secret import Secret, SecretSource, as_secret, read_secret
+
+__all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "as_secret", "parse_creds"]
+
+log = logging.getLogger("jsclient.auth")
+
+MAX_CREDS_SIZE: Final = 1024 * 1024
+CONNECT_NAMES: Final = ("user", "password", "auth_token", "nkey", "sig", "jwt")
+
+SignatureCallback = Callable[[bytes], bytes | str]
+"""Gets the nonce, returns the 64 raw bytes of the signature (or their base64url text)."""
+
+_ARMOUR = re.compile(r"^\s*-{3,}\s*(BEGIN|END)\b(.*?)-{3,}\s*$", re.IGNORECASE)
+
+
+@attrs.frozen
+class AuthFields:
+    """What goes into CONNECT. `digest` tells credentials apart without keeping them."""
+
+    user: str | None = None
+    password: str | None = attrs.field(default=None, repr=False)
+    auth_token: str | None = attrs.field(default=None, repr=False)
+    nkey: str | None = None
+    sig: str | None = attrs.field(default=None, repr=False)
+    jwt: str | None = attrs.field(default=None, repr=False)
+    digest: str = attrs.field(default="", repr=False)
+
+    def __bool__(self) -> bool:
+        """True when there are credentials at all."""
+        return any(getattr(self, name) for name in CONNECT_NAMES)
+
+
+AuthCallback = Callable[[str], "AuthFields | Mapping[str, str]"]
+"""Gets the nonce ("" if the server sent none), returns the fields of CONNECT."""
+
+
+@attrs.frozen(kw_only=True)
+class Authenticator:
+    """How to prove who we are. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns one.
+
+    One way at a time: user and password, token, nkey seed (text or file), JWT with seed, `.creds`, or a
+    callback. `credentials` is a path, the bytes of such a file, or a callable that returns either.
+    Pickles as long as its callables do.
+    """
+
+    user: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    password: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    token: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    nkey_seed_file: str | os.PathLike[str] | None = None
+    jwt: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    credentials: Any = attrs.field(default=None, repr=False)
+    nkey: str | None = None
+    signature_callback: SignatureCallback | None = attrs.field(default=None, repr=False)
+    auth_callback: AuthCallback | None = attrs.field(default=None, repr=False)
+
+    def __attrs_post_init__(self) -> None:
+        self._check_one_way()
+        if self.password is not None and self.user is None:
+            raise ConfigError("a password without a user")
+        if self.signature_callback is not None and self.nkey is None and self.jwt is None:
+            raise ConfigError("signature_callback needs nkey (the public key) or jwt beside it")
+        signers = [self.nkey_seed, self.nkey_seed_file, self.signature_callback]
+        if sum(signer is not None for signer in signers) > 1:
+            raise ConfigError("give one of nkey_seed, nkey_seed_file and signature_callback")
+        if (self.jwt is not None or self.nkey is not None) and all(signer is None for signer in signers):
+            raise ConfigError("jwt and nkey need nkey_seed, nkey_seed_file or signature_callback to sign with")
+
+    def _check_one_way(self) -> None:
+        ways = {
+            "user": self.user,
+            "token": self.token,
+            "credentials": self.credentials,
+            "auth_callback": self.auth_callback,
+            "nkey_seed, jwt or signature_callback": next(
+                (x for x in (self.nkey_seed, self.nkey_seed_file, self.jwt, self.signature_callback) if x is not None),
+                None,
+            ),
+        }
+        given = [name for name, value in ways.items() if value is not None]
+        if len(given) > 1:
+            raise ConfigError(f"give one kind of credentials, not {' and '.join(given)} together")
+
+    @property
+    def configured(self) -> bool:
+        """True when the options name any credentials."""
+        return any(getattr(self, field.name) is not None for field in attrs.fields(Authenticator))
+
+    def fields(
+        self,
+        nonce: str | None,
+        *,
+        url_user: str = "",
+        url_password: Secret | None = None,
+        url_token: Secret | None = None,
+    ) -> AuthFields:
+        """The fields of CONNECT for a server that sent `nonce`; what the URL names wins over the options.
+
+        Raises ConfigError for unusable credentials, AuthError when the server cannot take this kind.
+        """
+        if url_token is not None:
+            return _with_digest(AuthFields(auth_token=url_token.resolve()))
+        if url_user:
+            return _with_digest(AuthFields(user=url_user, password=url_password.resolve() if url_password else ""))
+        if self.auth_callback is not None:
+            return _with_digest(_callback_fields(self.auth_callback(nonce or "")))
+        if self.token is not None:
+            return _with_digest(AuthFields(auth_token=read_secret(self.token, "token")))
+        if self.user is not None:
+            password = read_secret(self.password, "password") or ""
+            return _with_digest(AuthFields(user=read_secret(self.user, "user"), password=password))
+        return self._signed_fields(nonce)
+
+    def _signed_fields(self, nonce: str | None) -> AuthFields:
+        if self.credentials is not None:
+            jwt, seed = parse_creds(_read_credentials(self.credentials))
+            return _sign(nonce, seed=seed, jwt=jwt)
+        if self.signature_callback is not None:
+            jwt_now = read_secret(self.jwt, "jwt")
+            signature = self.signature_callback(_nonce_bytes(nonce, bool(jwt_now)))
+            return _with_digest(AuthFields(nkey=None if jwt_now else self.nkey, jwt=jwt_now, sig=_base64(signature)))
+        if self.nkey_seed_file is not None:
+            return _sign(nonce, seed=parse_seed(_read_file(self.nkey_seed_file)), jwt=read_secret(self.jwt, "jwt"))
+        if self.nkey_seed is not None:
+            seed = read_secret(self.nkey_seed, "nkey_seed") or ""
+            return _sign(nonce, seed=seed, jwt=read_secret(self.jwt, "jwt"))
+        return AuthFields()
+
+
+def _sign(nonce: str | None, *, seed: str, jwt: str | None) -> AuthFields:
+    pair = KeyPair(seed)
+    sig = _base64(pair.sign(_nonce_bytes(nonce, bool(jwt))))
+    return _with_digest(AuthFields(nkey=None if jwt else pair.public, jwt=jwt, sig=sig), pair.public)
+
+
+def _nonce_bytes(nonce: str | None, has_jwt: bool) -> bytes:
+    if not nonce and not has_jwt:
+        raise AuthError("the server sent no nonce: it is not configured for nkeys")
+    return (nonce or "").encode()
+
+
+def _base64(signature: bytes | str) -> str:
+    if isinstance(signature, str):
+        return signature
+    return base64.urlsafe_b64encode(signature).decode().rstrip("=")
+
+
+def _callback_fields(answer: Any) -> AuthFields:
+    if isinstance(answer, AuthFields):
+        return answer
+    if not isinstance(answer, Mapping):
+        raise ConfigError(f"auth_callback must return AuthFields or a mapping, not {type(answer).__name__}")
+    unknown = sorted(set(map(str, answer)) - set(CONNECT_NAMES))
+    if unknown:
+        raise ConfigError(f"auth_callback returned unknown fields {unknown}; known are {list(CONNECT_NAMES)}")
+    for name, value in answer.items():
+        if value is not None and not isinstance(value, str):
+            raise ConfigError(f"auth_callback returned {type(value).__name__} as {name}; it must be text")
+    return AuthFields(**answer)
+
+
+def _with_digest(fields: AuthFields, public: str = "") -> AuthFields:
+    """Add what is equal for equal credentials: all but the signature, which changes with the nonce."""
+    parts = [getattr(fields, name) or "" for name in CONNECT_NAMES if name != "sig"]
+    text = "\0".join([*parts, public])
+    return attrs.evolve(fields, digest=hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest())
+
+
+# --- .creds files ---------------------------------------------------------------------------------------
+
+
+def parse_creds(data: bytes) -> tuple[str, str]:
+    """JWT and seed of a `.creds` file. Raises ConfigError that shows nothing of it."""
+    sections = _sections(_text(data))
+    jwt = next((body for name, body in sections if "JWT" in name), "")
+    seed = next((body for name, body in sections if "SEED" in name or "NKEY" in name), "")
+    if not jwt:
+        raise ConfigError("the credentials hold no user JWT (-----BEGIN NATS USER JWT-----)")
+    if not seed:
+        raise ConfigError("the credentials hold no nkey seed (-----BEGIN USER NKEY SEED-----)")
+    return jwt, seed
+
+
+def parse_seed(data: bytes) -> str:
+    """The seed of a file that holds it bare or between -----BEGIN and -----END lines."""
+    text = _text(data)
+    seed = next((body for name, body in _sections(text) if "SEED" in name or "NKEY" in name), "")
+    if not seed:
+        seed = next((line.strip() for line in text.splitlines() if line.strip().startswith("S")), "")
+    if not seed:
+        raise ConfigError("the file holds no nkey seed")
+    return seed
+
+
+def _text(data: bytes) -> str:
+    if len(data) > MAX_CREDS_SIZE:
+        raise ConfigError("the credentials are larger than 1 MB: that is no credentials file")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        raise ConfigError("the credentials are not text") from None
+
+
+def _sections(text: str) -> list[tuple[str, str]]:
+    """(name in capitals, body without blanks) of each -----BEGIN name----- block; the END line may be missing."""
+    found: list[tuple[str, str]] = []
+    name: str | None = None
+    body: list[str] = []
+    for line in text.splitlines():
+        armour = _ARMOUR.match(line)
+        if armour is None:
+            if name is not None:
+                body.append(line.strip())
+            continue
+        if name is not None:
+            found.append((name, "".join(body)))
+        name = armour[2].strip().upper() if armour[1].upper() == "BEGIN" else None
+        body = []
+    if name is not None:
+        found.append((name, "".join(body)))
+    return found
+
+
+def _read_credentials(source: Any) -> bytes:
+    if callable(source):
+        source = source()
+    if isinstance(source, Secret):
+        source = source.resolve()
+    if isinstance(source, (bytes, bytearray)):
+        return bytes(source)
+    if isinstance(source, str) and source.lstrip().startswith("-----BEGIN"):
+        return source.encode()
+    if isinstance(source, (str, os.PathLike)):
+        return _read_file(source)
+    raise ConfigError(f"credentials must be a path, bytes or a callable that returns one, not {type(source).__name__}")
+
+
+_warned: set[str] = set()
+
+
+def _read_file(path: str | os.PathLike[str]) -> bytes:
+    path = os.path.expanduser(os.fspath(path))
+    if path.startswith("env:"):
+        path = os.path.expanduser(Secret(path).resolve())
+    try:
+        with open(path, "rb") as file:
+            _warn_about_mode(path, os.fstat(file.fileno()).st_mode)
+            return file.read(MAX_CREDS_SIZE + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read the credentials file {path}: {error.strerror or error}") from None
+
+
+def _warn_about_mode(path: str, mode: int) -> None:
+    """Once per file and process."""
+    if os.name == "posix" and mode & (stat.S_IRGRP | stat.S_IROTH) and path not in _warned:
+        _warned.add(path)
+        log.warning("the credentials file %s can be read by other users (mode %o)", path, stat.S_IMODE(mode))

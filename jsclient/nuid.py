@@ -1,0 +1,89 @@
+"""Identifiers: NUIDs for names, unguessable ids for inboxes, short tokens for replies.
+
+Everything here is safe to call from any thread and from a signal handler (no lock is taken), and
+starts anew in a forked child, so that parent and child never produce the same id.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from typing import Final
+
+ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+BASE: Final = len(ALPHABET)
+PREFIX_LENGTH: Final = 12
+SEQUENCE_LENGTH: Final = 10
+NUID_LENGTH: Final = PREFIX_LENGTH + SEQUENCE_LENGTH
+TOKEN_LENGTH: Final = 8
+INBOX_LENGTH: Final = 22  # 62^22 is more than 2^130: an inbox must not be guessable (reliability X15)
+
+_SEQUENCE_END: Final = BASE**SEQUENCE_LENGTH
+_TOKEN_END: Final = BASE**TOKEN_LENGTH
+_MIN_STEP: Final = 33
+_MAX_STEP: Final = 333
+_PAIRS: Final = [a + b for a in ALPHABET for b in ALPHABET]  # two digits per division: twice as fast
+_PAIR: Final = BASE * BASE
+
+
+def _encode(number: int, length: int) -> str:
+    """`number` in base 62, padded to `length` (even) digits."""
+    parts = []
+    for _ in range(length // 2):
+        number, rest = divmod(number, _PAIR)
+        parts.append(_PAIRS[rest])
+    parts.reverse()
+    return "".join(parts)
+
+
+class _Generator:
+    """One random prefix with its counter. `itertools.count` makes `next` atomic without a lock."""
+
+    __slots__ = ("_prefix", "_sequence", "_tokens")
+
+    def __init__(self) -> None:
+        self._prefix = _encode(secrets.randbelow(BASE**PREFIX_LENGTH), PREFIX_LENGTH)
+        step = _MIN_STEP + secrets.randbelow(_MAX_STEP - _MIN_STEP)
+        self._sequence = itertools.count(secrets.randbelow(_SEQUENCE_END), step)
+        self._tokens = itertools.count(secrets.randbelow(_TOKEN_END))
+
+    def nuid(self) -> str | None:
+        """The next NUID, or None when the counter of this prefix is used up."""
+        number = next(self._sequence)
+        return self._prefix + _encode(number, SEQUENCE_LENGTH) if number < _SEQUENCE_END else None
+
+    def token(self) -> str:
+        return _encode(next(self._tokens) % _TOKEN_END, TOKEN_LENGTH)
+
+
+_current = _Generator()
+
+
+def _renew() -> None:
+    global _current
+    _current = _Generator()
+
+
+def next_nuid() -> str:
+    """A new NUID: 22 base-62 characters, unique, the first 12 random and the last 10 a counter.
+
+    Two NUIDs of one process share their prefix: do not use one as a secret (see `inbox_id`).
+    """
+    while (nuid := _current.nuid()) is None:
+        _renew()
+    return nuid
+
+
+def new_token() -> str:
+    """8 base-62 characters, unique in this process for 2*10^14 calls: the last token of a reply subject."""
+    return _current.token()
+
+
+def inbox_id() -> str:
+    """22 base-62 characters from the system's random source (130 bits): nobody else can guess it."""
+    return _encode(secrets.randbelow(BASE**INBOX_LENGTH), INBOX_LENGTH)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_renew)

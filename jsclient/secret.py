@@ -1,0 +1,79 @@
+"""`Secret`: a text that never shows itself, and where its value comes from at connect time."""
+
+from __future__ import annotations
+
+import hmac
+import os
+from collections.abc import Callable
+from typing import Any, Final
+
+from jsclient.errors import ConfigError
+
+ENV_PREFIX: Final = "env:"
+
+
+class Secret:
+    """A text that repr, str and format show as `***`. It pickles with its value; `reveal()` gives it.
+
+    A value `env:NAME` stands for the environment variable NAME, read at every connect: such options
+    travel in a pickle without the secret.
+    """
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str | Secret) -> None:
+        self._value: str = value.reveal() if isinstance(value, Secret) else value
+
+    def reveal(self) -> str:
+        """The text as given."""
+        return self._value
+
+    def resolve(self) -> str:
+        """The text, or what the environment variable holds that it names. Raises ConfigError if there is none."""
+        if not self._value.startswith(ENV_PREFIX):
+            return self._value
+        name = self._value[len(ENV_PREFIX) :]
+        value = os.environ.get(name)
+        if value is None:
+            raise ConfigError(f"the environment variable {name} of the credentials is not set")
+        return value
+
+    def __repr__(self) -> str:
+        return "***"
+
+    __str__ = __repr__
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Secret):
+            return NotImplemented
+        return hmac.compare_digest(self._value.encode(), other._value.encode())
+
+    def __hash__(self) -> int:
+        return hash((Secret, self._value))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Secret, (self._value,))
+
+
+SecretSource = str | Secret | Callable[[], "str | Secret"]
+
+
+def as_secret(value: Any) -> Any:
+    """Converter for options: text becomes a Secret; None, a Secret and a callable stay what they are."""
+    return Secret(value) if isinstance(value, str) else value
+
+
+def read_secret(value: SecretSource | None, what: str) -> str | None:
+    """The text of an option now: callables are called, `env:NAME` is looked up. None stays None."""
+    if callable(value):
+        value = value()
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = Secret(value)
+    if not isinstance(value, Secret):
+        raise ConfigError(f"{what} must be text, a Secret or a callable that returns one, not {type(value).__name__}")
+    return value.resolve()

@@ -1,0 +1,400 @@
+"""Server addresses and the pool that a connection picks from. No I/O; the clock is an argument."""
+
+from __future__ import annotations
+
+import ipaddress
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+from urllib.parse import SplitResult, unquote, urlsplit
+
+import attrs
+
+from jsclient.errors import ConfigError
+from jsclient.secret import Secret
+
+DEFAULT_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
+MAX_SERVERS: Final = 1000  # a hostile INFO may name any number (reliability X10)
+MAX_URL_LENGTH: Final = 4096
+BACKOFF_FIRST: Final = 0.05  # seconds before the second round through the pool; doubles from there
+BACKOFF_MAX: Final = 4.0  # features.md 1.1: as async-nats; Go's fixed 2 s is slow at first and hard on a herd
+BACKOFF_JITTER: Final = 0.25  # part of the delay that is random, so that a thousand clients do not return at once
+HEALTHY_AFTER: Final = 1.0  # seconds a link must have lived for the back-off to start anew
+FLAP_ROUND: Final = 3  # a link that died young goes on from here: 0.2 s, not 4 s
+
+DelayHook = Callable[[int], float]
+
+
+@attrs.frozen(kw_only=True)
+class Server:
+    """One address. `token` is what stands alone before the @; secrets do not show in repr."""
+
+    scheme: str
+    host: str
+    port: int
+    user: str = ""
+    password: Secret | None = attrs.field(default=None, repr=False)
+    token: Secret | None = attrs.field(default=None, repr=False)
+    path: str = "/"
+    tls_name: str = ""
+    """The name that a certificate must carry; differs from `host` for discovered IP addresses."""
+    explicit: bool = True
+    """Named by the user; False for servers that INFO has told us about."""
+
+    @property
+    def wants_tls(self) -> bool:
+        return self.scheme in ("tls", "wss")
+
+    @property
+    def websocket(self) -> bool:
+        return self.scheme in ("ws", "wss")
+
+    @property
+    def address(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def url(self) -> str:
+        """The URL without user information: safe to log."""
+        return f"{self.scheme}://{self.address}" + (self.path if self.websocket and self.path != "/" else "")
+
+    @property
+    def has_credentials(self) -> bool:
+        return bool(self.user or self.token)
+
+    def __str__(self) -> str:
+        return self.url
+
+
+# --- URLs -----------------------------------------------------------------------------------------------
+
+
+def parse_urls(urls: str | Iterable[str]) -> list[Server]:
+    """Several URLs: a sequence, or one text with commas. Raises ConfigError."""
+    texts = urls.split(",") if isinstance(urls, str) else list(urls)
+    servers = [parse_url(text.strip() if isinstance(text, str) else text) for text in texts]
+    if not servers:
+        raise ConfigError("no server URL was given")
+    if len({server.websocket for server in servers}) > 1:
+        raise ConfigError("websocket URLs (ws, wss) and plain ones (nats, tls) cannot be mixed in one connection")
+    return servers
+
+
+def parse_url(url: str, *, explicit: bool = True) -> Server:
+    """`nats://`, `tls://`, `ws://`, `wss://` with optional `user:password@` or `token@`, or bare `host:port`.
+
+    Raises ConfigError that says what is wrong, never with what stands before the @.
+    """
+    if not isinstance(url, str):
+        raise ConfigError(f"a server URL must be text, not {type(url).__name__}")
+    if not url or len(url) > MAX_URL_LENGTH:
+        raise ConfigError("a server URL must have 1 to 4096 characters" if url else "a server URL must not be empty")
+    shown = _masked(url)
+    if any(char <= " " or char == "\x7f" for char in url):
+        raise ConfigError(f"the server URL {shown!r} contains blanks or control characters")
+    scheme, found, rest = url.partition("://")
+    scheme = scheme.lower() if found else "nats"
+    if scheme not in DEFAULT_PORTS:
+        raise ConfigError(f"the server URL {shown!r} must begin with nats://, tls://, ws:// or wss://")
+    try:
+        parts = urlsplit(f"{scheme}://{rest if found else url}")
+        port = parts.port
+    except ValueError as error:
+        # The text of the error may quote a part of the password.
+        why = "percent-encode special characters in user and password" if "@" in url else str(error)
+        raise ConfigError(f"the server URL {shown!r} cannot be read: {why}") from None
+    if port == 0:
+        raise ConfigError(f"the server URL {shown!r} has port 0")
+    _check_rest(parts, scheme, shown)
+    user, password, token = _user_info(parts)
+    return Server(
+        scheme=scheme,
+        host=_checked_host(parts, shown),
+        port=port if port is not None else DEFAULT_PORTS[scheme],
+        user=user,
+        password=password,
+        token=token,
+        path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
+        explicit=explicit,
+    )
+
+
+def _masked(url: str) -> str:
+    scheme, found, rest = url.partition("://")
+    if not found:
+        scheme, rest = "", url
+    _, at, host = rest.rpartition("@")
+    return (f"{scheme}://" if found else "") + (f"***@{host}" if at else rest)
+
+
+def _check_rest(parts: SplitResult, scheme: str, shown: str) -> None:
+    if parts.fragment:
+        raise ConfigError(f"the server URL {shown!r} has a part after #; percent-encode it if it is a password")
+    if scheme in ("nats", "tls") and (parts.path not in ("", "/") or parts.query):
+        raise ConfigError(f"the server URL {shown!r} has a path, which only ws:// and wss:// know")
+
+
+def _checked_host(parts: SplitResult, shown: str) -> str:
+    host = parts.hostname
+    if not host:
+        raise ConfigError(f"the server URL {shown!r} names no host")
+    if ":" in host:
+        try:
+            ipaddress.IPv6Address(host)
+        except ValueError:
+            raise ConfigError(f"the server URL {shown!r} has a wrong IPv6 address") from None
+    elif len(host) > 255 or any(char in host for char in "[]<>\"'\\^`{|}*?,;"):
+        raise ConfigError(f"the server URL {shown!r} has a wrong host name")
+    return host
+
+
+def _user_info(parts: SplitResult) -> tuple[str, Secret | None, Secret | None]:
+    if parts.username is None:
+        return "", None, None
+    if parts.password is None:
+        return "", None, Secret(unquote(parts.username))
+    return unquote(parts.username), Secret(unquote(parts.password)), None
+
+
+def is_ip(host: str) -> bool:
+    """True for an IPv4 or IPv6 address, False for a name."""
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+# --- the pool -------------------------------------------------------------------------------------------
+
+
+@attrs.define(eq=False)
+class _Entry:
+    server: Server
+    failures: int = 0  # in a row; limited by max_attempts
+    lame: bool = False
+
+
+class ServerPool:
+    """Which server to try next, and after what delay. Safe to use from several threads.
+
+    A round is one pass over the pool. Inside the first round nothing is waited for; after each full
+    round without success the delay doubles from 0.05 s to 4 s. It starts anew once a link has lived for a
+    second. `delay_hook(round)` (1, 2, ...) replaces these delays and returns seconds.
+    """
+
+    def __init__(
+        self,
+        urls: str | Iterable[str] | Sequence[Server],
+        *,
+        randomize: bool = True,
+        max_attempts: int | None = None,
+        ignore_discovered: bool = False,
+        cap: int = MAX_SERVERS,
+        delay_hook: DelayHook | None = None,
+        rng: random.Random | None = None,
+    ) -> None:
+        self._lock = threading.Lock()
+        self._rng = rng or random.Random()
+        self._randomize = randomize
+        self._max_attempts = max_attempts
+        self._ignore_discovered = ignore_discovered
+        self._cap = cap
+        self._delay_hook = delay_hook
+        self._entries: list[_Entry] = []
+        self._current: Server | None = None
+        self._tried = 0  # servers tried in this round
+        self._round = 0
+        self._up_since: float | None = None
+        self.websocket = False
+        self.replace(urls)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return f"ServerPool({[server.url for server in self.servers()[:10]]}, {len(self)} servers)"
+
+    def servers(self) -> list[Server]:
+        """All servers, in the order in which they will be tried."""
+        with self._lock:
+            return [entry.server for entry in self._entries]
+
+    @property
+    def current(self) -> Server | None:
+        """The server of the present link, None while there is none."""
+        return self._current
+
+    def replace(self, urls: str | Iterable[str] | Sequence[Server]) -> None:
+        """Use these servers from now on; forgets all others, discovered ones too."""
+        given: list[str | Server] = [urls] if isinstance(urls, str) else list(urls)
+        servers = [item for item in given if isinstance(item, Server)]
+        texts = [part for item in given if not isinstance(item, Server) for part in _split(item)]
+        servers += parse_urls(texts) if texts or not servers else []
+        if len({server.websocket for server in servers}) > 1:
+            raise ConfigError("websocket URLs (ws, wss) and plain ones (nats, tls) cannot be mixed in one connection")
+        unique = list({(server.scheme, server.host, server.port): server for server in servers}.values())
+        if self._randomize:
+            self._rng.shuffle(unique)
+        with self._lock:
+            self._entries = [_Entry(server) for server in unique[: self._cap]]
+            self.websocket = unique[0].websocket
+            self._tried = self._round = 0
+
+    # --- picking
+
+    def next(self) -> Server | None:
+        """The server to try now (after waiting for `delay()`), None when all have used up their attempts.
+
+        The server just tried goes to the end; one in lame duck mode is taken only when no other is left.
+        """
+        with self._lock:
+            entry = next((e for e in self._entries if not e.lame), None) or next(iter(self._entries), None)
+            if entry is None:
+                return None
+            self._entries.remove(entry)
+            self._entries.append(entry)
+            return entry.server
+
+    def delay(self) -> float:
+        """Seconds to wait before the next attempt; 0 inside the first round."""
+        with self._lock:
+            at_start, number = self._tried == 0, self._round
+        if not at_start or number == 0:
+            return 0.0
+        if self._delay_hook is not None:
+            return max(0.0, float(self._delay_hook(number)))
+        return self._backoff(number)
+
+    def _backoff(self, number: int) -> float:
+        full = min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(number - 1, 16))
+        return full * (1 - BACKOFF_JITTER * self._rng.random())
+
+    def prefer(self, server: Server) -> None:
+        """Try this one next (it need not be in the pool)."""
+        with self._lock:
+            entry = self._find(server.host, server.port) or _Entry(server)
+            if entry in self._entries:
+                self._entries.remove(entry)
+            entry.lame = False
+            self._entries.insert(0, entry)
+
+    # --- what happened
+
+    def failed(self, server: Server) -> None:
+        """An attempt at `server` failed. With max_attempts failures in a row the server leaves the pool."""
+        with self._lock:
+            entry = self._find(server.host, server.port)
+            if entry is not None:
+                entry.failures += 1
+                if self._max_attempts is not None and 0 < self._max_attempts <= entry.failures:
+                    self._entries.remove(entry)
+                    self._tried -= 1
+            self._tried += 1
+            self._close_round()
+
+    def _close_round(self) -> None:
+        if self._tried >= len(self._entries):
+            self._tried = 0
+            self._round += 1
+
+    def connected(self, server: Server, now: float) -> None:
+        """A link to `server` stands."""
+        with self._lock:
+            self._current = server
+            self._up_since = now
+            self._tried = 0
+            self._round = min(self._round, FLAP_ROUND - 1)
+            entry = self._find(server.host, server.port)
+            if entry is not None:
+                entry.failures = 0
+                entry.lame = False
+
+    def disconnected(self, now: float) -> None:
+        """The link is gone. If it lived for a second the back-off starts anew, else it goes on."""
+        with self._lock:
+            lived = self._up_since is not None and now - self._up_since >= HEALTHY_AFTER
+            self._up_since = None
+            self._current = None
+            self._tried = 0
+            self._round = 0 if lived else self._round + 1
+
+    def lame_duck(self, server: Server) -> None:
+        """`server` is shutting down: use others as long as there are any."""
+        with self._lock:
+            entry = self._find(server.host, server.port)
+            if entry is not None:
+                entry.lame = True
+
+    def has_alternative(self) -> bool:
+        """True when a server other than the current one is there that is not shutting down."""
+        with self._lock:
+            current = self._current
+            return any(
+                not e.lame and (current is None or (e.server.host, e.server.port) != (current.host, current.port))
+                for e in self._entries
+            )
+
+    # --- discovery
+
+    def update(self, connect_urls: Sequence[str] | None, ws_connect_urls: Sequence[str] | None = None) -> list[Server]:
+        """Take over the servers that an INFO of the current server names; returns the new ones.
+
+        Discovered servers that are no longer named are removed, named ones of the user never. What is
+        not an address is ignored, and so is everything beyond the cap. They inherit scheme and user
+        information, and as bare IP addresses also the name that the certificate must carry (never taken
+        from INFO: an attacker could write there what he likes).
+        """
+        named = ws_connect_urls if self.websocket else connect_urls
+        source = self._current
+        if not named or source is None or self._ignore_discovered:
+            return []
+        found: dict[tuple[str, int], Server] = {}
+        for text in named[: self._cap * 2]:
+            server = _discovered(text, source)
+            if server is not None and len(found) < self._cap:
+                found[(server.host, server.port)] = server
+        return self._merge(found, source)
+
+    def _merge(self, found: dict[tuple[str, int], Server], source: Server) -> list[Server]:
+        with self._lock:
+            keep = {(source.host, source.port), *found}
+            self._entries = [e for e in self._entries if e.server.explicit or (e.server.host, e.server.port) in keep]
+            known = {(e.server.host, e.server.port) for e in self._entries}
+            for entry in self._entries:
+                # Named again by a live server: a restarted one is no lame duck any more.
+                if (entry.server.host, entry.server.port) in found:
+                    entry.lame = False
+            room = max(0, self._cap - len(self._entries))
+            new = [server for address, server in found.items() if address not in known][:room]
+            if self._randomize:
+                self._rng.shuffle(new)
+            self._entries.extend(_Entry(server) for server in new)
+            return new
+
+    def _find(self, host: str, port: int) -> _Entry | None:
+        return next((e for e in self._entries if e.server.host == host and e.server.port == port), None)
+
+
+def _split(item: str) -> list[str]:
+    return item.split(",") if isinstance(item, str) else [item]
+
+
+def _discovered(text: object, source: Server) -> Server | None:
+    if not isinstance(text, str) or len(text) > 300 or "@" in text:
+        return None
+    try:
+        server = parse_url(text if "://" in text else f"{source.scheme}://{text}", explicit=False)
+    except ConfigError:
+        return None
+    name = source.tls_name or source.host
+    return attrs.evolve(
+        server,
+        scheme=source.scheme,
+        path=source.path,
+        user=source.user,
+        password=source.password,
+        token=source.token,
+        tls_name=name if is_ip(server.host) and not is_ip(name) else "",
+    )

@@ -1,0 +1,395 @@
+"""Byte streams over TCP. What a link reads and writes through; knows nothing of NATS.
+
+Reading blocks in the kernel with SO_RCVTIMEO, so that a chunk costs one release of the interpreter
+lock. Writing never blocks in `send`: it hands over what the kernel takes (MSG_DONTWAIT) and waits in
+`poll`, so that a deadline or Ctrl-C leaves the stream at a known byte. Hence no `settimeout` and no
+`sendall` on a live socket.
+"""
+
+from __future__ import annotations
+
+import abc
+import contextlib
+import errno
+import os
+import select
+import socket
+import struct
+import sys
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from jsclient.durations import Deadline
+
+RECV_SIZE: Final = 256 * 1024  # one recv; large chunks save system calls when messages come fast
+LARGE_FRAME: Final = 16 * 1024  # from this size on, copying into one buffer costs more than sendmsg
+IDLE_TICK: Final = 0.5  # seconds after which a silent recv returns None
+CONNECT_SLICE: Final = 0.1  # seconds between two looks at `abandoned` while a connection is being made
+MAX_VECTORS: Final = 512  # buffers per sendmsg; IOV_MAX is 1024 on Linux
+
+Buffer = bytes | memoryview
+SocketFactory = Callable[[str, int, float | None], socket.socket]
+
+
+class Transport(abc.ABC):
+    """A byte stream. One thread at a time reads; a sender holds the send lock of the link."""
+
+    peer: str = ""
+    """Address of the other side, for messages: "127.0.0.1:4222"."""
+    secure: bool = False
+    """True when the bytes are encrypted on the way."""
+    counts_plain_bytes: bool = False
+    """True when `unsent` counts the very bytes that were given to `send`, so that whole frames can be told apart."""
+
+    @property
+    @abc.abstractmethod
+    def unsent(self) -> int:
+        """Bytes accepted by `send` but not yet handed to the kernel."""
+
+    @property
+    def needs_flush(self) -> bool:
+        """True when reading has produced bytes to send (TLS key update, websocket pong): call `send(b"", ...)`."""
+        return False
+
+    @abc.abstractmethod
+    def recv(self) -> bytes | None:
+        """What has come, b"" when the peer has closed, None when nothing came within the tick. OSError on failure."""
+
+    @abc.abstractmethod
+    def recv_within(self, timeout: float | None) -> bytes | None:
+        """Like `recv`, but waits for `timeout` seconds instead of the tick. For handshakes."""
+
+    @abc.abstractmethod
+    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
+        """Send what an earlier call left behind, then `data`; the caller holds the send lock.
+
+        True when all of it was handed to the kernel. False when `timeout` (seconds; None: no limit,
+        0: never block) expired: the rest is kept and goes out first next time. OSError on failure.
+        After any other exception (Ctrl-C) it is unknown how much was sent: give the stream up.
+        """
+
+    @abc.abstractmethod
+    def set_tick(self, seconds: float) -> None:
+        """How long a silent `recv` waits before it returns None."""
+
+    @abc.abstractmethod
+    def shutdown(self) -> None:
+        """End the stream in both directions; wakes every thread in recv or send. Idempotent, never raises."""
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Free the descriptor and send nothing: in a forked child the parent's session goes on. Idempotent."""
+
+    @abc.abstractmethod
+    def fileno(self) -> int:
+        """The descriptor, -1 once closed."""
+
+
+class TcpTransport(Transport):
+    """A connected TCP (or Unix) socket."""
+
+    counts_plain_bytes = True
+
+    def __init__(self, sock: socket.socket, peer: str = "") -> None:
+        self._sock = sock
+        self._tail: deque[Buffer] = deque()
+        self._unsent = 0
+        self._shut = False
+        self.peer = peer
+        sock.setblocking(True)
+        self.set_tick(IDLE_TICK)
+        with contextlib.suppress(OSError):  # a Unix socket has no TCP options
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+
+    # --- reading
+
+    def recv(self) -> bytes | None:
+        try:
+            return self._sock.recv(RECV_SIZE)
+        except BlockingIOError:  # SO_RCVTIMEO
+            return None
+
+    def recv_within(self, timeout: float | None) -> bytes | None:
+        return self.recv() if self._wait_readable(timeout) else None
+
+    def set_tick(self, seconds: float) -> None:
+        whole = int(seconds)
+        packed = struct.pack("@ll", whole, max(1, int((seconds - whole) * 1_000_000)))
+        self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
+
+    # --- writing
+
+    @property
+    def unsent(self) -> int:
+        return self._unsent
+
+    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
+        if not self._unsent and isinstance(data, bytes):
+            if not data:
+                return True
+            sent = self._try_send(data)
+            if sent == len(data):
+                return True
+            self._keep(memoryview(data)[sent:])
+        else:
+            for buffer in [data] if isinstance(data, bytes) else _gather(data):
+                self._keep(buffer)
+        return self._send_tail(timeout)
+
+    def _keep(self, buffer: Buffer) -> None:
+        if buffer:
+            self._tail.append(buffer)
+            self._unsent += len(buffer)
+
+    def _send_tail(self, timeout: float | None) -> bool:
+        deadline: Deadline | None = None
+        while self._unsent:
+            sent = self._try_sendmsg()
+            if sent:
+                self._drop(sent)
+                continue
+            if timeout == 0:
+                return False
+            deadline = deadline or Deadline(timeout)
+            if not self._wait_writable(deadline.remaining()):
+                return False
+        return True
+
+    def _drop(self, sent: int) -> None:
+        """Take the `sent` bytes that the kernel has accepted off the head of the tail."""
+        self._unsent -= sent
+        tail = self._tail
+        while sent:
+            head = tail[0]
+            if len(head) > sent:
+                tail[0] = memoryview(head)[sent:]
+                return
+            sent -= len(head)
+            tail.popleft()
+
+    # --- the system calls (POSIX: a blocking socket, flags per call)
+
+    _FLAGS: Final = getattr(socket, "MSG_DONTWAIT", 0) | getattr(socket, "MSG_NOSIGNAL", 0)
+
+    def _try_send(self, data: bytes) -> int:
+        """Bytes that the kernel took at once, 0 when its buffer is full."""
+        try:
+            return self._sock.send(data, self._FLAGS)
+        except BlockingIOError:
+            return 0
+
+    def _try_sendmsg(self) -> int:
+        tail = self._tail
+        try:
+            if len(tail) == 1:
+                return self._sock.send(tail[0], self._FLAGS)
+            buffers = [tail[i] for i in range(min(len(tail), MAX_VECTORS))]
+            return self._sock.sendmsg(buffers, (), self._FLAGS)
+        except BlockingIOError:
+            return 0
+
+    def _wait_readable(self, timeout: float | None) -> bool:
+        return self._poll(select.POLLIN, timeout)
+
+    def _wait_writable(self, timeout: float | None) -> bool:
+        return self._poll(select.POLLOUT, timeout)
+
+    def _poll(self, event: int, timeout: float | None) -> bool:
+        if self._shut:
+            raise OSError(errno.ESHUTDOWN, "the stream was shut down")
+        poller = select.poll()  # one per wait: a poll object must not be shared by threads
+        poller.register(self._sock, event)
+        return bool(poller.poll(None if timeout is None else timeout * 1000))
+
+    # --- ending
+
+    def shutdown(self) -> None:
+        self._shut = True
+        with contextlib.suppress(OSError):
+            self._sock.shutdown(socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        with contextlib.suppress(OSError):
+            self._sock.close()
+
+    def fileno(self) -> int:
+        return self._sock.fileno()
+
+
+class SelectTcpTransport(TcpTransport):
+    """The same with a non-blocking socket and select, for systems without MSG_DONTWAIT and poll (Windows)."""
+
+    def __init__(self, sock: socket.socket, peer: str = "") -> None:
+        self._tick = IDLE_TICK
+        super().__init__(sock, peer)
+        sock.setblocking(False)
+
+    def recv(self) -> bytes | None:
+        try:
+            return self._sock.recv(RECV_SIZE)
+        except BlockingIOError:
+            if not self._wait_readable(self._tick):
+                return None
+        try:
+            return self._sock.recv(RECV_SIZE)
+        except BlockingIOError:
+            return None
+
+    def recv_within(self, timeout: float | None) -> bytes | None:
+        return self.recv() if self._wait_readable(timeout) else None
+
+    def set_tick(self, seconds: float) -> None:
+        self._tick = seconds
+
+    def _try_sendmsg(self) -> int:
+        try:
+            return self._sock.send(self._tail[0])
+        except BlockingIOError:
+            return 0
+
+    def _wait_readable(self, timeout: float | None) -> bool:
+        return self._select(True, timeout)
+
+    def _wait_writable(self, timeout: float | None) -> bool:
+        return self._select(False, timeout)
+
+    def _select(self, reading: bool, timeout: float | None) -> bool:
+        """Wait in slices: shutdown() in another thread does not wake select on every system."""
+        deadline = Deadline(timeout)
+        while not self._shut:
+            fds = [self._sock]
+            ready = select.select(fds if reading else [], [] if reading else fds, [], deadline.at_most(CONNECT_SLICE))
+            if ready[0] or ready[1]:
+                return True
+            if deadline.expired():
+                return False
+        raise OSError(errno.ESHUTDOWN, "the stream was shut down")
+
+
+def _gather(frames: Sequence[bytes]) -> list[Buffer]:
+    """Join runs of small frames, leave large ones alone: copying those costs more than a vector does."""
+    if all(len(frame) < LARGE_FRAME for frame in frames):
+        return [b"".join(frames)]
+    buffers: list[Buffer] = []
+    small: list[bytes] = []
+    for frame in frames:
+        if len(frame) < LARGE_FRAME:
+            small.append(frame)
+            continue
+        if small:
+            buffers.append(b"".join(small))
+            small.clear()
+        buffers.append(frame)
+    if small:
+        buffers.append(b"".join(small))
+    return buffers
+
+
+def wrap_socket(sock: socket.socket, peer: str = "") -> TcpTransport:
+    """The transport class that this system can use, around a connected socket."""
+    posix = hasattr(select, "poll") and hasattr(socket, "MSG_DONTWAIT") and sys.platform != "win32"
+    return TcpTransport(sock, peer) if posix else SelectTcpTransport(sock, peer)
+
+
+# --- connecting -----------------------------------------------------------------------------------------
+
+
+def connect_tcp(
+    host: str,
+    port: int,
+    *,
+    timeout: float | None,
+    local_address: str | tuple[str, int] | None = None,
+    socket_factory: SocketFactory | None = None,
+    abandoned: threading.Event | None = None,
+) -> TcpTransport:
+    """Connect to the first address of `host` that answers.
+
+    Every address gets its share of what is left of `timeout` (seconds, name resolution included, which
+    cannot be interrupted). `socket_factory(host, port, timeout)` replaces all of it and returns a
+    connected socket. Setting `abandoned` from another thread ends the attempt within 0.1 s. Raises
+    OSError with the reason of each address.
+    """
+    deadline = Deadline(timeout)
+    if socket_factory is not None:
+        return wrap_socket(socket_factory(host, port, timeout), format_address(host, port))
+    addresses = list(dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    failures: list[tuple[str, OSError]] = []
+    for index, (family, kind, proto, _, address) in enumerate(addresses):
+        left = deadline.remaining()
+        share = None if left is None else left / (len(addresses) - index)
+        peer = format_address(str(address[0]), int(address[1]))
+        try:
+            sock = _connect_one(family, kind, proto, address, share, local_address, abandoned)
+        except OSError as error:
+            failures.append((peer, error))
+            if abandoned is not None and abandoned.is_set():
+                break
+        else:
+            return wrap_socket(sock, peer)
+    raise _connect_error(host, port, failures)
+
+
+def _connect_error(host: str, port: int, failures: list[tuple[str, OSError]]) -> OSError:
+    if not failures:
+        return OSError(errno.EADDRNOTAVAIL, f"{format_address(host, port)} has no address")
+    text = "; ".join(f"{peer}: {error.strerror or error}" for peer, error in failures)
+    number = failures[-1][1].errno
+    return OSError(number, text) if number is not None else OSError(text)
+
+
+def _connect_one(
+    family: int,
+    kind: int,
+    proto: int,
+    address: tuple[object, ...],
+    timeout: float | None,
+    local_address: str | tuple[str, int] | None,
+    abandoned: threading.Event | None,
+) -> socket.socket:
+    sock = socket.socket(family, kind, proto)
+    try:
+        if local_address is not None:
+            sock.bind((local_address, 0) if isinstance(local_address, str) else local_address)
+        sock.setblocking(False)
+        code = sock.connect_ex(address)
+        if code not in (0, errno.EINPROGRESS, errno.EWOULDBLOCK, errno.EAGAIN, errno.EINTR):
+            raise OSError(code, os.strerror(code))
+        _wait_connected(sock, Deadline(timeout), abandoned)
+        if sock.getsockname() == sock.getpeername():
+            # With the server down, a port of the ephemeral range can connect to itself: nobody is there.
+            raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _wait_connected(sock: socket.socket, deadline: Deadline, abandoned: threading.Event | None) -> None:
+    while True:
+        if abandoned is not None and abandoned.is_set():
+            raise OSError(errno.ECANCELED, "the attempt was given up")
+        if _writable(sock, deadline.at_most(CONNECT_SLICE)):
+            code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+            if code:
+                raise OSError(code, os.strerror(code))
+            return
+        if deadline.expired():
+            raise TimeoutError(errno.ETIMEDOUT, "no answer in time")
+
+
+def _writable(sock: socket.socket, timeout: float) -> bool:
+    if hasattr(select, "poll"):
+        poller = select.poll()
+        poller.register(sock, select.POLLOUT)
+        return bool(poller.poll(timeout * 1000))
+    _, writable, failed = select.select([], [sock], [sock], timeout)  # Windows reports failures as exceptional
+    return bool(writable or failed)
+
+
+def format_address(host: str, port: int) -> str:
+    """host:port, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

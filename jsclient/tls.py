@@ -1,0 +1,288 @@
+"""TLS around any byte stream: an `SSLObject` over memory buffers, socket I/O outside of it.
+
+OpenSSL does not allow one session in two threads at once. So a lock of its own covers the short
+moments in which bytes go into or out of the session, and neither side ever waits for the network while
+holding it. Order of locks: send lock of the link, then this one. Records must reach the socket in the
+order in which they were made, therefore only senders (who hold the send lock) send what the session
+has produced; the reader merely reports it in `needs_flush`.
+"""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from jsclient.durations import Deadline
+from jsclient.errors import ConfigError, TlsError
+from jsclient.tcp import Transport
+
+ENCRYPT_SLICE: Final = 32 * 1024  # bytes encrypted ahead of the socket: what a lost link takes with it
+DECRYPT_SIZE: Final = 256 * 1024  # SSLObject.read returns one record (16 KiB) however much is asked for
+
+
+class TlsAlert(TlsError, OSError):
+    """The TLS session broke after the handshake; with TLS 1.3 also: the server refused our certificate."""
+
+
+class TlsTransport(Transport):
+    """An established TLS session over another transport. Made by `start_tls`."""
+
+    secure = True
+
+    def __init__(self, inner: Transport, context: ssl.SSLContext, server_hostname: str) -> None:
+        self._inner = inner
+        self._incoming = ssl.MemoryBIO()
+        self._outgoing = ssl.MemoryBIO()
+        self._lock = threading.Lock()
+        self._plain: deque[memoryview] = deque()  # accepted, not yet encrypted
+        self._plain_size = 0
+        self._ended = False
+        self._error: TlsAlert | None = None
+        self.peer = inner.peer
+        self._session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
+
+    # --- reading
+
+    def recv(self) -> bytes | None:
+        return self._read(None, by_tick=True)
+
+    def recv_within(self, timeout: float | None) -> bytes | None:
+        return self._read(timeout, by_tick=False)
+
+    def _read(self, timeout: float | None, by_tick: bool) -> bytes | None:
+        deadline = None if by_tick else Deadline(timeout)
+        while True:
+            with self._lock:
+                plain = self._decrypt_locked()
+            if plain:
+                return plain
+            if self._error is not None:
+                raise self._error
+            if self._ended:
+                return b""
+            data = self._inner.recv() if deadline is None else self._inner.recv_within(deadline.remaining())
+            if data is None:
+                return None
+            with self._lock:
+                if data:
+                    self._incoming.write(data)
+                else:
+                    self._incoming.write_eof()
+
+    def _decrypt_locked(self) -> bytes:
+        chunks = []
+        while not self._ended:
+            try:
+                chunk = self._session.read(DECRYPT_SIZE)
+            except ssl.SSLWantReadError:
+                break
+            except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
+                # A stream cut without close_notify is treated like a closed one: NATS frames carry their length.
+                self._ended = True
+            except ssl.SSLError as error:
+                # What was decrypted before comes first; the error is raised by the next call.
+                self._ended = True
+                self._error = TlsAlert(explain(error, self.peer))
+            else:
+                self._ended = not chunk
+                chunks.append(chunk)
+        return chunks[0] if len(chunks) == 1 else b"".join(chunks)
+
+    def set_tick(self, seconds: float) -> None:
+        self._inner.set_tick(seconds)
+
+    # --- writing
+
+    @property
+    def unsent(self) -> int:
+        return self._inner.unsent + self._plain_size
+
+    @property
+    def needs_flush(self) -> bool:
+        return self._outgoing.pending > 0
+
+    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
+        for frame in [data] if isinstance(data, bytes) else [b"".join(data)]:
+            if frame:
+                self._plain.append(memoryview(frame))
+                self._plain_size += len(frame)
+        deadline = Deadline(timeout)
+        while True:
+            # An unfinished record goes out before the next is made: what is encrypted cannot be taken back.
+            if not self._inner.send(b"", deadline.remaining()):
+                return False
+            sealed = self._encrypt_slice()
+            if not sealed:
+                return True
+            if not self._inner.send(sealed, deadline.remaining()):
+                return False
+
+    def _encrypt_slice(self) -> bytes:
+        """Up to ENCRYPT_SLICE bytes of what waits, as records; also what reading has left to send."""
+        budget = ENCRYPT_SLICE
+        with self._lock:
+            while self._plain and budget > 0:
+                head = self._plain[0]
+                try:
+                    written = self._session.write(head[:budget])
+                except ssl.SSLError as error:
+                    raise TlsAlert(explain(error, self.peer)) from error
+                budget -= written
+                self._plain_size -= written
+                if written < len(head):
+                    self._plain[0] = head[written:]
+                else:
+                    self._plain.popleft()
+            return self._outgoing.read()
+
+    # --- the handshake
+
+    def handshake(self, timeout: float | None) -> None:
+        """Blocks until the session stands and the certificate is verified. Raises TlsError."""
+        deadline = Deadline(timeout)
+        while True:
+            try:
+                with self._lock:
+                    self._session.do_handshake()
+            except ssl.SSLWantReadError:
+                self._flush_handshake(deadline)
+                self._feed_handshake(deadline)
+                continue
+            except (ssl.SSLError, ssl.CertificateError) as error:
+                self._say_goodbye()
+                raise TlsError(explain(error, self.peer)) from error
+            break
+        self._flush_handshake(deadline)
+
+    def _flush_handshake(self, deadline: Deadline) -> None:
+        try:
+            done = self._inner.send(self._outgoing.read(), deadline.remaining())
+        except OSError as error:
+            raise TlsError(f"{self.peer} closed the connection during the TLS handshake: {error}") from error
+        if not done:
+            raise TlsError(f"TLS handshake with {self.peer}: no progress in time")
+
+    def _feed_handshake(self, deadline: Deadline) -> None:
+        try:
+            data = self._inner.recv_within(deadline.remaining())
+        except OSError as error:
+            raise TlsError(f"{self.peer} closed the connection during the TLS handshake: {error}") from error
+        if data is None:
+            raise TlsError(f"TLS handshake with {self.peer}: no answer in time; is that a TLS port?")
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
+
+    def _say_goodbye(self) -> None:
+        """Tell the server why (the alert that OpenSSL has prepared), if it can be done at once."""
+        try:
+            self._inner.send(self._outgoing.read(), 0)
+        except OSError:
+            pass
+
+    # --- ending
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def close(self) -> None:
+        self._inner.close()  # no close_notify: in a forked child it would end the parent's session
+
+    def fileno(self) -> int:
+        return self._inner.fileno()
+
+    @property
+    def version(self) -> str:
+        """Protocol version in use, such as "TLSv1.3"."""
+        return self._session.version() or ""
+
+
+def start_tls(
+    transport: Transport, context: ssl.SSLContext, server_hostname: str, timeout: float | None
+) -> TlsTransport:
+    """Encrypt `transport` from here on; blocks until the handshake is done.
+
+    `server_hostname` (a name or an IP address) is what the certificate must be for. Raises TlsError that
+    says why; the caller then closes `transport`.
+    """
+    try:
+        tls = TlsTransport(transport, context, server_hostname)
+    except ValueError as error:
+        raise TlsError(f"cannot verify a certificate for the name {server_hostname!r}: {error}") from error
+    tls.handshake(timeout)
+    return tls
+
+
+def default_tls_context(
+    ca_file: str | None = None,
+    cert_file: str | None = None,
+    key_file: str | None = None,
+    *,
+    key_password: str | None = None,
+    ca_data: str | bytes | None = None,
+) -> ssl.SSLContext:
+    """A context that verifies certificate and name, TLS 1.2 or later.
+
+    With `ca_file` (PEM) or `ca_data` (PEM text or DER bytes) only those authorities are trusted, without
+    them those of the system. `cert_file` and `key_file` are the client's own certificate; the key may be
+    in `cert_file`.
+    """
+    try:
+        context = ssl.create_default_context(ssl.Purpose.SERVER_AUTH, cafile=ca_file, cadata=ca_data)
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"cannot load the certificate authorities of {ca_file or 'ca_data'}: {error}") from error
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    context.options |= ssl.OP_NO_RENEGOTIATION  # a renegotiation would let a write wait for a read
+    if cert_file is not None:
+        try:
+            # A callable, because OpenSSL would ask the terminal for the password of an encrypted key.
+            context.load_cert_chain(cert_file, key_file, password=lambda: key_password or "")
+        except OSError as error:
+            raise ConfigError(f"cannot load the client certificate {cert_file}: {error}") from error
+    elif key_file is not None:
+        raise ConfigError("a key file without a certificate file")
+    return context
+
+
+# --- why it failed --------------------------------------------------------------------------------------
+
+_VERIFY_CODES: Final = {  # X509_V_ERR_* of OpenSSL
+    9: "the certificate is not valid yet (check the clocks)",
+    10: "the certificate has expired",
+    18: "the certificate is self-signed and not trusted (name it as CA file if it is yours)",
+    19: "the certificate authority is not trusted (give its certificate as CA file)",
+    20: "the certificate authority is not known (give its certificate as CA file)",
+    21: "the certificate authority is not known (give its certificate as CA file)",
+    23: "the certificate was revoked",
+    62: "the certificate is for another host name",
+    64: "the certificate is for another IP address",
+}
+_REASONS: Final = {
+    "WRONG_VERSION_NUMBER": "the server does not speak TLS on this port (or wants the handshake after INFO)",
+    "HTTP_REQUEST": "the server does not speak TLS on this port",
+    "UNSUPPORTED_PROTOCOL": "the server offers only TLS versions that are too old",
+    "TLSV1_ALERT_PROTOCOL_VERSION": "the server refuses our TLS versions",
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "the server wants a client certificate and got none",
+    "TLSV1_ALERT_UNKNOWN_CA": "the server does not know the authority of our client certificate",
+    "SSLV3_ALERT_BAD_CERTIFICATE": "the server wants a valid client certificate",
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "our client certificate has expired",
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": "the server refused the handshake",
+    "TLSV1_ALERT_CERTIFICATE_REQUIRED": "the server wants a client certificate and got none",
+}
+
+
+def explain(error: ssl.SSLError | ssl.CertificateError, peer: str) -> str:
+    """One sentence that names the peer and the reason, with OpenSSL's own words behind it."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        own = error.verify_message
+        reason = _VERIFY_CODES.get(error.verify_code, "the certificate did not verify")
+    elif isinstance(error, ssl.SSLEOFError):
+        return f"TLS with {peer}: the server closed the connection during the handshake"
+    else:
+        own = str(getattr(error, "reason", "") or error)
+        reason = _REASONS.get(own, "the session failed")
+    return f"TLS with {peer}: {reason} ({own})"

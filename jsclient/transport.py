@@ -1,0 +1,23 @@
+"""Byte streams for a link: TCP, TLS and websocket behind one interface (`Transport`).
+
+This is the door to three modules: `tcp` has the interface and sockets, `tls` encrypts any stream,
+`ws` frames any stream.
+"""
+
+from jsclient.tcp import SocketFactory, TcpTransport, Transport, connect_tcp, format_address, wrap_socket
+from jsclient.tls import TlsTransport, default_tls_context, start_tls
+from jsclient.ws import WebSocketTransport, start_websocket
+
+__all__ = [
+    "SocketFactory",
+    "TcpTransport",
+    "TlsTransport",
+    "Transport",
+    "WebSocketTransport",
+    "connect_tcp",
+    "default_tls_context",
+    "format_address",
+    "start_tls",
+    "start_websocket",
+    "wrap_socket",
+]
