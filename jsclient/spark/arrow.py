@@ -1,0 +1,164 @@
+"""Lists per column -> Arrow record batches.
+
+A `Chunk` holds what one read from the socket brought, column by column. The builder collects chunks until a
+batch is full (rows or bytes, whichever comes first: 10,000 rows of 1 MB would overflow Arrow's 32-bit offsets)
+and builds each column in one go: no object per row is made on the way.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+
+class Columns(Protocol):
+    """What the builder needs of a chunk; all lists have the same length."""
+
+    subjects: list[bytes]
+    sequences: list[int]
+    timestamps: list[int]  # nanoseconds since 1970
+    headers: list[bytes | None] | None  # raw blocks; None when no message has any
+    payloads: list[bytes]
+
+
+class BatchBuilder:
+    """Collects chunks of one partition; `add` returns a record batch whenever one is full, `finish` the rest."""
+
+    def __init__(self, stream: str, names: list[str], schema: pa.Schema, rows: int, nbytes: int) -> None:
+        self._stream = stream
+        self._names = names
+        self._schema = schema
+        self._most_rows = rows
+        self._most_bytes = nbytes
+        self._wants_headers = "headers" in names
+        self._clear()
+
+    def _clear(self) -> None:
+        self._subjects: list[bytes] = []
+        self._sequences: list[int] = []
+        self._timestamps: list[int] = []
+        self._headers: list[bytes | None] = []
+        self._payloads: list[bytes] = []
+        self._any_headers = False
+        self._nbytes = 0
+
+    def __len__(self) -> int:
+        return len(self._sequences)
+
+    def add(self, chunk: Columns, nbytes: int) -> Iterator[pa.RecordBatch]:
+        """Add a chunk whose payloads take `nbytes`; yields 0 or 1 batches (a batch may exceed the limits by a chunk)."""
+        self._sequences += chunk.sequences
+        self._subjects += chunk.subjects
+        self._timestamps += chunk.timestamps
+        self._payloads += chunk.payloads
+        if self._wants_headers:
+            if chunk.headers is None:
+                self._headers += [None] * len(chunk.sequences)
+            else:
+                self._headers += chunk.headers
+                self._any_headers = True
+        self._nbytes += nbytes
+        if len(self._sequences) >= self._most_rows or self._nbytes >= self._most_bytes:
+            yield self._build()
+
+    def finish(self) -> Iterator[pa.RecordBatch]:
+        if self._sequences:
+            yield self._build()
+
+    def _build(self) -> pa.RecordBatch:
+        columns = [getattr(self, f"_column_{name}")() for name in self._names]
+        batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
+        self._clear()
+        return batch
+
+    def _column_stream(self) -> pa.Array:
+        return pa.repeat(pa.scalar(self._stream, pa.string()), len(self))
+
+    def _column_subject(self) -> pa.Array:
+        return _strings(self._subjects)
+
+    def _column_seq(self) -> pa.Array:
+        return _int64(self._sequences)
+
+    def _column_timestamp_ns(self) -> pa.Array:
+        return _int64(self._timestamps)
+
+    def _column_timestamp(self) -> pa.Array:
+        return _int64([ns // 1000 for ns in self._timestamps], pa.timestamp("us", tz="UTC"))
+
+    def _column_value(self) -> pa.Array:
+        return _binary(self._payloads, pa.binary())
+
+    def _column_size(self) -> pa.Array:
+        return pa.array(array("i", map(len, self._payloads)), pa.int32())
+
+    def _column_reply(self) -> pa.Array:
+        # The format never acknowledges single messages, so there is nothing to reply to.
+        return pa.nulls(len(self), pa.string())
+
+    def _column_headers(self) -> pa.Array:
+        kind = self._schema.field("headers").type
+        if not self._any_headers:
+            return pa.nulls(len(self), kind)
+        return _header_maps(self._headers, kind)
+
+
+def _int64(numbers: list[int], kind: pa.DataType | None = None) -> pa.Array:
+    """Via array('q'): twice as fast as pa.array over Python ints."""
+    return pa.Array.from_buffers(kind or pa.int64(), len(numbers), [None, pa.py_buffer(array("q", numbers))])
+
+
+def _binary(parts: list[bytes], kind: pa.DataType) -> pa.Array:
+    """One join and one list of offsets instead of an append per row; `parts` stay below 2 GiB (batchBytes)."""
+    offsets = array("i", accumulate(map(len, parts), initial=0))
+    return pa.Array.from_buffers(kind, len(parts), [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(parts))])
+
+
+def _strings(parts: list[bytes]) -> pa.Array:
+    """Subjects as text; NATS does not promise UTF-8, so what is not is decoded with replacement characters."""
+    array_ = _binary(parts, pa.string())
+    try:
+        array_.validate(full=True)
+    except pa.ArrowInvalid:
+        return pa.array([part.decode("utf-8", "replace") for part in parts], pa.string())
+    return array_
+
+
+def _header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:
+    """Raw header blocks -> map<string, array<string>>; null where there are none. Equal blocks are decoded once."""
+    known: dict[bytes, list[tuple[str, list[str]]] | None] = {}
+    rows: list[list[tuple[str, list[str]]] | None] = []
+    for block in blocks:
+        if block is None:
+            rows.append(None)
+            continue
+        if block not in known:
+            if len(known) >= 1000:
+                known.clear()
+            known[block] = header_items(block)
+        rows.append(known[block])
+    return pa.array(rows, kind)
+
+
+def header_items(block: bytes) -> list[tuple[str, list[str]]] | None:
+    """The headers of a raw block, values grouped by name in the order of first appearance; None when empty."""
+    grouped: dict[str, list[str]] = {}
+    for line in block.split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon:
+            grouped.setdefault(name.decode("utf-8", "replace"), []).append(value.strip().decode("utf-8", "replace"))
+    return list(grouped.items()) or None
+
+
+def schema_of(spark_schema: Any) -> pa.Schema:
+    """The Arrow schema Spark checks the first batch against (types, order, nullability)."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(spark_schema, timezone="UTC")
+
+
+__all__ = ["BatchBuilder", "Columns", "header_items", "schema_of"]

@@ -1,0 +1,313 @@
+"""The options of the data source: names, defaults, checks. Nothing here touches the network or Spark.
+
+Spark hands options over as text with lower-cased names. `parse` makes a frozen `SparkOptions` of them, which
+pickles into tasks; whatever must not be seen is a `Secret`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import attrs
+
+from jsclient.spark import values
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.secret import Secret, ServerUrl
+
+READ: Final = "R"
+READ_STREAM: Final = "S"
+WRITE: Final = "W"
+WRITE_STREAM: Final = "T"
+WAYS: Final = {READ: "read", READ_STREAM: "readStream", WRITE: "write", WRITE_STREAM: "writeStream"}
+
+# What Spark itself puts among the options of a source or sink.
+SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "outputmode", "__paths__"})
+
+
+def _urls(value: str) -> tuple[ServerUrl, ...]:
+    return tuple(ServerUrl(url) for url in values.names(value))
+
+
+@attrs.frozen
+class Spec:
+    """One option: its name as documented, where it is allowed, how its text is read."""
+
+    name: str
+    ways: str
+    parse: Callable[[str], Any]
+    field: str
+
+
+def _option(name: str, ways: str, parse: Callable[[str], Any], default: Any = None) -> Any:
+    return attrs.field(default=default, metadata={"option": name, "ways": ways, "parse": parse})
+
+
+@attrs.frozen(kw_only=True)
+class SparkOptions:
+    """Checked options of one use of the data source. Durations in seconds, sizes in bytes, times in ns.
+
+    The meaning of each stands in the table of jsclient/spark/README.md; letters: R read, S readStream, W write,
+    T writeStream.
+    """
+
+    servers: tuple[ServerUrl, ...] = _option("servers", "RSWT", _urls, ())
+    stream: str = _option("stream", "RS", values.text, "")
+    domain: str | None = _option("domain", "RSWT", values.text)
+    api_prefix: str | None = _option("apiPrefix", "RSWT", values.text)
+    subjects: tuple[str, ...] = _option("subjects", "RS", values.names, ())
+
+    starting_offsets: str | int | None = _option("startingOffsets", "RS", values.position("earliest", "latest"))
+    starting_timestamp: int | None = _option("startingTimestamp", "RS", values.moment)
+    starting_timestamp_strategy: str = _option(
+        "startingTimestampStrategy", "RS", values.choice("error", "latest"), "error"
+    )
+    ending_offsets: str | int = _option("endingOffsets", "R", values.position("latest"), "latest")
+    ending_timestamp: int | None = _option("endingTimestamp", "R", values.moment)
+
+    max_offsets_per_trigger: int | None = _option("maxOffsetsPerTrigger", "S", values.integer(1))
+    max_bytes_per_trigger: int | None = _option("maxBytesPerTrigger", "S", values.size)
+    min_offsets_per_trigger: int | None = _option("minOffsetsPerTrigger", "S", values.integer(1))
+    max_trigger_delay: float = _option("maxTriggerDelay", "S", values.duration, 900.0)
+
+    min_partitions: int = _option("minPartitions", "RS", values.integer(1), 1)
+    records_per_partition: int = _option("recordsPerPartition", "RS", values.integer(1), 100_000)
+    max_partitions: int = _option("maxPartitions", "RS", values.integer(1), 200)
+    partition_by: str = _option("partitionBy", "RS", values.choice("seq", "subject"), "seq")
+    read_method: str = _option("readMethod", "RS", values.choice("auto", "consumer", "direct"), "auto")
+    fail_on_data_loss: bool = _option("failOnDataLoss", "RS", values.boolean, True)
+    filter_pushdown: str = _option("filterPushdown", "R", values.choice("auto", "false"), "auto")
+    ack_mode: str = _option("ackMode", "S", values.choice("none", "purge"), "none")
+    progress_bucket: str | None = _option("progressBucket", "S", values.text)
+    progress_key: str | None = _option("progressKey", "S", values.text)
+
+    batch_rows: int = _option("batchRows", "RS", values.integer(1), 10_000)
+    batch_bytes: int = _option("batchBytes", "RS", values.size, 8 << 20)
+    pull_records: int = _option("pullRecords", "RS", values.integer(1), 5_000)
+    pull_bytes: int = _option("pullBytes", "RS", values.size, 4 << 20)
+    prefetch: int = _option("prefetch", "RS", values.integer(1), 2)
+    consumer_inactive_threshold: float = _option("consumerInactiveThreshold", "RS", values.duration, 60.0)
+    task_timeout: float | None = _option("taskTimeout", "RSWT", values.duration)
+    reconnect_timeout: float = _option("reconnectTimeout", "RSWT", values.duration, 60.0)
+
+    subject: str | None = _option("subject", "WT", values.text)
+    delivery_semantics: str = _option(
+        "deliverySemantics", "WT", values.choice("exactly-once", "at-least-once"), "exactly-once"
+    )
+    message_id: str = _option("messageId", "WT", values.choice("auto", "column", "content", "none"), "auto")
+    publish_mode: str = _option("publishMode", "WT", values.choice("auto", "async", "fast", "atomic"), "auto")
+    atomic_marker_subject: str | None = _option("atomicMarkerSubject", "WT", values.text)
+    max_in_flight: int = _option("maxInFlight", "WT", values.integer(1), 2_000)
+    publish_retries: int = _option("publishRetries", "WT", values.integer(0), 3)
+    ack_timeout: float = _option("ackTimeout", "WT", values.duration, 5.0)
+    min_dedup_window: float = _option("minDedupWindow", "WT", values.duration, 120.0)
+    ledger_bucket: str | None = _option("ledgerBucket", "T", values.text)
+    null_value: str = _option("nullValue", "WT", values.choice("error", "empty"), "error")
+
+    credentials_file: str | None = _option("credentialsFile", "RSWT", values.text)
+    nkey_seed_file: str | None = _option("nkeySeedFile", "RSWT", values.text)
+    tls_ca_file: str | None = _option("tls.caFile", "RSWT", values.text)
+    tls_cert_file: str | None = _option("tls.certFile", "RSWT", values.text)
+    tls_key_file: str | None = _option("tls.keyFile", "RSWT", values.text)
+    tls_first: bool = _option("tls.first", "RSWT", values.boolean, False)
+    credentials_provider: str | None = _option("credentialsProvider", "RSWT", values.text)
+    user: str | None = _option("user", "RSWT", values.text)
+    password: Secret | None = _option("password", "RSWT", Secret)
+    token: Secret | None = _option("token", "RSWT", Secret)
+    nkey_secret: Secret | None = _option("nkeySecret", "RSWT", Secret)
+    credentials_secret: Secret | None = _option("credentialsSecret", "RSWT", Secret)
+    # nats.* as (lower-cased name without the prefix, value); connecting turns them into ConnectOptions.
+    nats: tuple[tuple[str, Secret], ...] = ()
+
+    def secrets(self) -> list[str]:
+        """Every text that must not be shown, for wiping it out of messages of others."""
+        found = [part for url in self.servers for part in url.secrets()]
+        fields = (self.password, self.token, self.nkey_secret, self.credentials_secret)
+        found += [secret.reveal() for secret in fields if secret is not None]
+        found += [secret.reveal() for name, secret in self.nats if name in SECRET_NATS]
+        return [text for text in found if not text.startswith("env:")]
+
+    def hide(self, text: str) -> str:
+        """`text` without any of our secrets."""
+        for secret in sorted(self.secrets(), key=len, reverse=True):
+            text = text.replace(secret, "***")
+        return text
+
+
+SECRET_NATS: Final = frozenset({"password", "token", "nkeyseed", "jwt", "credentials", "user"})
+SPECS: Final[dict[str, Spec]] = {
+    field.metadata["option"].lower(): Spec(
+        field.metadata["option"], field.metadata["ways"], field.metadata["parse"], field.name
+    )
+    for field in attrs.fields(SparkOptions)
+    if "option" in field.metadata
+}
+
+
+def parse(given: Mapping[str, str], way: str) -> SparkOptions:
+    """Check the options of one `way` (READ, READ_STREAM, WRITE or WRITE_STREAM) and return them typed.
+
+    Raises JetStreamSparkError; the text names the option, and for an unknown one the nearest name.
+    """
+    options = {name.lower(): value for name, value in given.items()}
+    fields: dict[str, Any] = {}
+    nats: list[tuple[str, Secret]] = []
+    for name, value in options.items():
+        if name.startswith("nats."):
+            nats.append((name[5:].replace("_", ""), Secret(value)))
+        elif name not in SPARKS_OWN or name in SPECS:
+            spec = _spec(name, way)
+            fields[spec.field] = _value(spec, value)
+    fields["nats"] = tuple(sorted(nats, key=lambda item: item[0]))
+    _take_path(fields, options, way)
+    checked = SparkOptions(**fields)
+    _check(checked, way, fields)
+    return checked
+
+
+def _spec(name: str, way: str) -> Spec:
+    spec = SPECS.get(name)
+    if spec is None:
+        here = {lowered: known.name for lowered, known in SPECS.items() if way in known.ways}
+        near = difflib.get_close_matches(name, here, n=1, cutoff=0.5)
+        hint = f"did you mean {here[near[0]]!r}?" if near else f"known are: {', '.join(sorted(here.values()))}"
+        raise JetStreamSparkError("JETSTREAM_UNKNOWN_OPTION", f"{name!r} is not an option of {WAYS[way]}; {hint}")
+    if way not in spec.ways:
+        usable = " and ".join(WAYS[letter] for letter in spec.ways)
+        raise JetStreamSparkError(
+            "JETSTREAM_UNKNOWN_OPTION", f"{spec.name!r} is an option of {usable}, not of {WAYS[way]}; leave it out"
+        )
+    return spec
+
+
+def _value(spec: Spec, value: str) -> Any:
+    try:
+        return spec.parse(value)
+    except ValueError as error:
+        raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option {spec.name!r} {error}") from None
+
+
+def _take_path(fields: dict[str, Any], options: Mapping[str, str], way: str) -> None:
+    """`load("ORDERS")` is a short form of option("stream", "ORDERS"), and `save("a.b")` of subject."""
+    path = options.get("path")
+    if not path:
+        return
+    field = "stream" if way in (READ, READ_STREAM) else "subject"
+    if fields.setdefault(field, path) != path:
+        raise JetStreamSparkError(
+            "JETSTREAM_CONFLICTING_OPTIONS",
+            f"the path {path!r} and the option {field!r} ({fields[field]!r}) name different things; give one of them",
+        )
+
+
+def _conflict(condition: object, text: str) -> None:
+    if condition:
+        raise JetStreamSparkError("JETSTREAM_CONFLICTING_OPTIONS", text)
+
+
+def _bad(condition: object, text: str) -> None:
+    if condition:
+        raise JetStreamSparkError("JETSTREAM_BAD_OPTION", text)
+
+
+def _check(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
+    reads = way in (READ, READ_STREAM)
+    for name, value in (("servers", o.servers), ("stream", o.stream if reads else "-")):
+        if not value:
+            more = ', for example load("ORDERS")' if name == "stream" else ", for example nats://127.0.0.1:4222"
+            raise JetStreamSparkError("JETSTREAM_MISSING_OPTION", f"{WAYS[way]} needs the option {name!r}{more}")
+    _conflict(o.domain and o.api_prefix, "'domain' and 'apiPrefix' exclude each other; give one of them")
+    _check_credentials(o)
+    if reads:
+        _check_reading(o, way, given)
+    else:
+        _check_writing(o)
+
+
+def _check_credentials(o: SparkOptions) -> None:
+    ways = {
+        "credentialsFile": o.credentials_file,
+        "credentialsSecret": o.credentials_secret,
+        "credentialsProvider": o.credentials_provider,
+        "nkeySeedFile": o.nkey_seed_file,
+        "nkeySecret": o.nkey_secret,
+        "token": o.token,
+        "password": o.password,
+    }
+    used = [name for name, value in ways.items() if value]
+    _conflict(len(used) > 1, f"{' and '.join(used)} are different ways to log in; give one of them")
+    _conflict(o.password and not o.user, "'password' needs 'user'")
+    _bad(bool(o.tls_cert_file) != bool(o.tls_key_file), "'tls.certFile' and 'tls.keyFile' belong together")
+    if o.credentials_provider is not None:
+        module, colon, function = o.credentials_provider.partition(":")
+        _bad(not (module and colon and function), "'credentialsProvider' must be module:function")
+
+
+def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
+    from protocol import subjects
+
+    name_ok = o.stream and not any(c in o.stream for c in ".*>/\\ \t\r\n")
+    _bad(not name_ok, f"{o.stream!r} is not a name of a stream (no dots, wildcards, slashes or blanks)")
+    for subject in o.subjects:
+        try:
+            subjects.check_filter(subject)
+        except ValueError as error:
+            raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option 'subjects': {error}") from None
+    for i, one in enumerate(o.subjects):
+        for other in o.subjects[i + 1 :]:
+            _bad(overlap(one, other), f"option 'subjects': {one!r} and {other!r} overlap")
+    _bad(way == READ and o.starting_offsets == "latest", "'startingOffsets' of read must be earliest or {\"seq\": n}")
+    _conflict(
+        o.max_partitions < o.min_partitions,
+        f"'minPartitions' ({o.min_partitions}) is larger than 'maxPartitions' ({o.max_partitions})",
+    )
+    both = "max_offsets_per_trigger" in given and "min_offsets_per_trigger" in given
+    _conflict(
+        both and (o.max_offsets_per_trigger or 0) < (o.min_offsets_per_trigger or 0),
+        "'minOffsetsPerTrigger' is larger than 'maxOffsetsPerTrigger'",
+    )
+    _conflict(
+        o.ack_mode == "purge" and o.read_method == "consumer",
+        "ackMode=purge reads by direct get; leave out readMethod=consumer",
+    )
+    _conflict(o.progress_key and not o.progress_bucket, "'progressKey' needs 'progressBucket'")
+    _bad(o.consumer_inactive_threshold < 1, "'consumerInactiveThreshold' must be at least 1s")
+
+
+def _check_writing(o: SparkOptions) -> None:
+    at_least_once = o.delivery_semantics == "at-least-once"
+    _conflict(
+        at_least_once and o.message_id in ("column", "content"),
+        f"deliverySemantics=at-least-once sends no ids; leave out messageId={o.message_id}",
+    )
+    _conflict(
+        not at_least_once and o.message_id == "none" and o.publish_mode != "atomic",
+        "messageId=none needs deliverySemantics=at-least-once or publishMode=atomic",
+    )
+    _conflict(
+        o.publish_mode == "atomic" and not o.atomic_marker_subject,
+        "publishMode=atomic needs 'atomicMarkerSubject', a subject prefix of the target stream",
+    )
+    _conflict(
+        o.publish_mode == "atomic" and o.message_id in ("column", "content"),
+        "publishMode=atomic is exactly once by its marker; one duplicate id would reject a whole batch: leave out "
+        f"messageId={o.message_id}",
+    )
+    _conflict(
+        o.publish_mode != "atomic" and o.atomic_marker_subject, "'atomicMarkerSubject' needs publishMode=atomic"
+    )
+    _conflict(o.ledger_bucket and at_least_once, "'ledgerBucket' needs deliverySemantics=exactly-once")
+
+
+def overlap(one: str, other: str) -> bool:
+    """Whether some subject matches both filters."""
+    a, b = one.split("."), other.split(".")
+    for left, right in zip(a, b, strict=False):
+        if left == ">" or right == ">":
+            return True
+        if left != right and "*" not in (left, right):
+            return False
+    if len(a) == len(b):
+        return True
+    return False

@@ -1,0 +1,108 @@
+"""Which sequences a query reads, in which partitions, and how far one trigger goes. Pure arithmetic."""
+
+from __future__ import annotations
+
+import math
+
+import attrs
+
+from jsclient.spark.errors import JetStreamSparkError
+
+
+@attrs.frozen
+class StreamState:
+    """What one STREAM.INFO said: sequences [first, last], `created` as text, and what the planner estimates with.
+
+    An empty stream has first == last + 1.
+    """
+
+    name: str
+    created: str
+    first: int
+    last: int
+    messages: int
+    bytes: int
+    retention: str = "limits"
+    allow_direct: bool = False
+    consumer_count: int = 0
+
+    @property
+    def end(self) -> int:
+        """The first sequence that is not there yet."""
+        return self.last + 1
+
+    def mean_size(self) -> float:
+        """Bytes per sequence, an estimate for the limits in bytes; at least 1."""
+        return max(1.0, self.bytes / self.messages) if self.messages else 1.0
+
+
+@attrs.frozen
+class Range:
+    """The sequences [start, end) of one partition; `filters` and `buckets` narrow it down further.
+
+    `buckets` (bucket, of) keeps the subjects whose hash falls into the bucket (partitionBy=subject).
+    """
+
+    index: int
+    start: int
+    end: int
+    filters: tuple[str, ...] = ()
+    buckets: tuple[int, int] | None = None
+
+    @property
+    def span(self) -> int:
+        return self.end - self.start
+
+
+@attrs.frozen
+class Limits:
+    """How many partitions a span of sequences is cut into."""
+
+    records_per_partition: int
+    min_partitions: int
+    max_partitions: int
+
+    def count(self, span: int) -> int:
+        """clamp(ceil(span / records_per_partition), min_partitions, max_partitions), and never more than span."""
+        wanted = max(self.min_partitions, math.ceil(span / self.records_per_partition))
+        return max(1, min(wanted, self.max_partitions, span))
+
+
+def cut(start: int, end: int, parts: int) -> list[tuple[int, int]]:
+    """[start, end) in at most `parts` contiguous ranges of nearly the same span, in order; none is empty."""
+    span = end - start
+    if span <= 0:
+        return []
+    parts = min(parts, span)
+    edges = [start + span * i // parts for i in range(parts + 1)]
+    return list(zip(edges, edges[1:], strict=False))
+
+
+def check_head(state: StreamState, start: int, end: int, fail: bool) -> tuple[int, str]:
+    """Compare where a range starts with the head of the stream.
+
+    Returns the sequence to start at and a warning ("" when nothing is lost). JETSTREAM_DATA_LOSS when the head
+    was truncated past `start` and `fail` is set. Holes inside the stream are normal and not looked for.
+    """
+    if start >= end or state.first <= start:
+        return start, ""
+    gone = min(state.first, end) - start
+    text = (
+        f"stream {state.name!r}: sequences {start} to {start + gone - 1} ({gone} of the range [{start}, {end})) "
+        f"are no longer there, the stream begins at {state.first} (limits, purge or deletes at its head)"
+    )
+    if fail:
+        raise JetStreamSparkError(
+            "JETSTREAM_DATA_LOSS", f"{text}; keep messages longer, or accept the loss with failOnDataLoss=false"
+        )
+    return min(state.first, end), text
+
+
+def admit(start: int, available: int, state: StreamState, max_records: int | None, max_bytes: int | None) -> int:
+    """The end of the next micro-batch: `available` cut down by the limits; at least one sequence of progress."""
+    end = available
+    if max_records is not None:
+        end = min(end, start + max_records)
+    if max_bytes is not None:
+        end = min(end, start + max(1, int(max_bytes / state.mean_size())))
+    return max(start, end)

@@ -1,0 +1,78 @@
+"""The columns of the source and of the sink."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jsclient.spark.errors import JetStreamSparkError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+DEFAULT_COLUMNS: Final = {
+    "stream": "string",
+    "subject": "string",
+    "seq": "bigint",
+    "timestamp": "timestamp",
+    "headers": "map<string,array<string>>",
+    "value": "binary",
+}
+EXTRA_COLUMNS: Final = {"timestamp_ns": "bigint", "size": "int", "reply": "string"}
+SOURCE_COLUMNS: Final = {**DEFAULT_COLUMNS, **EXTRA_COLUMNS}
+SOURCE_DDL: Final = ", ".join(f"{name} {kind}" for name, kind in DEFAULT_COLUMNS.items())
+
+# Columns of the sink and the types each may have.
+SINK_COLUMNS: Final = {
+    "subject": ("string",),
+    "value": ("binary", "string"),
+    "headers": ("map<string,string>", "map<string,array<string>>"),
+    "msg_id": ("string",),
+    "expected_last_subject_seq": ("bigint", "int"),
+    "expected_last_seq": ("bigint", "int"),
+    "ttl": ("string", "int", "bigint"),
+}
+
+
+def check_source(schema: StructType) -> list[str]:
+    """The names of the columns to deliver, in order; JETSTREAM_SCHEMA_MISMATCH for what the source does not have."""
+    names: list[str] = []
+    for field in schema.fields:
+        wanted = SOURCE_COLUMNS.get(field.name)
+        if wanted is None:
+            raise JetStreamSparkError(
+                "JETSTREAM_SCHEMA_MISMATCH",
+                f"the source has no column {field.name!r}; it has {', '.join(SOURCE_COLUMNS)}: choose among them "
+                "in .schema(), and compute others with select",
+            )
+        if field.dataType.simpleString() != wanted:
+            raise JetStreamSparkError(
+                "JETSTREAM_SCHEMA_MISMATCH",
+                f"column {field.name!r} is {wanted}, not {field.dataType.simpleString()}; cast it after loading",
+            )
+        names.append(field.name)
+    return names
+
+
+def check_sink(schema: StructType, subject: str | None, message_id: str) -> None:
+    """Refuse a DataFrame the sink cannot publish; JETSTREAM_SCHEMA_MISMATCH says what to do."""
+    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    for name, kind in types.items():
+        allowed = SINK_COLUMNS.get(name)
+        if allowed is None:
+            raise JetStreamSparkError(
+                "JETSTREAM_SCHEMA_MISMATCH",
+                f"the sink takes no column {name!r}; it takes {', '.join(SINK_COLUMNS)}: select and rename, for "
+                "example df.selectExpr(\"'orders.new' AS subject\", \"to_json(struct(*)) AS value\")",
+            )
+        if kind not in allowed:
+            raise JetStreamSparkError(
+                "JETSTREAM_SCHEMA_MISMATCH", f"column {name!r} must be {' or '.join(allowed)}, not {kind}; cast it"
+            )
+    if "value" not in types:
+        raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", "the sink needs a column 'value' (binary or string)")
+    if "subject" not in types and subject is None:
+        raise JetStreamSparkError(
+            "JETSTREAM_MISSING_OPTION", "there is no column 'subject', so the option 'subject' is needed"
+        )
+    if message_id == "column" and "msg_id" not in types:
+        raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", "messageId=column needs a column 'msg_id'")

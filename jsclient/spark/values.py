@@ -1,0 +1,112 @@
+"""How the text of an option becomes a value. Every function raises ValueError with what is allowed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Callable
+from typing import Final
+
+SIZES: Final = {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**2, "g": 1024**3, "gb": 1024**3}
+SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
+LARGEST: Final = (1 << 63) - 1
+_NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+
+
+def text(value: str) -> str:
+    if not value.strip():
+        raise ValueError("must not be empty")
+    return value.strip()
+
+
+def integer(lowest: int) -> Callable[[str], int]:
+    """A whole number of at least `lowest` that fits into 63 bits."""
+
+    def parse(value: str) -> int:
+        try:
+            number = int(value)
+        except ValueError:
+            raise ValueError(f"must be a whole number, got {value!r}") from None
+        if not lowest <= number <= LARGEST:
+            raise ValueError(f"must be between {lowest} and 2^63-1, got {number}")
+        return number
+
+    return parse
+
+
+def boolean(value: str) -> bool:
+    lowered = value.strip().lower()
+    if lowered not in ("true", "false"):
+        raise ValueError(f"must be true or false, got {value!r}")
+    return lowered == "true"
+
+
+def size(value: str) -> int:
+    """Bytes: a whole number, or with k, m or g (powers of 1024)."""
+    match = _NUMBER.fullmatch(value)
+    if match is None or match[2].lower() not in SIZES:
+        raise ValueError(f"must be a size such as 65536, 512k or 8m, got {value!r}")
+    number = int(float(match[1]) * SIZES[match[2].lower()])
+    if number < 1:
+        raise ValueError("must be at least 1 byte")
+    return number
+
+
+def duration(value: str) -> float:
+    """Seconds: a number, or with ms, s, m, h or d."""
+    match = _NUMBER.fullmatch(value)
+    if match is None or match[2].lower() not in SECONDS:
+        raise ValueError(f"must be a duration such as 500ms, 30s or 15m, got {value!r}")
+    return float(match[1]) * SECONDS[match[2].lower()]
+
+
+def choice(*allowed: str) -> Callable[[str], str]:
+    def parse(value: str) -> str:
+        lowered = value.strip().lower()
+        if lowered not in allowed:
+            raise ValueError(f"must be one of {', '.join(allowed)}; got {value!r}")
+        return lowered
+
+    return parse
+
+
+def names(value: str) -> tuple[str, ...]:
+    """A comma list without empty items."""
+    items = tuple(item.strip() for item in value.split(","))
+    if not all(items):
+        raise ValueError(f"must be a comma list without empty items, got {value!r}")
+    return items
+
+
+def position(*words: str) -> Callable[[str], str | int]:
+    """One of `words`, or `{"seq": n}`."""
+
+    def parse(value: str) -> str | int:
+        if value.strip().lower() in words:
+            return value.strip().lower()
+        try:
+            decoded = json.loads(value)
+            sequence = decoded["seq"] if set(decoded) == {"seq"} else None
+        except (ValueError, TypeError, KeyError):
+            sequence = None
+        if type(sequence) is not int or not 0 <= sequence <= LARGEST:
+            raise ValueError(f'must be {", ".join(words)} or {{"seq": n}}; got {value!r}')
+        return sequence
+
+    return parse
+
+
+def moment(value: str) -> int:
+    """A point in time as nanoseconds since 1970: ISO-8601 (UTC when it has no zone) or epoch milliseconds."""
+    stripped = value.strip()
+    if stripped.isdigit():
+        return int(stripped) * 1_000_000
+    try:
+        when = dt.datetime.fromisoformat(stripped.replace("Z", "+00:00"))
+    except ValueError:
+        raise ValueError(f"must be ISO-8601 or epoch milliseconds, got {value!r}") from None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=dt.timezone.utc)
+    since = when - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000

@@ -1,0 +1,127 @@
+"""Options of the data source: names, values, conflicts, secrets. No JVM, no server."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from jsclient.spark import options
+from jsclient.spark.errors import JetStreamSparkError, from_spark
+from jsclient.spark.options import READ, READ_STREAM, SPECS, WRITE, WRITE_STREAM, parse
+from jsclient.spark.secret import Secret, ServerUrl
+
+SERVERS = {"servers": "nats://n1:4222, nats://n2"}
+SOURCE = {**SERVERS, "stream": "ORDERS"}
+SINK = {**SERVERS, "subject": "orders.new"}
+
+
+def refused(given: dict[str, str], way: str) -> JetStreamSparkError:
+    with pytest.raises(JetStreamSparkError) as caught:
+        parse(given, way)
+    return caught.value
+
+
+def test_defaults_are_those_of_the_table() -> None:
+    o = parse(SOURCE, READ)
+    assert [u.reveal() for u in o.servers] == ["nats://n1:4222", "nats://n2"]
+    assert (o.min_partitions, o.records_per_partition, o.max_partitions) == (1, 100_000, 200)
+    assert (o.batch_rows, o.batch_bytes, o.pull_records, o.pull_bytes, o.prefetch) == (10_000, 8 << 20, 5_000, 4 << 20, 2)
+    assert (o.max_trigger_delay, o.consumer_inactive_threshold, o.reconnect_timeout) == (900.0, 60.0, 60.0)
+    assert o.fail_on_data_loss and o.ack_mode == "none" and o.read_method == "auto"
+
+
+def test_names_are_case_insensitive_and_load_names_the_stream() -> None:
+    o = parse({"SERVERS": "n1", "path": "ORDERS", "MAXOFFSETSPERTRIGGER": "7", "checkpointlocation": "/x"}, READ_STREAM)
+    assert (o.stream, o.max_offsets_per_trigger) == ("ORDERS", 7)
+
+
+@pytest.mark.parametrize(
+    ("given", "way", "token", "part"),
+    [
+        ({}, READ, "MISSING_OPTION", "servers"),
+        (SERVERS, READ, "MISSING_OPTION", "load("),
+        ({**SOURCE, "path": "OTHER"}, READ, "CONFLICTING_OPTIONS", "'OTHER'"),
+        ({**SOURCE, "maxOffsetPerTrigger": "1"}, READ_STREAM, "UNKNOWN_OPTION", "'maxOffsetsPerTrigger'"),
+        ({**SOURCE, "maxOffsetsPerTrigger": "1"}, READ, "UNKNOWN_OPTION", "readStream"),
+        ({**SOURCE, "zzz": "1"}, READ, "UNKNOWN_OPTION", "known are"),
+        ({**SOURCE, "minPartitions": "0"}, READ, "BAD_OPTION", "between 1"),
+        ({**SOURCE, "minPartitions": "x"}, READ, "BAD_OPTION", "whole number"),
+        ({**SOURCE, "minPartitions": "9", "maxPartitions": "3"}, READ, "CONFLICTING_OPTIONS", "larger"),
+        ({**SOURCE, "startingOffsets": "latest"}, READ, "BAD_OPTION", "earliest"),
+        ({**SOURCE, "startingOffsets": '{"seq": -1}'}, READ, "BAD_OPTION", "startingOffsets"),
+        ({**SOURCE, "startingTimestamp": "yesterday"}, READ, "BAD_OPTION", "ISO-8601"),
+        ({**SOURCE, "batchBytes": "8x"}, READ, "BAD_OPTION", "8m"),
+        ({**SOURCE, "failOnDataLoss": "yes"}, READ, "BAD_OPTION", "true or false"),
+        ({**SOURCE, "subjects": "a.>,a.b"}, READ, "BAD_OPTION", "overlap"),
+        ({**SOURCE, "subjects": "a..b"}, READ, "BAD_OPTION", "subjects"),
+        ({**SERVERS, "stream": "A.B"}, READ, "BAD_OPTION", "not a name"),
+        ({**SOURCE, "domain": "hub", "apiPrefix": "X"}, READ, "CONFLICTING_OPTIONS", "exclude"),
+        ({**SOURCE, "token": "t", "credentialsFile": "f"}, READ, "CONFLICTING_OPTIONS", "log in"),
+        ({**SOURCE, "password": "p"}, READ, "CONFLICTING_OPTIONS", "user"),
+        ({**SOURCE, "ackMode": "purge", "readMethod": "consumer"}, READ_STREAM, "CONFLICTING_OPTIONS", "direct"),
+        ({**SINK, "messageId": "content", "deliverySemantics": "at-least-once"}, WRITE, "CONFLICTING", "no ids"),
+        ({**SINK, "publishMode": "atomic"}, WRITE, "CONFLICTING_OPTIONS", "atomicMarkerSubject"),
+        ({**SINK, "ledgerBucket": "L"}, WRITE, "UNKNOWN_OPTION", "writeStream"),
+        ({**SINK, "stream": "X"}, WRITE_STREAM, "UNKNOWN_OPTION", "read"),
+    ],
+)
+def test_refusals_name_the_option(given: dict[str, str], way: str, token: str, part: str) -> None:
+    error = refused(given, way)
+    assert error.token.startswith(f"JETSTREAM_{token}")
+    assert part in str(error)
+    assert str(error).startswith(f"[{error.token}]")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "field", "value"),
+    [
+        ("pullBytes", "512k", "pull_bytes", 512 * 1024),
+        ("taskTimeout", "1500ms", "task_timeout", 1.5),
+        ("taskTimeout", "15m", "task_timeout", 900.0),
+        ("startingOffsets", '{"seq": 9}', "starting_offsets", 9),
+        ("startingTimestamp", "1700000000123", "starting_timestamp", 1_700_000_000_123_000_000),
+        ("startingTimestamp", "2023-11-14T22:13:20Z", "starting_timestamp", 1_700_000_000_000_000_000),
+        ("startingTimestamp", "2023-11-14T23:13:20.000001+01:00", "starting_timestamp", 1_700_000_000_000_001_000),
+        ("startingTimestamp", "2023-11-14T22:13:20", "starting_timestamp", 1_700_000_000_000_000_000),
+    ],
+)
+def test_values(name: str, text: str, field: str, value: object) -> None:
+    assert getattr(parse({**SOURCE, name: text}, READ), field) == value
+
+
+def test_every_option_is_known_under_its_own_name() -> None:
+    assert SPECS["maxoffsetspertrigger"].name == "maxOffsetsPerTrigger"
+    assert all(set(spec.ways) <= set("RSWT") for spec in SPECS.values())
+
+
+def test_secrets_pickle_but_never_show() -> None:
+    o = parse({"servers": "nats://joe:hunter2@n1,tls://tok3n@n2", "subject": "x", "nats.password": "s3cret"}, WRITE)
+    shown = f"{o} {o!r} {o.servers[0]} {o.servers!r:>5}"
+    for secret in ("hunter2", "tok3n", "s3cret"):
+        assert secret not in shown
+        assert secret not in o.hide(f"could not reach {secret}@n1")
+    assert "n1" in shown
+    again = pickle.loads(pickle.dumps(o))
+    assert again == o and again.servers[0].reveal() == "nats://joe:hunter2@n1"
+    assert isinstance(again.servers[0], ServerUrl)
+    assert f"{Secret('x'):>9} {Secret('x')!r}" == "*** ***"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [("a", "a", True), ("a", "b", False), ("a.*", "a.b", True), ("a.>", "a", False), ("a.>", "a.b.c", True),
+     ("*.b", "a.*", True), ("a.b", "a.b.c", False), (">", "x.y", True)],
+)  # fmt: skip
+def test_overlap(one: str, other: str, expected: bool) -> None:
+    assert options.overlap(one, other) is expected
+    assert options.overlap(other, one) is expected
+
+
+def test_errors_survive_pickling_and_spark() -> None:
+    error = JetStreamSparkError("JETSTREAM_DATA_LOSS", "stream 'S': sequences 1 to 5")
+    again = pickle.loads(pickle.dumps(error))
+    assert (again.token, str(again)) == (error.token, str(error))
+    wrapped = RuntimeError(f"PythonException: Traceback\n  raise X\njsclient...JetStreamSparkError: {error}\n\n at y")
+    found = from_spark(wrapped)
+    assert found is not None and (found.token, found.message) == (error.token, error.message)
+    assert from_spark(RuntimeError("[NOT_OURS] x")) is None

@@ -1,0 +1,166 @@
+"""Offsets, ranges, admission, ids, Arrow batches. No JVM, no server."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.ids import ContentIds, id_prefix
+from jsclient.spark.offsets import Offset, start_of
+from jsclient.spark.planner import Limits, StreamState, admit, check_head, cut
+
+OFFSET = Offset("S", "2026-01-01T00:00:00Z", 5, 90, 3)
+
+
+def state(first: int = 1, last: int = 100, **more: object) -> StreamState:
+    fields: dict[str, object] = {"name": "S", "created": "c", "messages": last - first + 1, "bytes": 0, **more}
+    return StreamState(first=first, last=last, **fields)  # type: ignore[arg-type]
+
+
+def test_offsets_keep_their_text() -> None:
+    text = '{"v": 1, "stream": "S", "created": "2026-01-01T00:00:00Z", "base": 5, "seq": 90, "parts": 3}'
+    assert json.dumps(OFFSET.to_dict()) == text
+    assert Offset.from_dict(json.loads(text), "S") == OFFSET
+
+
+@pytest.mark.parametrize(
+    ("change", "token"),
+    [({"v": 2}, "OFFSET_VERSION"), ({"v": None}, "OFFSET_VERSION"), ({"seq": "9"}, "OFFSET_VERSION"),
+     ({"seq": 1 << 63}, "OFFSET_VERSION"), ({"parts": 0}, "OFFSET_VERSION"), ({"stream": "T"}, "STREAM_RECREATED")],
+)  # fmt: skip
+def test_strange_offsets_are_refused(change: dict[str, object], token: str) -> None:
+    with pytest.raises(JetStreamSparkError, match=f"JETSTREAM_{token}"):
+        Offset.from_dict({**OFFSET.to_dict(), **change}, "S")
+
+
+def test_a_replayed_batch_0_begins_where_the_first_attempt_began() -> None:
+    reevaluated = Offset("S", "c", 797, 797, 1)
+    assert start_of(reevaluated, Offset("S", "c", 700, 791, 1)) == 700
+    assert start_of(Offset("S", "c", 700, 750, 1), Offset("S", "c", 700, 791, 1)) == 750
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**6), st.integers(1, 300))
+def test_cut_covers_the_span_without_holes(start: int, span: int, parts: int) -> None:
+    ranges = cut(start, start + span, parts)
+    assert len(ranges) == min(parts, span)
+    assert all(a < b for a, b in ranges)
+    assert [b for _, b in ranges[:-1]] == [a for a, _ in ranges[1:]]
+    if ranges:
+        assert (ranges[0][0], ranges[-1][1]) == (start, start + span)
+        sizes = [b - a for a, b in ranges]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize(("span", "expected"), [(0, 1), (1, 1), (100_000, 2), (250_000, 3), (10**9, 200)])
+def test_number_of_partitions(span: int, expected: int) -> None:
+    assert Limits(100_000, 2, 200).count(span) == expected
+
+
+def test_lost_heads_are_named_with_their_range() -> None:
+    assert check_head(state(first=5), 5, 10, fail=True) == (5, "")
+    assert check_head(state(first=50), 10, 10, fail=True) == (10, "")
+    with pytest.raises(JetStreamSparkError, match=r"DATA_LOSS.*'S'.*10 to 49 \(40 of the range \[10, 80\)\)"):
+        check_head(state(first=50), 10, 80, fail=True)
+    start, warning = check_head(state(first=50), 10, 80, fail=False)
+    assert start == 50 and "10 to 49" in warning
+    assert check_head(state(first=500), 10, 80, fail=False)[0] == 80
+
+
+def test_admission_takes_the_smaller_limit_and_always_goes_on() -> None:
+    thousand = state(last=1000, bytes=100_000)
+    assert admit(1, 1001, thousand, None, None) == 1001
+    assert admit(1, 1001, thousand, 200, None) == 201
+    assert admit(1, 1001, thousand, 200, 5_000) == 51
+    assert admit(1, 1001, thousand, None, 1) == 2
+    assert admit(1001, 1001, thousand, 10, 10) == 1001
+
+
+def test_ids_are_the_same_in_any_order_and_tell_equal_rows_apart() -> None:
+    rows = [(b"s", b"", b"a"), (b"s", b"", b"b"), (b"s", b"", b"a"), (b"s", b"a", b""), (b"sa", b"", b"")]
+    one, other = ContentIds("q.1.0"), ContentIds("q.1.0")
+    ids = [one.next(*row) for row in rows]
+    assert len(set(ids)) == len(rows)
+    assert set(ids) == {other.next(*row) for row in reversed(rows)}
+    assert set(ids).isdisjoint({ContentIds("q.1.1").next(*row) for row in rows})
+    assert id_prefix("1234-5678-9abc", 7, 2) == "12345678.7.2"
+
+
+def chunk(first: int, payloads: list[bytes], headers: list[bytes | None] | None = None) -> SimpleNamespace:
+    n = len(payloads)
+    return SimpleNamespace(
+        subjects=[b"a.%d" % i for i in range(n)],
+        sequences=list(range(first, first + n)),
+        timestamps=[1_700_000_000_123_456_789 + i for i in range(n)],
+        headers=headers,
+        payloads=payloads,
+    )
+
+
+def test_batches_are_what_spark_expects() -> None:
+    pytest.importorskip("pyspark")
+    from jsclient.spark.arrow import BatchBuilder, schema_of
+    from jsclient.spark.schema import check_source
+    from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
+
+    headers = MapType(StringType(), ArrayType(StringType()))
+    schema = StructType().add("stream", "string").add("subject", "string").add("seq", "long")
+    schema = schema.add("timestamp", "timestamp").add("headers", headers).add("value", "binary")
+    schema = schema.add("timestamp_ns", LongType()).add("size", "integer")
+    builder = BatchBuilder("S", check_source(schema), schema_of(schema), 4, 1000)
+    assert list(builder.add(chunk(1, [b"x", b"yy"]), 3)) == []
+    block = b"NATS/1.0\r\nA: 1\r\nB:2\r\nA: 3\r\n\r\n"
+    (batch,) = builder.add(chunk(3, [b"", b"z"], [None, block]), 1)
+    assert batch.schema.equals(schema_of(schema))
+    batch.validate(full=True)
+    rows = batch.to_pylist()
+    assert [r["value"] for r in rows] == [b"x", b"yy", b"", b"z"]
+    assert [r["size"] for r in rows] == [1, 2, 0, 1]
+    assert [r["seq"] for r in rows] == [1, 2, 3, 4]
+    assert rows[0]["subject"] == "a.0" and rows[0]["stream"] == "S"
+    assert rows[0]["timestamp_ns"] == 1_700_000_000_123_456_789
+    assert rows[0]["timestamp"].microsecond == 123_456
+    assert [r["headers"] for r in rows[:3]] == [None] * 3
+    assert rows[3]["headers"] == [("A", ["1", "3"]), ("B", ["2"])]
+    assert list(builder.finish()) == []
+
+
+def test_batches_are_flushed_by_bytes_and_subjects_need_not_be_utf8() -> None:
+    pytest.importorskip("pyspark")
+    from jsclient.spark.arrow import BatchBuilder, schema_of
+    from pyspark.sql.types import StructType
+
+    schema = StructType().add("subject", "string").add("value", "binary")
+    builder = BatchBuilder("S", ["subject", "value"], schema_of(schema), 1000, 10)
+    big = chunk(1, [b"0123456789"])
+    big.subjects = [b"caf\xe9"]
+    (batch,) = builder.add(big, 10)
+    assert batch.to_pylist() == [{"subject": "caf\ufffd", "value": b"0123456789"}]
+
+
+@pytest.mark.parametrize(("name", "kind"), [("nonsense", "string"), ("seq", "string"), ("value", "string")])
+def test_columns_the_source_does_not_have(name: str, kind: str) -> None:
+    pytest.importorskip("pyspark")
+    from jsclient.spark.schema import check_source
+    from pyspark.sql.types import StructType
+
+    with pytest.raises(JetStreamSparkError, match="SCHEMA_MISMATCH"):
+        check_source(StructType().add(name, kind))
+
+
+def test_columns_of_the_sink() -> None:
+    pytest.importorskip("pyspark")
+    from jsclient.spark.schema import check_sink
+    from pyspark.sql.types import StructType
+
+    value = StructType().add("value", "string")
+    check_sink(value, "orders.new", "auto")
+    with pytest.raises(JetStreamSparkError, match="option 'subject'"):
+        check_sink(value, None, "auto")
+    with pytest.raises(JetStreamSparkError, match="no column 'key'"):
+        check_sink(value.add("key", "string"), "x", "auto")
+    with pytest.raises(JetStreamSparkError, match="needs a column 'msg_id'"):
+        check_sink(StructType().add("value", "string"), "x", "column")
