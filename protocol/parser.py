@@ -1,8 +1,8 @@
 """Server bytes -> events, whatever the chunking.
 
 The hot loop finds CRLF and splits the line on immutable bytes; names stay bytes and sizes are looked up
-in a table of sizes already seen. Whatever does not look like an ordinary MSG or HMSG line leaves the
-loop for `_line`, which knows the whole grammar: verbs in any case, blanks and tabs in any number.
+in a table of sizes already seen. Whatever does not look like an ordinary MSG or HMSG frame goes to
+`_frame_at`, which knows the whole grammar: verbs in any case, blanks and tabs in any number.
 """
 
 from __future__ import annotations
@@ -80,39 +80,61 @@ class Parser(Generic[M]):
         return events
 
     def _parse(self, data: bytes, events: list[Event]) -> None:
-        # 45 lines with local names instead of small methods: this is the hottest loop of the library.
+        # One long loop with local names instead of small methods: the hottest code of the library. ns per
+        # message on this loop / on a loop without any check (Python 3.11): 128 B 790 / 730, with a JetStream
+        # reply 860 / 810, with a reply and a header 1000 / 840; the first readable version took 880 and 4200.
         find, append, message, sizes = data.find, events.append, self._message, self._sizes
-        max_line, length, start = self._max_line, len(data), 0
-        tabs = b"\t" in data  # once per chunk: only odd servers separate by tabs, but they may
+        length, start, max_line = len(data), 0, self._max_line
+        # Asked once per chunk: only then can there be a line that is too long or separated by tabs.
+        odd = length > max_line or b"\t" in data
+        reply: bytes | None
+        header_digits: bytes | None
         while start < length:
             eol = find(b"\r\n", start)
             if eol < 0:
                 self._hold_line(data[start:])
                 return
-            # split(b" ") and not split(): \v and \f are legal in a subject and must not separate.
-            fields = data[start:eol].split(b" ")
+            line = data[start:eol]
+            # split(b" ") and not split(): a server passes on subjects with \v and \f, and if these separated,
+            # a publisher could forge the sid and the reply of the line.
+            fields = line.split(b" ")
             count = len(fields)
-            size = sizes.get(fields[-1])
-            if size is None or tabs or eol - start > max_line:
-                pass
-            elif fields[0] == b"MSG":
-                if count == 5:  # 2.9 sends two blanks where the reply would stand
-                    _, subject, sid, reply, _ = fields
-                    body = eol + 2
-                    end = body + size
-                    if end + 2 <= length and data[end] == 13 and data[end + 1] == 10 and subject and sid:
-                        append(message(subject, sid, reply or None, data[body:end]))
-                        start = end + 2
-                        continue
-                elif count == 4:
-                    _, subject, sid, _ = fields
-                    body = eol + 2
-                    end = body + size
-                    if end + 2 <= length and data[end] == 13 and data[end + 1] == 10 and subject and sid:
-                        append(message(subject, sid, None, data[body:end]))
-                        start = end + 2
-                        continue
-            start = self._frame_at(data, start, eol, events)
+            if odd and (len(line) > max_line or b"\t" in line):
+                start = self._frame_at(data, start, eol, events)
+                continue
+            if count == 5 and fields[0] == b"MSG":
+                _, subject, sid, reply, digits = fields
+                header_digits = None
+            elif count == 4 and fields[0] == b"MSG":
+                _, subject, sid, digits = fields
+                reply = header_digits = None
+            elif count == 6 and fields[0] == b"HMSG":
+                _, subject, sid, reply, header_digits, digits = fields
+            elif count == 5 and fields[0] == b"HMSG":
+                _, subject, sid, header_digits, digits = fields
+                reply = None
+            else:
+                start = self._frame_at(data, start, eol, events)
+                continue
+            size = sizes.get(digits)
+            if size is None:
+                size = self._size(digits, line)
+            body = eol + 2
+            end = body + size
+            if end + 2 > length or data[end] != 13 or data[end + 1] != 10 or not subject or not sid:
+                start = self._frame_at(data, start, eol, events)
+                continue
+            if header_digits is None:
+                append(message(subject, sid, reply or None, data[body:end]))  # 2.9: two blanks, no reply
+            else:
+                header_size = sizes.get(header_digits)
+                if header_size is None:
+                    header_size = self._size(header_digits, line)
+                if header_size > size:
+                    raise ProtocolError(f"header size is larger than the total size: {shorten(line)}")
+                split = body + header_size
+                append(message(subject, sid, reply or None, data[split:end], data[body:split]))
+            start = end + 2
 
     def _frame_at(self, data: bytes, start: int, eol: int, events: list[Event]) -> int:
         """One frame of any kind at `start`; returns where the next one begins."""
