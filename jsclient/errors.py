@@ -383,6 +383,29 @@ class EndOfData(JetStreamError):
     """A finite read has delivered everything."""
 
 
+# --- pulls ----------------------------------------------------------------------------------------------
+
+
+class NoMessages(PullError, TimedOut):
+    """`next()` found no message in time. Nothing is wrong: that is what an empty stream looks like."""
+
+
+class PullNoResponders(PullStatusError, NoResponders):
+    """Nobody answers pulls (503): no such stream or consumer, a cut leaf link, or a leader is being elected."""
+
+    def __init__(self, message: str = "", subject: str = "") -> None:
+        PullStatusError.__init__(self, 503, "no responders", message)
+        self.subject = subject
+
+
+class PullServerShutdown(PullStatusError):
+    """The server that served the consumer shuts down; pulls waiting there are gone."""
+
+
+class ReadStalled(PullError, TimedOut):
+    """A finite read got no answer: ack what was taken (max_ack_pending), or the consumer is paused or busy."""
+
+
 # The classes of server codes are many; they live in a module of their own and are public here.
 from jsclient._api_errors import *  # noqa: E402, F403
 from jsclient._store_errors import *  # noqa: E402, F403
