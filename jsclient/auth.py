@@ -21,7 +21,7 @@ from jsclient.errors import AuthError, ConfigError
 from jsclient.nkeys import KeyPair
 from jsclient.secret import Secret, SecretSource, as_secret, read_secret
 
-__all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "SeedFile", "as_secret", "parse_creds"]
+__all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "as_secret", "parse_creds"]
 
 log = logging.getLogger("jsclient.auth")
 
@@ -59,41 +59,42 @@ AuthCallback = Callable[[str], "AuthFields | Mapping[str, str]"]
 class Authenticator:
     """How to prove who we are. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns one.
 
-    One way at a time: user and password, token, nkey seed, JWT with seed, `.creds`, `signature` with `nkey`
-    or `jwt`, or a callback. `credentials` is a path, the bytes of such a file, or a callable that returns
-    either; for a file with a bare seed use `nkey_seed=SeedFile(path)`. Pickles as long as its callables do.
+    One way at a time: user and password, token, nkey seed (text or file), JWT with seed, `.creds`,
+    `signature_callback` with `nkey` or `jwt`, or `auth_callback`. `credentials` is a path, the bytes of such
+    a file, or a callable that returns either. Pickles as long as its callables do.
     """
 
     user: SecretSource | None = attrs.field(default=None, converter=as_secret)
     password: SecretSource | None = attrs.field(default=None, converter=as_secret)
     token: SecretSource | None = attrs.field(default=None, converter=as_secret)
     nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    nkey_seed_file: str | os.PathLike[str] | None = None
     jwt: SecretSource | None = attrs.field(default=None, converter=as_secret)
     credentials: Any = attrs.field(default=None, repr=False)
     nkey: str | None = None
-    signature: SignatureCallback | None = attrs.field(default=None, repr=False)
+    signature_callback: SignatureCallback | None = attrs.field(default=None, repr=False)
     auth_callback: AuthCallback | None = attrs.field(default=None, repr=False)
 
     def __attrs_post_init__(self) -> None:
         self._check_one_way()
         if self.password is not None and self.user is None:
             raise ConfigError("a password without a user")
-        if self.signature is not None and self.nkey is None and self.jwt is None:
-            raise ConfigError("signature needs nkey (the public key) or jwt beside it")
-        if self.nkey_seed is not None and self.signature is not None:
-            raise ConfigError("give one of nkey_seed and signature")
-        if (self.jwt or self.nkey) is not None and self.nkey_seed is None and self.signature is None:
-            raise ConfigError("jwt and nkey need nkey_seed or signature to sign with")
+        if self.signature_callback is not None and self.nkey is None and self.jwt is None:
+            raise ConfigError("signature_callback needs nkey (the public key) or jwt beside it")
+        signers = [x for x in (self.nkey_seed, self.nkey_seed_file, self.signature_callback) if x is not None]
+        if len(signers) > 1:
+            raise ConfigError("give one of nkey_seed, nkey_seed_file and signature_callback")
+        if (self.jwt or self.nkey) is not None and not signers:
+            raise ConfigError("jwt and nkey need nkey_seed, nkey_seed_file or signature_callback to sign with")
 
     def _check_one_way(self) -> None:
+        signed = (self.nkey_seed, self.nkey_seed_file, self.jwt, self.signature_callback)
         ways = {
             "user": self.user,
             "token": self.token,
             "credentials": self.credentials,
             "auth_callback": self.auth_callback,
-            "nkey_seed, jwt or signature": next(
-                (value for value in (self.nkey_seed, self.jwt, self.signature) if value is not None), None
-            ),
+            "nkey_seed, jwt or signature_callback": next((value for value in signed if value is not None), None),
         }
         given = [name for name, value in ways.items() if value is not None]
         if len(given) > 1:
@@ -133,10 +134,12 @@ class Authenticator:
         if self.credentials is not None:
             jwt, seed = parse_creds(_read_credentials(self.credentials))
             return _sign(nonce, seed=seed, jwt=jwt)
-        if self.signature is not None:
+        if self.signature_callback is not None:
             jwt_now = read_secret(self.jwt, "jwt")
-            signature = self.signature(_nonce_bytes(nonce, bool(jwt_now)))
+            signature = self.signature_callback(_nonce_bytes(nonce, bool(jwt_now)))
             return _with_digest(AuthFields(nkey=None if jwt_now else self.nkey, jwt=jwt_now, sig=_base64(signature)))
+        if self.nkey_seed_file is not None:
+            return _sign(nonce, seed=parse_seed(_read_file(self.nkey_seed_file)), jwt=read_secret(self.jwt, "jwt"))
         if self.nkey_seed is not None:
             seed = read_secret(self.nkey_seed, "nkey_seed") or ""
             return _sign(nonce, seed=seed, jwt=read_secret(self.jwt, "jwt"))
@@ -195,16 +198,6 @@ def parse_creds(data: bytes) -> tuple[str, str]:
     if not seed:
         raise ConfigError("the credentials hold no nkey seed (-----BEGIN USER NKEY SEED-----)")
     return jwt, seed
-
-
-@attrs.frozen
-class SeedFile:
-    """A value for `nkey_seed`: a file with a seed, read at every connect. Pickles (without the seed)."""
-
-    path: str
-
-    def __call__(self) -> str:
-        return parse_seed(_read_file(self.path))
 
 
 def parse_seed(data: bytes) -> str:

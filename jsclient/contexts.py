@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from jsclient.auth import SeedFile
 from jsclient.errors import ConfigError
 from jsclient.options import TLSOptions
 
@@ -131,13 +130,13 @@ def _connect_options(fields: Mapping[str, Any]) -> dict[str, Any]:
 def _credentials(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The first kind that is there, in the order of the CLI (contexts may hold several)."""
     user, creds, nkey = _text(fields, "user"), _path(fields, "creds"), _path(fields, "nkey")
-    jwt, seed = _text(fields, "user_jwt"), _text(fields, "user_seed")
+    password, jwt, seed = _text(fields, "password"), _text(fields, "user_jwt"), _text(fields, "user_seed")
     if user:
-        return {"user": user, "password": _text(fields, "password") or ""}
+        return {"user": user, "password": password or ""}
     if creds:
         return {"credentials": creds}
     if jwt or seed or nkey:
-        return {"jwt": jwt, "nkey_seed": seed or (SeedFile(nkey) if nkey else None)}
+        return {"jwt": jwt, "nkey_seed": seed, "nkey_seed_file": None if seed else nkey}
     return {"token": _text(fields, "token")}
 
 

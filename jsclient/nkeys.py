@@ -20,7 +20,7 @@ SEED_PREFIX: Final = 18 << 3  # the letter S
 KEY_SIZE: Final = 32
 _MISSING: Final = (
     "nkeys and .creds need Ed25519 from the package `cryptography`: pip install jsclient[nkeys]"
-    " (or sign yourself with the option `signature`)"
+    " (or sign yourself with the option `signature_callback`)"
 )
 
 

@@ -43,6 +43,9 @@ class Secret:
 
     __str__ = __repr__
 
+    def __format__(self, spec: str) -> str:
+        return format("***", spec)
+
     def __bool__(self) -> bool:
         return bool(self._value)
 

@@ -1,0 +1,336 @@
+"""jsclient.servers: URLs, the pool, back-off, discovery. No clock, no network."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from typing import Any
+
+import pytest
+
+from jsclient.errors import ConfigError
+from jsclient.secret import Secret
+from jsclient.servers import BACKOFF_MAX, MAX_SERVERS, Server, ServerPool, parse_url, parse_urls
+
+# --- URLs
+
+
+@pytest.mark.parametrize(
+    ("url", "scheme", "host", "port"),
+    [
+        ("nats://host:4333", "nats", "host", 4333),
+        ("nats://host", "nats", "host", 4222),
+        ("host:4333", "nats", "host", 4333),
+        ("host", "nats", "host", 4222),
+        ("127.0.0.1:1", "nats", "127.0.0.1", 1),
+        ("NATS://Host", "nats", "host", 4222),
+        ("tls://host", "tls", "host", 4222),
+        ("ws://host", "ws", "host", 80),
+        ("wss://host", "wss", "host", 443),
+        ("nats://[::1]:4333", "nats", "::1", 4333),
+        ("[::1]", "nats", "::1", 4222),
+        ("nats://host:4222/", "nats", "host", 4222),
+        ("host_with_underscore:4222", "nats", "host_with_underscore", 4222),
+    ],
+)
+def test_urls(url: str, scheme: str, host: str, port: int) -> None:
+    server = parse_url(url)
+    assert (server.scheme, server.host, server.port) == (scheme, host, port)
+    assert server.wants_tls == (scheme in ("tls", "wss"))
+    assert server.websocket == (scheme in ("ws", "wss"))
+    assert not server.has_credentials
+
+
+def test_user_information() -> None:
+    server = parse_url("nats://us%40er:p%3Aw@host")
+    assert (server.user, server.password, server.token) == ("us@er", Secret("p:w"), None)
+    token = parse_url("nats://marker@host")
+    assert (token.user, token.password, token.token) == ("", None, Secret("marker"))
+    assert parse_url("u:p@host:1").user == "u"
+
+
+def test_nothing_secret_shows() -> None:
+    server = parse_url("nats://user:marker@host:1")
+    pool = ServerPool("nats://user:marker@host:1")
+    for text in (repr(server), str(server), server.url, server.address, repr(pool), repr(pool.servers())):
+        assert "marker" not in text
+    assert pickle.loads(pickle.dumps(server)) == server
+
+
+def test_websocket_paths() -> None:
+    assert parse_url("ws://host/nats/in?x=1").path == "/nats/in?x=1"
+    assert parse_url("ws://host").path == "/"
+    assert parse_url("ws://host/nats").url == "ws://host:80/nats"
+    assert parse_url("nats://[::1]:4").url == "nats://[::1]:4"
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        " ",
+        "nats://",
+        "nats://:4222",
+        "http://host",
+        "nats://host:99999",
+        "nats://host:0",
+        "nats://host:port",
+        "nats://ho st",
+        "nats://host\r\n",
+        "nats://host\x00",
+        "nats://host/path",
+        "nats://host?x=1",
+        "nats://host#fragment",
+        "nats://[::1",
+        "nats://[zz::1]",
+        "nats://user:mar#ker@host",
+        "nats://user:mar/ker@host",
+        "nats://user:mar[ker@host",
+        "nats://user:marker@host:x",
+        "nats://user:marker@",
+        "a" * 5000,
+        "host<script>",
+        3,
+        None,
+    ],
+)
+def test_wrong_urls_are_refused_and_secrets_masked(url: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        parse_url(url)
+    text = str(caught.value)
+    assert len(text) < 500
+    assert "mar" not in text
+    assert "ker@" not in text
+
+
+def test_several_urls() -> None:
+    assert [s.host for s in parse_urls("a, b,c:1")] == ["a", "b", "c"]
+    assert [s.host for s in parse_urls(["a", "tls://b"])] == ["a", "b"]
+    for wrong in ([], "a,,b", ["ws://a", "nats://b"]):
+        with pytest.raises(ConfigError):
+            parse_urls(wrong)
+
+
+# --- picking and back-off
+
+
+def make(urls: Any = "a,b,c", **options: Any) -> ServerPool:
+    return ServerPool(urls, **{"randomize": False, "rng": random.Random(1), **options})
+
+
+def hosts(pool: ServerPool) -> list[str]:
+    return [server.host for server in pool.servers()]
+
+
+def attempt(pool: ServerPool) -> tuple[float, str]:
+    delay, server = pool.delay(), pool.next()
+    assert server is not None
+    pool.failed(server)
+    return delay, server.host
+
+
+def test_the_order_goes_round_and_the_first_round_waits_for_nothing() -> None:
+    pool = make()
+    seen = [attempt(pool) for _ in range(7)]
+    assert [host for _, host in seen] == ["a", "b", "c", "a", "b", "c", "a"]
+    delays = [delay for delay, _ in seen]
+    assert delays[:3] == [0, 0, 0]
+    assert delays[4:6] == [0, 0]
+    assert 0.0375 <= delays[3] <= 0.05
+    assert 0.075 <= delays[6] <= 0.1
+
+
+def test_back_off_doubles_to_four_seconds_with_jitter() -> None:
+    pool = make("a")
+    delays = [attempt(pool)[0] for _ in range(40)]
+    assert delays[0] == 0
+    for number, delay in enumerate(delays[1:]):
+        full = min(BACKOFF_MAX, 0.05 * 2**number)
+        assert full * 0.75 <= delay <= full
+    assert len(set(delays[20:])) > 10
+
+
+def test_back_off_starts_anew_after_a_healthy_second() -> None:
+    pool = make("a")
+    for _ in range(10):
+        attempt(pool)
+    server = pool.servers()[0]
+    pool.connected(server, now=100.0)
+    assert pool.current == server
+    pool.disconnected(now=101.0)
+    assert pool.current is None
+    assert pool.delay() == 0
+
+
+def test_a_link_that_dies_young_neither_resets_nor_waits_long() -> None:
+    pool = make("a")
+    server = pool.servers()[0]
+    now = 0.0
+    delays = []
+    for _ in range(30):
+        pool.connected(server, now)
+        now += 0.5
+        pool.disconnected(now)
+        delays.append(pool.delay())
+    assert delays[0] > 0
+    assert 0.1 < delays[-1] <= 0.2
+
+
+def test_randomised_unless_told_otherwise() -> None:
+    urls = [f"h{i}" for i in range(50)]
+    assert hosts(ServerPool(urls, randomize=False)) == urls
+    assert hosts(ServerPool(urls, rng=random.Random(1))) != urls
+    assert sorted(hosts(ServerPool(urls))) == sorted(urls)
+
+
+def test_attempts_per_server_are_limited() -> None:
+    pool = make("a,b", max_attempts=2)
+    assert [attempt(pool)[1] for _ in range(4)] == ["a", "b", "a", "b"]
+    assert pool.next() is None
+    assert len(pool) == 0
+
+
+def test_success_resets_the_attempts() -> None:
+    pool = make("a", max_attempts=2)
+    server = pool.servers()[0]
+    for _ in range(5):
+        pool.failed(server)
+        pool.connected(server, 0)
+        pool.disconnected(10)
+    assert len(pool) == 1
+
+
+def test_delay_hook() -> None:
+    asked = []
+
+    def hook(number: int) -> float:
+        asked.append(number)
+        return number * 10.0
+
+    pool = make("a", delay_hook=hook)
+    assert [attempt(pool)[0] for _ in range(4)] == [0, 10, 20, 30]
+    assert asked == [1, 2, 3]
+    assert make("a", delay_hook=lambda number: -5).delay() == 0
+
+
+def test_lame_duck_is_the_last_choice() -> None:
+    pool = make("a,b")
+    lame = pool.next()
+    assert lame is not None
+    pool.connected(lame, 0)
+    assert pool.has_alternative()
+    pool.lame_duck(lame)
+    assert [attempt(pool)[1] for _ in range(3)] == ["b", "b", "b"]
+    alone = make("a")
+    alone.connected(alone.servers()[0], 0)
+    assert not alone.has_alternative()
+    alone.lame_duck(alone.servers()[0])
+    assert attempt(alone)[1] == "a"
+
+
+def test_prefer_and_replace() -> None:
+    pool = make()
+    pool.prefer(parse_url("c"))
+    assert pool.next() == parse_url("c")
+    pool.prefer(parse_url("new"))
+    assert hosts(pool)[0] == "new"
+    pool.replace("x,y")
+    assert hosts(pool) == ["x", "y"]
+    with pytest.raises(ConfigError):
+        pool.replace(["ws://x", "nats://y"])
+    with pytest.raises(ConfigError):
+        pool.replace([])
+    assert hosts(pool) == ["x", "y"]
+
+
+def test_duplicates_count_once() -> None:
+    assert hosts(make("a,a:4222,nats://a")) == ["a"]
+
+
+# --- discovery
+
+
+def connected(urls: Any, **options: Any) -> tuple[ServerPool, Server]:
+    pool = make(urls, **options)
+    server = pool.next()
+    assert server is not None
+    pool.connected(server, 0)
+    return pool, server
+
+
+def test_discovered_servers_come_and_go_and_named_ones_stay() -> None:
+    pool, _ = connected("a,b")
+    new = pool.update(["b:4222", "c:4222", "10.0.0.1:4223"])
+    assert [server.host for server in new] == ["c", "10.0.0.1"]
+    assert not any(server.explicit for server in new)
+    assert sorted(hosts(pool)) == ["10.0.0.1", "a", "b", "c"]
+    assert pool.update(["c:4222"]) == []
+    assert sorted(hosts(pool)) == ["a", "b", "c"]
+    assert pool.update([]) == []
+    assert sorted(hosts(pool)) == ["a", "b", "c"]
+
+
+def test_the_current_server_stays_though_not_named() -> None:
+    pool, _ = connected("a")
+    [c] = pool.update(["c:4222"])
+    pool.connected(c, 1)
+    pool.update(["d:4222"])
+    assert sorted(hosts(pool)) == ["a", "c", "d"]
+
+
+def test_discovered_servers_inherit_scheme_credentials_and_tls_name() -> None:
+    pool, _ = connected("tls://u:p@nats.example.com:4222")
+    ip, v6, name = pool.update(["10.0.0.1:4222", "[fe80::1]:4222", "other.example.com:4222"])
+    assert ip.wants_tls
+    assert (ip.user, ip.password) == ("u", Secret("p"))
+    assert (ip.tls_name, v6.tls_name, name.tls_name) == ("nats.example.com", "nats.example.com", "")
+    pool.connected(ip, 1)
+    [second] = pool.update(["10.0.0.2:4222", "10.0.0.1:4222"])
+    assert second.tls_name == "nats.example.com"
+
+
+def test_a_discovered_server_never_loses_tls() -> None:
+    pool, _ = connected("tls://a")
+    assert [server.scheme for server in pool.update(["nats://b:4222", "ws://c:80", "d:4222"])] == ["tls"] * 3
+
+
+def test_websocket_pools_take_the_websocket_list() -> None:
+    pool, _ = connected("wss://a/path")
+    [new] = pool.update(["plain:4222"], ["b:443"])
+    assert (new.scheme, new.host, new.port, new.path) == ("wss", "b", 443, "/path")
+    plain, _ = connected("a")
+    assert [server.host for server in plain.update(["plain:4222"], ["b:443"])] == ["plain"]
+
+
+@pytest.mark.parametrize(
+    "junk", ["", " ", "a b:1", "x:99999", "\r\n", "u:p@host:1", "x" * 400, None, 3, [], {}, "http://x", "[::1", "x:-1"]
+)
+def test_junk_is_ignored(junk: Any) -> None:
+    pool, _ = connected("a")
+    assert [server.host for server in pool.update([junk, "good:1"])] == ["good"]
+
+
+def test_the_pool_is_capped() -> None:
+    pool, _ = connected("a,b")
+    pool.update([f"h{i}:4222" for i in range(20_000)])
+    assert len(pool) == MAX_SERVERS
+    assert {"a", "b"} <= set(hosts(pool))
+
+
+def test_discovery_can_be_ignored() -> None:
+    pool, _ = connected("a", ignore_discovered=True)
+    assert pool.update(["b:1"]) == []
+    assert hosts(pool) == ["a"]
+
+
+def test_a_lame_server_that_is_named_again_is_usable() -> None:
+    pool, first = connected("a,b")
+    pool.lame_duck(first)
+    pool.disconnected(10)
+    other = pool.next()
+    assert other is not None
+    pool.connected(other, 11)
+    pool.update(["b:4222"])
+    assert not pool.has_alternative()
+    pool.update(["a:4222", "b:4222"])
+    assert pool.has_alternative()
