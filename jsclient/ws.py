@@ -1,14 +1,136 @@
-"""Websocket around any byte stream, on the framing of `protocol.websocket`."""
+"""Websocket around any byte stream, on the framing of `protocol.websocket`.
+
+Every `send` becomes masked binary frames. Answers to pings and to a close frame are made by the reader
+and sent by the next sender (`needs_flush`), like the records of TLS.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import errno
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
 
-from jsclient.tcp import Transport
+from jsclient.durations import Deadline
+from jsclient.errors import NotANatsServer
+from jsclient.tcp import Transport, format_address
+from protocol.errors import LimitExceeded, WebSocketError
+from protocol.websocket import Handshake, WebSocket
+
+FRAME_SLICE: Final = 64 * 1024  # bytes per frame: masking is done ahead of the socket, and copies
 
 
 class WebSocketTransport(Transport):
-    """Binary frames over another transport. Made by `start_websocket`."""
+    """An open websocket over another transport. Made by `start_websocket`."""
+
+    def __init__(self, inner: Transport, socket: WebSocket) -> None:
+        self._inner = inner
+        self._socket = socket
+        self._plain: deque[memoryview] = deque()  # accepted, not yet framed
+        self._plain_size = 0
+        self._replies: deque[bytes] = deque()  # pongs; the reader appends, a sender takes
+        self._error: OSError | None = None
+        self.peer = inner.peer
+        self.secure = inner.secure
+        self._left_over = self._unframe(b"")  # what came right behind the handshake
+
+    # --- reading
+
+    def recv(self) -> bytes | None:
+        return self._read(None, by_tick=True)
+
+    def recv_within(self, timeout: float | None) -> bytes | None:
+        return self._read(timeout, by_tick=False)
+
+    def _read(self, timeout: float | None, by_tick: bool) -> bytes | None:
+        if self._left_over:
+            data, self._left_over = self._left_over, b""
+            return data
+        deadline = None if by_tick else Deadline(timeout)
+        while True:
+            if self._error is not None:
+                raise self._error
+            if self._socket.closed:
+                return b""
+            received = self._inner.recv() if deadline is None else self._inner.recv_within(deadline.remaining())
+            if not received:
+                return received
+            plain = self._unframe(received)
+            if plain:
+                return plain
+            if self._replies:
+                return None  # a ping alone: let the caller look at needs_flush
+
+    def _unframe(self, data: bytes) -> bytes:
+        try:
+            chunks: Iterable[bytes] = self._socket.feed(data)
+        except (WebSocketError, LimitExceeded) as error:
+            # What came before the error is good; the error is raised by the next call.
+            self._error = OSError(errno.EPROTO, f"websocket with {self.peer}: {error}")
+            chunks = error.events
+        reply = self._socket.outgoing()
+        if reply:
+            self._replies.append(reply)
+        return b"".join(chunks)
+
+    def set_tick(self, seconds: float) -> None:
+        self._inner.set_tick(seconds)
+
+    # --- writing
+
+    @property
+    def unsent(self) -> int:
+        return self._inner.unsent + self._plain_size
+
+    @property
+    def needs_flush(self) -> bool:
+        return bool(self._replies) or self._inner.needs_flush
+
+    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
+        joined = data if isinstance(data, bytes) else b"".join(data)
+        if joined:
+            self._plain.append(memoryview(joined))
+            self._plain_size += len(joined)
+        deadline = Deadline(timeout)
+        while True:
+            # An unfinished frame goes out before the next is made.
+            if not self._inner.send(b"", deadline.remaining()):
+                return False
+            framed = self._frame_slice()
+            if not framed:
+                return True
+            if not self._inner.send(framed, deadline.remaining()):
+                return False
+
+    def _frame_slice(self) -> bytes:
+        frames = []
+        while self._replies:
+            frames.append(self._replies.popleft())
+        if self._plain:
+            parts = []
+            room = FRAME_SLICE
+            while self._plain and room > 0:
+                head = self._plain[0]
+                parts.append(head[:room])
+                if len(head) > room:
+                    self._plain[0] = head[room:]
+                else:
+                    self._plain.popleft()
+                room -= len(parts[-1])
+            self._plain_size -= FRAME_SLICE - room
+            frames.append(self._socket.frame(b"".join(parts)))
+        return b"".join(frames)
+
+    # --- ending
+
+    def shutdown(self) -> None:
+        self._inner.shutdown()
+
+    def close(self) -> None:
+        self._inner.close()
+
+    def fileno(self) -> int:
+        return self._inner.fileno()
 
 
 def start_websocket(
@@ -16,10 +138,33 @@ def start_websocket(
     host: str,
     port: int,
     path: str,
-    headers: Mapping[str, str],
+    headers: Mapping[str, str] | Iterable[tuple[str, str]],
     *,
     compression: bool,
     timeout: float | None,
 ) -> WebSocketTransport:
-    """Upgrade `transport` to websocket; blocks until the server has agreed."""
-    raise OSError("websocket is not available yet")
+    """Upgrade `transport` (TCP, or TLS for wss) to websocket; blocks until the server has agreed.
+
+    `headers` are sent with the request; those of the handshake itself cannot be replaced (InvalidHeader).
+    Raises NotANatsServer when the answer is no websocket, TimeoutError, OSError.
+    """
+    default_port = 443 if transport.secure else 80
+    name = format_address(host, port) if port != default_port else format_address(host, port).rpartition(":")[0]
+    pairs = headers.items() if isinstance(headers, Mapping) else headers
+    handshake = Handshake(name, path, pairs, compression)
+    deadline = Deadline(timeout)
+    late = TimeoutError(errno.ETIMEDOUT, f"{transport.peer} did not answer the websocket request in time")
+    if not transport.send(handshake.request, deadline.remaining()):
+        raise late
+    while True:
+        data = transport.recv_within(deadline.remaining())
+        if data is None:
+            raise late
+        if not data:
+            raise ConnectionResetError(errno.ECONNRESET, f"{transport.peer} closed during the websocket handshake")
+        try:
+            socket = handshake.feed(data)
+        except (WebSocketError, LimitExceeded) as error:
+            raise NotANatsServer(f"{transport.peer}: {error}") from error
+        if socket is not None:
+            return WebSocketTransport(transport, socket)

@@ -12,9 +12,10 @@ from typing import Any, Final
 
 import attrs
 
-from jsclient.spark import values
+from jsclient.secret import Secret
+from jsclient.spark import connecting, values
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.secret import Secret, ServerUrl
+from jsclient.spark.secret import ServerUrl
 
 READ: Final = "R"
 READ_STREAM: Final = "S"
@@ -113,11 +114,11 @@ class SparkOptions:
     tls_first: bool = _option("tls.first", "RSWT", values.boolean, False)
     credentials_provider: str | None = _option("credentialsProvider", "RSWT", values.text)
     user: str | None = _option("user", "RSWT", values.text)
-    password: Secret | None = _option("password", "RSWT", Secret)
-    token: Secret | None = _option("token", "RSWT", Secret)
-    nkey_secret: Secret | None = _option("nkeySecret", "RSWT", Secret)
-    credentials_secret: Secret | None = _option("credentialsSecret", "RSWT", Secret)
-    # nats.* as (lower-cased name without the prefix, value); connecting turns them into ConnectOptions.
+    password: Secret | None = _option("password", "RSWT", Secret)  # noqa: RUF009
+    token: Secret | None = _option("token", "RSWT", Secret)  # noqa: RUF009
+    nkey_secret: Secret | None = _option("nkeySecret", "RSWT", Secret)  # noqa: RUF009
+    credentials_secret: Secret | None = _option("credentialsSecret", "RSWT", Secret)  # noqa: RUF009
+    # nats.* as (name of the field of ConnectOptions, text); see connecting.PASSTHROUGH.
     nats: tuple[tuple[str, Secret], ...] = ()
 
     def secrets(self) -> list[str]:
@@ -125,7 +126,7 @@ class SparkOptions:
         found = [part for url in self.servers for part in url.secrets()]
         fields = (self.password, self.token, self.nkey_secret, self.credentials_secret)
         found += [secret.reveal() for secret in fields if secret is not None]
-        found += [secret.reveal() for name, secret in self.nats if name in SECRET_NATS]
+        found += [secret.reveal() for name, secret in self.nats if name in connecting.SECRETS]
         return [text for text in found if not text.startswith("env:")]
 
     def hide(self, text: str) -> str:
@@ -135,7 +136,6 @@ class SparkOptions:
         return text
 
 
-SECRET_NATS: Final = frozenset({"password", "token", "nkeyseed", "jwt", "credentials", "user"})
 SPECS: Final[dict[str, Spec]] = {
     field.metadata["option"].lower(): Spec(
         field.metadata["option"], field.metadata["ways"], field.metadata["parse"], field.name
@@ -155,7 +155,7 @@ def parse(given: Mapping[str, str], way: str) -> SparkOptions:
     nats: list[tuple[str, Secret]] = []
     for name, value in options.items():
         if name.startswith("nats."):
-            nats.append((name[5:].replace("_", ""), Secret(value)))
+            nats.append((connecting.check_passthrough(name, value), Secret(value)))
         elif name not in SPARKS_OWN or name in SPECS:
             spec = _spec(name, way)
             fields[spec.field] = _value(spec, value)
@@ -294,9 +294,7 @@ def _check_writing(o: SparkOptions) -> None:
         "publishMode=atomic is exactly once by its marker; one duplicate id would reject a whole batch: leave out "
         f"messageId={o.message_id}",
     )
-    _conflict(
-        o.publish_mode != "atomic" and o.atomic_marker_subject, "'atomicMarkerSubject' needs publishMode=atomic"
-    )
+    _conflict(o.publish_mode != "atomic" and o.atomic_marker_subject, "'atomicMarkerSubject' needs publishMode=atomic")
     _conflict(o.ledger_bucket and at_least_once, "'ledgerBucket' needs deliverySemantics=exactly-once")
 
 
@@ -308,6 +306,4 @@ def overlap(one: str, other: str) -> bool:
             return True
         if left != right and "*" not in (left, right):
             return False
-    if len(a) == len(b):
-        return True
-    return False
+    return len(a) == len(b)

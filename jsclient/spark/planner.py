@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import attrs
@@ -75,7 +76,7 @@ def cut(start: int, end: int, parts: int) -> list[tuple[int, int]]:
         return []
     parts = min(parts, span)
     edges = [start + span * i // parts for i in range(parts + 1)]
-    return list(zip(edges, edges[1:], strict=False))
+    return list(itertools.pairwise(edges))
 
 
 def check_head(state: StreamState, start: int, end: int, fail: bool) -> tuple[int, str]:

@@ -62,7 +62,7 @@ def check_sink(schema: StructType, subject: str | None, message_id: str) -> None
             raise JetStreamSparkError(
                 "JETSTREAM_SCHEMA_MISMATCH",
                 f"the sink takes no column {name!r}; it takes {', '.join(SINK_COLUMNS)}: select and rename, for "
-                "example df.selectExpr(\"'orders.new' AS subject\", \"to_json(struct(*)) AS value\")",
+                'example df.selectExpr("\'orders.new\' AS subject", "to_json(struct(*)) AS value")',
             )
         if kind not in allowed:
             raise JetStreamSparkError(

@@ -1,0 +1,84 @@
+"""NATS and JetStream for Python code that blocks: threads, no event loop.
+
+    with jsclient.connect("nats://127.0.0.1:4222") as nc:
+        nc.publish("greet.joe", b"hello")
+        reply = nc.request("help", b"please", timeout=1)
+
+JetStream is in `jsclient.jetstream`, buckets in `jsclient.keyvalue` and `jsclient.objectstore`, services in
+`jsclient.services`, worker pools in `jsclient.workers`, Spark in `jsclient.spark`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import protocol as _protocol
+
+if not getattr(_protocol, "__jsclient__", False):
+    raise ImportError(
+        "the package `protocol` that was imported is not the one of jsclient "
+        f"({getattr(_protocol, '__file__', 'built in')}): another distribution installs a top-level `protocol` too. "
+        "Uninstall that one, or install jsclient in an environment of its own, then reinstall jsclient"
+    )
+
+from jsclient import errors
+from jsclient.connection import Connection, Health, Statistics, live_connections
+from jsclient.link import VERSION
+from jsclient.message import Msg
+from jsclient.options import ConnectOptions, ReconnectPolicy, TLSOptions
+from jsclient.process import open_connection, shared
+from jsclient.secret import Secret
+from jsclient.states import ConnectionState, LinkEvent
+from jsclient.subscription import Subscription
+from protocol import Headers, Status
+
+__version__ = VERSION
+
+__all__ = [
+    "ConnectOptions",
+    "Connection",
+    "ConnectionState",
+    "Headers",
+    "Health",
+    "LinkEvent",
+    "Msg",
+    "ReconnectPolicy",
+    "Secret",
+    "Statistics",
+    "Status",
+    "Subscription",
+    "TLSOptions",
+    "connect",
+    "empty_payload",
+    "errors",
+    "live_connections",
+    "shared",
+]
+
+logging.getLogger("jsclient").addHandler(logging.NullHandler())
+
+
+def connect(servers: str | Sequence[str] | ConnectOptions | None = None, **options: Any) -> Connection:
+    """Connect and return the Connection; use it in a `with` block.
+
+    `servers` is a URL, several (a sequence or with commas), or ConnectOptions; `options` are the fields of
+    ConnectOptions. Raises ConnectFailed, NotANatsServer, TlsError, AuthError or ConfigError; Ctrl-C abandons it.
+    """
+    if isinstance(servers, ConnectOptions):
+        if options:
+            raise errors.ConfigError("give ConnectOptions or single options, not both (attrs.evolve changes options)")
+        return open_connection(servers)
+    if servers is not None:
+        options["servers"] = servers
+    try:
+        made = ConnectOptions(**options)
+    except TypeError as error:
+        raise errors.ConfigError(f"{error}; the options are the fields of jsclient.ConnectOptions") from None
+    return open_connection(made)
+
+
+def empty_payload(message: Msg) -> bool:
+    """The usual sentinel of `request_many`: an empty message ends the replies."""
+    return not message.payload

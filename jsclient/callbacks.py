@@ -1,0 +1,70 @@
+"""The events thread: user callbacks of a connection, serially, never on the reader thread."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+from collections.abc import Callable
+from typing import Any, Final
+
+log = logging.getLogger("jsclient.events")
+
+LIMIT: Final = 65_536
+"""Callbacks that may wait; more are dropped and counted, because memory must not grow behind a blocked one."""
+
+
+class EventsThread:
+    """Runs callbacks in order. Started at the first one; ends with the connection."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.dropped = 0
+
+    def run(self, call: Callable[..., Any], *args: Any) -> None:
+        """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on."""
+        if self._queue.qsize() >= LIMIT:
+            self.dropped += 1
+            if self.dropped == 1:
+                log.error("a callback blocks the events thread: further callbacks are dropped")
+            return
+        self._queue.put((call, args))
+        if self._thread is None:
+            self._start()
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:
+                    return  # the interpreter is going down
+                self._thread = thread
+
+    def stop(self) -> None:
+        """Ends the thread after what is queued; it is never joined by threads of ours."""
+        self._queue.put(None)
+
+    @property
+    def is_current(self) -> bool:
+        return self._thread is threading.current_thread()
+
+    def join(self, timeout: float) -> None:
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout)
+
+    def _run(self) -> None:
+        while True:
+            item = self._queue.get()
+            if item is None:
+                return
+            call, args = item
+            try:
+                call(*args)
+            except Exception:
+                log.exception("a callback of the connection raised")

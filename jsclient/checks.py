@@ -1,0 +1,67 @@
+"""Bad input fails here, as one of our errors, before it reaches the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+import protocol
+from jsclient import errors
+from jsclient.message import HeadersLike
+from protocol import subjects
+from protocol.errors import InvalidArgument, InvalidHeader, NameError_
+
+T = TypeVar("T")
+
+
+def _translated(check: Callable[..., T], *args: str) -> T:
+    try:
+        return check(*args)
+    except InvalidHeader as error:
+        raise errors.InvalidHeader(str(error)) from None
+    except NameError_ as error:
+        raise errors.InvalidName(str(error)) from None
+    except InvalidArgument as error:
+        raise errors.InvalidSubject(str(error)) from None
+
+
+def subject(text: str, what: str = "subject") -> bytes:
+    """A subject to publish to; raises InvalidSubject."""
+    return _translated(subjects.check_subject, text, what)
+
+
+def filter_subject(text: str, what: str = "subject") -> bytes:
+    """A subject to subscribe to or to filter by, wildcards allowed; raises InvalidSubject."""
+    return _translated(subjects.check_filter, text, what)
+
+
+def queue_group(text: str) -> bytes:
+    """A queue group; raises InvalidSubject."""
+    return _translated(subjects.check_queue, text)
+
+
+def name(text: str, what: str = "name") -> bytes:
+    """A stream, consumer or bucket name; raises InvalidName."""
+    return _translated(subjects.check_name, text, what)
+
+
+def header_block(headers: HeadersLike) -> bytes:
+    """The encoded header block; raises InvalidHeader."""
+    try:
+        block = headers if isinstance(headers, protocol.Headers) else protocol.Headers(headers)  # type: ignore[arg-type]
+        return block.encode()
+    except InvalidHeader as error:
+        raise errors.InvalidHeader(str(error)) from None
+
+
+def inbox_prefix(text: str) -> str:
+    """A prefix for inboxes: a subject without wildcards that does not end in a dot; raises InvalidSubject."""
+    subject(text, "inbox prefix")
+    return text
+
+
+def client_name(text: str) -> str:
+    """What CONNECT calls us; raises InvalidName for control characters, which would garble server logs."""
+    if any(ord(char) < 32 or ord(char) == 127 for char in text):
+        raise errors.InvalidName(f"client name must not contain control characters: {text!r:.80}")
+    return text

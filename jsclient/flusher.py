@@ -1,0 +1,134 @@
+"""The flusher thread: sends what is coalesced within about a millisecond, and is the clock of a connection.
+
+It is never on the path of a call that waits for a reply. It parks while nothing is queued and no timer runs.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+log = logging.getLogger("jsclient.flusher")
+
+TICK: Final = 0.001
+"""Seconds between two looks at the outbox while it is in use."""
+
+IDLE_TICKS: Final = 20
+"""Empty looks after which the flusher parks; until then a publisher need not wake it."""
+
+
+class Timer:
+    """A call to be made later; `cancel` is safe at any time and from any thread."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call: Callable[[], None] | None = call
+
+    def cancel(self) -> None:
+        self._call = None
+
+    def fire(self) -> None:
+        call, self._call = self._call, None
+        if call is not None:
+            call()
+
+
+class Flusher:
+    """One thread per Connection. `kick` and `call_later` may be used from any thread and in signal handlers."""
+
+    def __init__(self, name: str) -> None:
+        self.outbox: Any = None  # set by the Connection once the outbox exists
+        self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self._timers: list[tuple[float, int, Timer]] = []
+        self._order = itertools.count()
+        self._stopping = False
+        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self.thread.start()
+
+    def kick(self) -> None:
+        """Something is queued: drain it within a tick. Takes no lock."""
+        self._inbox.put(None)
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """Run `call` on the flusher thread; it must be quick and must not block."""
+        timer = Timer(call)
+        self._inbox.put((time.monotonic() + max(seconds, 0.0), next(self._order), timer))
+        return timer
+
+    def call_soon(self, call: Callable[[], None]) -> Timer:
+        return self.call_later(0.0, call)
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._inbox.put(None)
+
+    # --- the thread -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        outbox = self.outbox
+        empty = IDLE_TICKS
+        while not self._stopping:
+            busy = empty < IDLE_TICKS
+            outbox.ticking = busy
+            if not busy and outbox.frames and not outbox.offline:
+                # Posted between the last look and the flag.
+                empty = 0
+                continue
+            kicked = self._wait(TICK if busy else None)
+            if self._stopping:
+                return
+            self._fire_due()
+            if outbox.offline or not (outbox.frames or outbox.unsent):
+                empty = 0 if kicked and not busy and not outbox.offline else min(empty + 1, IDLE_TICKS)
+                continue
+            if not busy:
+                # The first frame after a quiet time: let others join it.
+                outbox.ticking = True
+                self._wait(TICK)
+            empty = 0
+            self._drain()
+
+    def _drain(self) -> None:
+        try:
+            self.outbox.drain()
+        except Exception:
+            log.exception("draining the outbox failed")
+
+    def _wait(self, limit: float | None) -> bool:
+        """Until a kick, a new timer, a due timer or the limit; True after a kick."""
+        timeout = limit
+        if self._timers:
+            due = max(0.0, self._timers[0][0] - time.monotonic())
+            timeout = due if limit is None else min(limit, due)
+        try:
+            item = self._inbox.get(timeout=timeout)
+        except queue.Empty:
+            return False
+        kicked = False
+        while True:
+            if item is None:
+                kicked = True
+            else:
+                heapq.heappush(self._timers, item)
+            try:
+                item = self._inbox.get_nowait()
+            except queue.Empty:
+                return kicked
+
+    def _fire_due(self) -> None:
+        now = time.monotonic()
+        while self._timers and self._timers[0][0] <= now:
+            timer = heapq.heappop(self._timers)[2]
+            try:
+                timer.fire()
+            except Exception:
+                log.exception("a timer of the connection failed")

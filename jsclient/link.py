@@ -1,0 +1,240 @@
+"""One live session with one server: handshake, reading, ping accounting. It never reconnects."""
+
+from __future__ import annotations
+
+import contextlib
+import ssl
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, Final
+
+import protocol
+from jsclient import errors, server_errors, transport
+from jsclient.auth import Authenticator
+from jsclient.durations import Deadline
+from jsclient.message import Msg
+from jsclient.options import ConnectOptions, TLSOptions
+from jsclient.secret import read_secret
+from jsclient.servers import Server
+from jsclient.transport import Transport
+from protocol.commands import PING, encode_connect
+
+VERSION: Final = "0.1.0"
+
+TICKS_PER_PING: Final = 4
+"""Looks of the reader at the clock per ping interval; a silent socket returns this often."""
+
+MAX_TICK: Final = 1.0
+
+
+class Link:
+    """A session that stands: CONNECT was accepted. The reader thread owns `recv`; the outbox owns `send`."""
+
+    def __init__(self, stream: Transport, parser: protocol.Parser, info: protocol.ServerInfo, server: Server) -> None:
+        self.stream = stream
+        self.parser = parser
+        self.info = info
+        self.server = server
+        self.credentials_digest: Any = None
+        self.events: list[Any] = []  # what came together with the PONG of the handshake
+        self.pings_out = 0
+        self.last_ping = self.last_frame = self.since = time.monotonic()
+        self.error: BaseException | None = None  # why it went down; the first reason counts
+        self.reader: threading.Thread | None = None
+
+    def shutdown(self) -> None:
+        """Wakes the reader, which then reports the end of the link."""
+        self.stream.shutdown()
+
+    def ping_due(self, now: float, interval: float) -> bool:
+        """True when the reader should queue a PING; counts it."""
+        if now - self.last_ping < interval:
+            return False
+        self.last_ping = now
+        self.pings_out += 1
+        return True
+
+
+def open_link(
+    server: Server,
+    options: ConnectOptions,
+    authenticator: Authenticator,
+    *,
+    abandoned: threading.Event,
+    on_digest: Callable[[Any], None],
+) -> Link:
+    """Dial, upgrade, authenticate. Raises ConnectFailed and its kin, TlsError, AuthError, NotANatsServer."""
+    deadline = Deadline(options.connect_timeout)
+    stream = _dial(server, options, deadline, abandoned)
+    try:
+        stream, parser, info = _greet(stream, server, options, deadline)
+        fields = authenticator.fields(
+            info.nonce or None, url_user=server.user, url_password=server.password, url_token=server.token
+        )
+        on_digest(fields.digest)
+        connect = _connect_info(options, info, fields, stream.secure)
+        if not stream.send(encode_connect(connect) + PING, deadline.remaining()):
+            raise errors.ConnectFailed(f"{server.url} does not take our CONNECT")
+        link = Link(stream, parser, info, server)
+        _await_pong(link, deadline)
+        stream.set_tick(min(MAX_TICK, options.ping_interval / TICKS_PER_PING))
+        return link
+    except protocol.ProtocolError as error:
+        _discard(stream)
+        raise errors.NotANatsServer(f"{server.url} does not speak the NATS protocol: {error}") from error
+    except BaseException:
+        _discard(stream)
+        raise
+
+
+def _discard(stream: Transport) -> None:
+    stream.shutdown()
+    with contextlib.suppress(OSError):
+        stream.close()
+
+
+def _dial(server: Server, options: ConnectOptions, deadline: Deadline, abandoned: threading.Event) -> Transport:
+    try:
+        return transport.connect_tcp(
+            server.host,
+            server.port,
+            timeout=deadline.remaining(),
+            local_address=options.local_address,
+            socket_factory=options.socket_factory,
+            abandoned=abandoned,
+        )
+    except OSError as error:
+        raise errors.ConnectFailed(f"cannot reach {server.url}: {error}") from error
+
+
+def _greet(
+    stream: Transport, server: Server, options: ConnectOptions, deadline: Deadline
+) -> tuple[Transport, protocol.Parser, protocol.ServerInfo]:
+    """TLS and websocket as the URL, the options and INFO say; returns the stream that CONNECT goes over."""
+    tls = options.tls if isinstance(options.tls, TLSOptions) else None
+    first = tls is not None and tls.handshake_first
+    if server.websocket:
+        if server.wants_tls or options.wants_tls:
+            stream = _start_tls(stream, server, options, deadline)
+        headers = options.ws_headers() if callable(options.ws_headers) else options.ws_headers or {}
+        stream = transport.start_websocket(
+            stream,
+            server.host,
+            server.port,
+            server.path,
+            headers,
+            compression=options.ws_compression,
+            timeout=deadline.remaining(),
+        )
+        parser, info, _ = _read_info(stream, server, deadline)
+        return stream, parser, info
+    if first:
+        stream = _start_tls(stream, server, options, deadline)
+    parser, info, alone = _read_info(stream, server, deadline)
+    if first or not (server.wants_tls or options.wants_tls or info.tls_required):
+        return stream, parser, info
+    if not (info.tls_required or info.tls_available):
+        raise errors.TlsError(
+            f"{server.url} offers no TLS, but a tls:// URL or a TLS option was given: nothing was said to it. "
+            "Check the address and the server's tls block; somebody between may be removing TLS"
+        )
+    if not alone:
+        raise errors.TlsError(f"{server.url} sent data in clear after INFO although TLS follows: refused")
+    stream = _start_tls(stream, server, options, deadline)
+    return stream, _new_parser(), info
+
+
+def _new_parser() -> protocol.Parser:
+    return protocol.Parser(message=Msg)
+
+
+def _start_tls(stream: Transport, server: Server, options: ConnectOptions, deadline: Deadline) -> Transport:
+    name = server.tls_name or server.host
+    if isinstance(options.tls, TLSOptions) and options.tls.server_name:
+        name = options.tls.server_name
+    return transport.start_tls(stream, tls_context(options), name, deadline.remaining())
+
+
+def tls_context(options: ConnectOptions) -> ssl.SSLContext:
+    """The user's own context, or one that verifies; files are read anew at every connect (rotation)."""
+    if isinstance(options.tls, ssl.SSLContext):
+        return options.tls
+    tls = options.tls if isinstance(options.tls, TLSOptions) else TLSOptions()
+    return transport.default_tls_context(
+        tls.ca_file, tls.cert_file, tls.key_file, key_password=read_secret(tls.key_password, "key_password")
+    )
+
+
+def _read_info(
+    stream: Transport, server: Server, deadline: Deadline
+) -> tuple[protocol.Parser, protocol.ServerInfo, bool]:
+    """(parser, INFO, True when nothing came with it): the server speaks first."""
+    parser = _new_parser()
+    received = 0
+    while True:
+        data = _recv(stream, server, deadline, "INFO")
+        received += len(data)
+        events = parser.feed(data)
+        if events:
+            break
+    first = events[0]
+    if isinstance(first, protocol.Err):
+        raise server_errors.classify(first.text).error
+    if not isinstance(first, protocol.Info):
+        raise errors.NotANatsServer(f"{server.url} began with {type(first).__name__} instead of INFO")
+    alone = len(events) == 1 and data.endswith(b"\n") and data.count(b"\n") == 1
+    return parser, first.decode(), alone
+
+
+def _recv(stream: Transport, server: Server, deadline: Deadline, what: str) -> bytes:
+    if deadline.expired():
+        raise errors.ConnectFailed(
+            f"{server.url} accepted the connection but sent no {what} in time: is it a NATS server, does it want TLS "
+            "first, or is it overloaded?"
+        )
+    try:
+        data = stream.recv_within(deadline.remaining())
+    except OSError as error:
+        raise errors.ConnectFailed(f"{server.url} broke the connection before {what}: {error}") from error
+    if data is None:
+        return b""
+    if not data:
+        raise errors.ConnectFailed(f"{server.url} closed the connection before {what}")
+    return data
+
+
+def _connect_info(
+    options: ConnectOptions, info: protocol.ServerInfo, fields: Any, secure: bool
+) -> protocol.ConnectInfo:
+    return protocol.ConnectInfo(
+        verbose=options.verbose,
+        pedantic=options.pedantic,
+        echo=not options.no_echo,
+        tls_required=secure,
+        name=options.name,
+        version=VERSION,
+        headers=info.headers,
+        no_responders=info.headers,
+        user=fields.user,
+        password=fields.password,
+        auth_token=fields.auth_token,
+        jwt=fields.jwt,
+        nkey=fields.nkey,
+        sig=fields.sig,
+    )
+
+
+def _await_pong(link: Link, deadline: Deadline) -> None:
+    while True:
+        events = link.parser.feed(_recv(link.stream, link.server, deadline, "PONG after CONNECT"))
+        for index, event in enumerate(events):
+            if isinstance(event, protocol.Err):
+                raise server_errors.classify(event.text).error
+            if isinstance(event, protocol.Pong):
+                link.events = events[index + 1 :]
+                return
+            if isinstance(event, protocol.Info):
+                link.info = event.decode()  # 2.15 sends a second INFO before the first PONG
+            elif isinstance(event, protocol.Ping):
+                link.events.append(event)

@@ -1,0 +1,219 @@
+"""The queue between the reader thread and those who take messages.
+
+The reader puts a list per chunk, takers take single messages, so that threads sharing a mailbox hoard nothing.
+A `deque` is shared and a taker is notified only if one is parked: 0.90 us per message end to end, where
+`queue.Queue` costs 2.3 and a Condition per message 1.8.
+
+Bytes are bounded without touching a message twice: the reader notes (count, bytes) per put, and what was taken
+since is the difference between the count put and the length of the deque. The bound is exact to one chunk.
+"""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections import deque
+from typing import Any
+
+from jsclient import waiting
+from jsclient.durations import Deadline
+from jsclient.states import WAKE
+
+OVERHEAD = 200  # bytes a message costs beside its own, measured: object, list slot, bytes headers
+
+
+def message_size(message: Any) -> int:
+    """What a message counts against a byte limit: subject, reply, headers and payload."""
+    size = len(message.raw_subject) + len(message.payload)
+    if message.raw_reply is not None:
+        size += len(message.raw_reply)
+    if message.raw_headers is not None:
+        size += len(message.raw_headers)
+    return size
+
+
+class Mailbox:
+    """A bounded or credit-bounded, closable queue. One thread puts; any number of threads take."""
+
+    __slots__ = (
+        "_bytes_freed",
+        "_bytes_in",
+        "_count_in",
+        "_marks",
+        "_waiters",
+        "closed",
+        "dropped",
+        "items",
+        "last_frame",
+        "max_bytes",
+        "max_messages",
+        "overflowing",
+        "popleft",
+    )
+
+    def __init__(self, max_messages: int | None = None, max_bytes: int | None = None) -> None:
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.items: deque[Any] = deque()
+        self.popleft = self.items.popleft
+        self.closed: BaseException | None = None
+        self.dropped = 0
+        self.overflowing = False
+        self.last_frame = time.monotonic()
+        self._waiters: deque[queue.SimpleQueue[Any]] = deque()
+        self._count_in = 0
+        self._bytes_in = 0
+        self._bytes_freed = 0
+        self._marks: deque[tuple[int, int]] = deque()
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    # --- the reader's side ------------------------------------------------------------------------------
+
+    def put_many(self, messages: list[Any], nbytes: int) -> bool:
+        """Add a chunk's messages; False when some were dropped and this is the first time of an episode."""
+        first_drop = False
+        if self.max_messages is not None:
+            kept = self._admit(messages, nbytes)
+            if len(kept) != len(messages):
+                self.dropped += len(messages) - len(kept)
+                first_drop = not self.overflowing
+                self.overflowing = True
+                messages = kept
+            else:
+                self.overflowing = False
+        self.items.extend(messages)
+        if self._waiters:
+            self._notify(len(messages))
+        return not first_drop
+
+    def _admit(self, messages: list[Any], nbytes: int) -> list[Any]:
+        """As many of the messages as the limits leave room for; the new ones are dropped, as in nats.go."""
+        assert self.max_messages is not None
+        room = self.max_messages - len(self.items)
+        if len(messages) > room:
+            messages = messages[: max(room, 0)]
+            nbytes = sum(map(message_size, messages)) + OVERHEAD * len(messages)
+        if self.max_bytes is not None:
+            pending = self.pending_bytes()
+            if pending + nbytes > self.max_bytes:
+                messages, nbytes = self._fit(messages, self.max_bytes - pending)
+        if messages:
+            self._count_in += len(messages)
+            self._bytes_in += nbytes
+            self._marks.append((self._count_in, self._bytes_in))
+        return messages
+
+    @staticmethod
+    def _fit(messages: list[Any], room: int) -> tuple[list[Any], int]:
+        total = 0
+        for index, message in enumerate(messages):
+            size = message_size(message) + OVERHEAD
+            if total + size > room:
+                return messages[:index], total
+            total += size
+        return messages, total
+
+    def pending_bytes(self) -> int:
+        """Bytes not taken yet, exact to one chunk; only meaningful for mailboxes with a byte limit."""
+        taken = self._count_in - len(self.items)
+        marks = self._marks
+        while marks and marks[0][0] <= taken:
+            self._bytes_freed = marks.popleft()[1]
+        return self._bytes_in - self._bytes_freed
+
+    def put(self, item: Any) -> None:
+        """Add one item past every limit (link events travel in order with the messages)."""
+        self._count_in += 1
+        self.items.append(item)
+        if self._waiters:
+            self._notify(1)
+
+    def _notify(self, count: int) -> None:
+        waiters = self._waiters
+        while count and waiters:
+            try:
+                waiters.popleft().put(None)
+            except IndexError:
+                return
+            count -= 1
+
+    # --- the takers' side -------------------------------------------------------------------------------
+
+    def take(self) -> Any | None:
+        """What is there now, or None; never waits."""
+        try:
+            return self.popleft()
+        except IndexError:
+            if self.closed is not None:
+                self.raise_closed()
+            return None
+
+    def get(self, timeout: float | None) -> Any | None:
+        """The next item; None after `timeout` seconds; WAKE after `wake`; raises why it was closed once empty."""
+        try:
+            return self.popleft()
+        except IndexError:
+            return self._wait(timeout)
+
+    def _wait(self, timeout: float | None) -> Any | None:
+        deadline = Deadline(timeout)
+        while True:
+            ticket: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            self._waiters.append(ticket)
+            try:
+                # Look again after queueing up: what was put before is seen here, what is put later wakes us.
+                try:
+                    return self.popleft()
+                except IndexError:
+                    if self.closed is not None:
+                        self.raise_closed()
+                if timeout == 0:
+                    return None
+                try:
+                    if waiting.get(ticket, deadline.remaining()) is WAKE:
+                        return WAKE
+                except queue.Empty:
+                    return self.take()
+            finally:
+                self._leave(ticket)
+
+    def _leave(self, ticket: queue.SimpleQueue[Any]) -> None:
+        try:
+            self._waiters.remove(ticket)
+        except ValueError:
+            pass  # notified: if that was for an item we did not take, the next in line gets it below
+        if self.items and self._waiters:
+            self._notify(1)
+
+    def wake(self) -> None:
+        """Every thread that waits now returns WAKE."""
+        waiters = self._waiters
+        while waiters:
+            try:
+                waiters.popleft().put(WAKE)
+            except IndexError:
+                return
+
+    def close(self, reason: BaseException, discard: bool = False) -> None:
+        """No more puts are expected. What is there can still be taken, unless `discard`; then takers get `reason`."""
+        if self.closed is None:
+            self.closed = reason
+        if discard:
+            self.items.clear()
+        waiters = self._waiters
+        while waiters:
+            try:
+                waiters.popleft().put(None)
+            except IndexError:
+                return
+
+    def raise_closed(self) -> None:
+        reason = self.closed
+        assert reason is not None
+        # A fresh copy for each taker: threads must not share (and grow) one traceback.
+        error = reason.__class__.__new__(reason.__class__, *reason.args)
+        error.args = reason.args
+        error.__dict__.update(reason.__dict__)
+        raise error

@@ -1,0 +1,40 @@
+"""The message that subscriptions and requests hand to the application."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import protocol
+from jsclient import errors
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+HeadersLike = Mapping[str, "str | Iterable[str]"] | protocol.Headers
+
+
+class Msg(protocol.Msg, gc=False):
+    """One message: `subject`, `reply` ("" when none), `data`, `headers` (None when none), `status`.
+
+    Decoded only when asked; immutable in practice; may be used from any thread.
+    """
+
+    connection: Any = None
+
+    def __repr__(self) -> str:
+        reply = f", reply={self.reply!r}" if self.raw_reply else ""
+        headers = ", with headers" if self.raw_headers else ""
+        shown = repr(self.payload[:40]) + ("..." if len(self.payload) > 40 else "")
+        return f"Msg(subject={self.subject!r}{reply}{headers}, payload={shown}, {len(self.payload)} bytes)"
+
+    def respond(self, payload: bytes | str = b"", *, headers: HeadersLike | None = None) -> None:
+        """Publish an answer to the reply subject; raises InvalidSubject when the sender wants none."""
+        if self.connection is None or not self.raw_reply:
+            raise errors.InvalidSubject("this message has no reply subject: its sender expects no answer")
+        connection: Connection = self.connection
+        connection.publish(self.reply, payload, headers=headers)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # A message is plain data; its connection stays behind.
+        return (Msg, (self.raw_subject, self.sid, self.raw_reply, self.payload, self.raw_headers))

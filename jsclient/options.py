@@ -1,0 +1,189 @@
+"""The options of a connection: one frozen, picklable object, and every default with its reason.
+
+A pickled ConnectOptions carries its secrets by design (that is how they reach Spark executors). `env:NAME` values
+and callables keep them out of the pickle.
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from jsclient import checks, errors
+from jsclient.auth import Authenticator
+from jsclient.durations import check_timeout
+from jsclient.secret import SecretSource, as_secret
+
+CONNECT_TIMEOUT: Final = 5.0
+"""Seconds for dialling one server, TLS and handshake included (ADR-40; Go's 2 s fails over slow links)."""
+
+REQUEST_TIMEOUT: Final = 5.0
+"""Seconds that a request, flush or rtt waits unless told otherwise."""
+
+PING_INTERVAL: Final = 20.0
+"""Seconds between pings of ours; with two outstanding a dead link is noticed in a minute (Go: 4-6 min)."""
+
+MAX_PINGS_OUT: Final = 2
+"""Pings without an answer after which the link is stale (every NATS client)."""
+
+PENDING_BUFFER: Final = 8 * 1024 * 1024
+"""Bytes (frame + 64 each) of publishes kept while disconnected (nats.go: 8 MiB)."""
+
+DRAIN_TIMEOUT: Final = 30.0
+"""Seconds that drain may take (nats.go: 30 s)."""
+
+WRITE_TIMEOUT: Final = 10.0
+"""Seconds that the server may refuse to take data before a publisher is told."""
+
+AUTH_ERROR_LIMIT: Final = 2
+"""Refusals of the same credentials, at least 2 s apart, after which reconnecting ends (nats.go: twice)."""
+
+DEFAULT_URL: Final = "nats://127.0.0.1:4222"
+
+Callback = Callable[..., Any]
+
+
+def _servers(value: str | Sequence[str]) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
+
+
+def _positive(instance: Any, attribute: Any, value: float | None) -> None:
+    if value is not None and not value > 0:
+        raise errors.ConfigError(f"{attribute.name} must be positive, got {value!r}")
+
+
+def _duration(instance: Any, attribute: Any, value: float | None) -> None:
+    check_timeout(value, attribute.name)
+
+
+@attrs.frozen(kw_only=True)
+class TLSOptions:
+    """Files for TLS. Verification is always on; give your own `ssl.SSLContext` to change anything else.
+
+    `handshake_first`: TLS before INFO (server option `handshake_first`, 2.10.4). `server_name`: the name that the
+    certificate must carry, if it is not the host of the URL.
+    """
+
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    server_name: str | None = None
+    handshake_first: bool = False
+
+
+@attrs.frozen(kw_only=True)
+class ReconnectPolicy:
+    """When to dial again. Without limit by default; the first attempt comes at once, then 0.05 s doubling to 4 s.
+
+    `max_attempts`: failures in a row after which a server leaves the pool (None: never); an empty pool closes the
+    connection. `delay`: called with the number of the round (1, 2, ...), returns seconds.
+    """
+
+    enabled: bool = True
+    max_attempts: int | None = None
+    delay: Callable[[int], float] | None = None
+
+
+@attrs.frozen(kw_only=True)
+class ConnectOptions:
+    """Everything `connect` accepts. Frozen, comparable, picklable as long as its callables are.
+
+    Times are seconds. Callbacks run one after another on the events thread and get what their comment says.
+    """
+
+    servers: tuple[str, ...] = attrs.field(default=(DEFAULT_URL,), converter=_servers, repr=False)
+    name: str | None = None
+    """Client name that the server shows; `<application>-<host>-<pid>` is a good one."""
+
+    # --- time and pressure
+    connect_timeout: float = attrs.field(default=CONNECT_TIMEOUT, validator=_positive)
+    request_timeout: float | None = attrs.field(default=REQUEST_TIMEOUT, validator=_duration)
+    ping_interval: float = attrs.field(default=PING_INTERVAL, validator=_positive)
+    max_pings_out: int = attrs.field(default=MAX_PINGS_OUT, validator=_positive)
+    drain_timeout: float = attrs.field(default=DRAIN_TIMEOUT, validator=_positive)
+    write_timeout: float = attrs.field(default=WRITE_TIMEOUT, validator=_positive)
+    pending_buffer: int = PENDING_BUFFER
+    pending_block: float | None = None
+    """Seconds a publish may wait for room in a full pending buffer; None: BufferFull at once."""
+
+    # --- servers
+    reconnect: ReconnectPolicy = ReconnectPolicy()
+    retry_on_failed_connect: bool = False
+    """Return at once in state CONNECTING when no server answers, and go on trying."""
+    randomize: bool = True
+    ignore_discovered: bool = False
+    local_address: str | None = None
+    socket_factory: Callable[..., Any] | None = None
+
+    # --- protocol
+    no_echo: bool = False
+    verbose: bool = False
+    pedantic: bool = False
+    inbox_prefix: str = "_INBOX"
+
+    # --- TLS and websocket
+    tls: TLSOptions | ssl.SSLContext | bool | None = attrs.field(default=None, repr=False)
+    """True, TLSOptions or an SSLContext: never talk in clear, whatever INFO says."""
+    ws_headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = attrs.field(default=None, repr=False)
+    ws_compression: bool = False
+
+    # --- authentication (callables are asked at every connect)
+    user: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    token: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    nkey_seed_file: str | os.PathLike[str] | None = None
+    nkey: str | None = None
+    jwt: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    credentials: str | os.PathLike[str] | bytes | Callable[[], Any] | None = attrs.field(default=None, repr=False)
+    signature_callback: Callable[[bytes], bytes | str] | None = attrs.field(default=None, repr=False)
+    auth_callback: Callable[..., Any] | None = attrs.field(default=None, repr=False)
+    auth_error_limit: int | None = AUTH_ERROR_LIMIT
+
+    # --- callbacks
+    on_disconnected: Callback | None = attrs.field(default=None, repr=False)  # (connection, error or None)
+    on_reconnected: Callback | None = attrs.field(default=None, repr=False)  # (connection)
+    on_closed: Callback | None = attrs.field(default=None, repr=False)  # (connection)
+    on_discovered_servers: Callback | None = attrs.field(default=None, repr=False)  # (connection, new URLs)
+    on_lame_duck: Callback | None = attrs.field(default=None, repr=False)  # (connection)
+    on_error: Callback | None = attrs.field(default=None, repr=False)  # (connection, error, subscription or None)
+
+    def __attrs_post_init__(self) -> None:
+        self.authenticator()
+        checks.inbox_prefix(self.inbox_prefix)
+        if self.name is not None:
+            checks.client_name(self.name)
+        if not self.servers:
+            raise errors.ConfigError("servers must name at least one URL")
+        if self.pending_buffer < 0:
+            raise errors.ConfigError("pending_buffer must be 0 (fail at once while disconnected) or more bytes")
+
+    def authenticator(self) -> Authenticator:
+        """How to prove who we are; raises ConfigError for conflicting credentials. Reads nothing."""
+        return Authenticator(
+            user=self.user,
+            password=self.password,
+            token=self.token,
+            nkey_seed=self.nkey_seed,
+            nkey_seed_file=self.nkey_seed_file,
+            nkey=self.nkey,
+            jwt=self.jwt,
+            credentials=self.credentials,
+            signature_callback=self.signature_callback,
+            auth_callback=self.auth_callback,
+        )
+
+    @property
+    def wants_tls(self) -> bool:
+        """True when any TLS option is set: then nothing is ever said in clear."""
+        return self.tls is not None and self.tls is not False
+
+    def __repr__(self) -> str:
+        # Only what is known to hold no secret; URLs may carry passwords, so they are shown without user information.
+        shown = ", ".join(url.rpartition("@")[2] for url in self.servers)
+        return f"ConnectOptions(servers={shown!r}, name={self.name!r})"

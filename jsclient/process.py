@@ -1,0 +1,162 @@
+"""What a process does to its connections: fork, interpreter exit, and one shared connection per process."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+import sys
+import threading
+import warnings
+from typing import Any, Final
+
+from jsclient import connection as _connection
+from jsclient import errors
+from jsclient.connection import Connection
+from jsclient.options import ConnectOptions
+
+FORKED_TEXT: Final = (
+    "this connection was made in the parent process before fork; a child has no part in it. Open one here: "
+    "jsclient.shared(options) gives every process its own"
+)
+
+_ALLOWED: Final = frozenset(
+    ("close", "closed", "options", "number", "__class__", "__dict__", "__enter__", "__exit__", "__reduce__",
+     "__repr__", "__del__", "__init_subclass__", "refuse_pickle", "__reduce_ex__", "_forked_stream")
+)  # fmt: skip
+
+
+class ForkedChild(Connection):
+    """What a Connection becomes in a forked child: it closes silently and refuses everything else."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name not in _ALLOWED:
+            raise errors.ForkedConnection(FORKED_TEXT)
+        return object.__getattribute__(self, name)
+
+    def __init__(self) -> None:
+        raise TypeError("made by fork only")
+
+    def close(self, wait: bool = True) -> None:
+        """Frees the inherited descriptor and sends nothing: the session belongs to the parent."""
+        stream = self.__dict__.pop("_forked_stream", None)
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+    @property
+    def closed(self) -> bool:
+        return True
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return "<jsclient.Connection of the parent process>"
+
+
+def _after_fork_in_child() -> None:
+    # No lock that exists may be taken here: the thread that held it is not in this process.
+    for live in list(_connection._live.values()):
+        link = live._session.link
+        for sink in list(live._dispatcher.sinks.values()):
+            mailbox = getattr(sink, "mailbox", None)
+            if mailbox is not None:
+                mailbox.items.clear()
+                mailbox.closed = errors.ForkedConnection(FORKED_TEXT)
+                mailbox._waiters.clear()
+        outbox = live._outbox
+        outbox.frames.clear()
+        outbox.transport = None
+        live.__dict__.clear()
+        live.__dict__["_forked_stream"] = None if link is None else link.stream
+        live.__class__ = ForkedChild
+        live.close()
+    _connection._live.clear()
+    _shared.forget()
+
+
+def _at_exit() -> None:
+    """Normal interpreter exit: flush what is buffered, at most 2 s each, and close. Starts no thread."""
+    for live in _connection.live_connections():
+        with contextlib.suppress(Exception):
+            live.close()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork_in_child)
+atexit.register(_at_exit)
+
+
+# --- one connection per process -------------------------------------------------------------------------
+
+
+class _Shared:
+    """The connections made by `shared`, by their options; every process starts with none."""
+
+    def __init__(self) -> None:
+        self.forget()
+
+    def forget(self) -> None:
+        self.lock = threading.Lock()
+        self.connections: dict[ConnectOptions, Connection] = {}
+        self.unhashable: list[tuple[ConnectOptions, Connection]] = []
+
+    def get(self, options: ConnectOptions) -> Connection:
+        with self.lock:
+            try:
+                found = self.connections.get(options)
+            except TypeError:  # a mapping or another unhashable value among the options
+                found = next((conn for known, conn in self.unhashable if known == options), None)
+            if found is not None and not found.closed:
+                return found
+            made = open_connection(options)
+            try:
+                self.connections[options] = made
+            except TypeError:
+                self.unhashable = [pair for pair in self.unhashable if not pair[1].closed]
+                self.unhashable.append((options, made))
+            return made
+
+
+_shared = _Shared()
+
+
+def open_connection(options: ConnectOptions) -> Connection:
+    """A Connection of its own for these options, connected."""
+    warn_about_monkey_patching()
+    connection = Connection(options)
+    connection.open()
+    return connection
+
+
+def shared(options: ConnectOptions) -> Connection:
+    """The one connection of this process for these options: made at first use, remade when it was closed.
+
+    Safe in forked workers (Celery, gunicorn --preload, multiprocessing, Spark executors): a child never sees its
+    parent's. Thread-safe. Do not close it after each use: it ends with the process.
+    """
+    return _shared.get(options)
+
+
+_warned_about_patching = False
+
+
+def warn_about_monkey_patching() -> None:
+    """gevent and eventlet replace sockets and threads by their own: say once that this was not tried."""
+    global _warned_about_patching
+    if _warned_about_patching:
+        return
+    gevent: Any = sys.modules.get("gevent.monkey")
+    eventlet: Any = sys.modules.get("eventlet.patcher")
+    patched = (gevent is not None and gevent.is_module_patched("socket")) or (
+        eventlet is not None and eventlet.is_monkey_patched("socket")
+    )
+    if patched:
+        _warned_about_patching = True
+        warnings.warn(
+            "gevent or eventlet has patched the socket module: jsclient uses real threads and blocking sockets and is "
+            "not tested with it; exclude it from patching or use real threads",
+            RuntimeWarning,
+            stacklevel=4,
+        )

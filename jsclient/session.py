@@ -1,0 +1,420 @@
+"""The life of a connection: dialling, the reader, link loss, reconnecting, closing. It knows no subscriptions.
+
+    connector thread --Link--> Session.adopt --> reader thread --events--> SessionOwner
+                  ^                                  |
+                  +------------ link_down <----------+   (also called by a sender that fails)
+
+The state lock is held for decisions only, never across I/O, callbacks or another lock.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+import time
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+import protocol
+from jsclient import errors, server_errors, waiting
+from jsclient.durations import Deadline
+from jsclient.link import Link, open_link
+from jsclient.options import ConnectOptions
+from jsclient.outbox import Outbox, Unkept
+from jsclient.server_errors import ServerErr, Verdict
+from jsclient.servers import Server, ServerPool
+from jsclient.states import ConnectionState
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+log = logging.getLogger("jsclient.connection")
+
+AUTH_ERROR_SPACING: Final = 2.0
+"""Seconds between two refusals of the same credentials that count as two: a server that restarts may refuse first."""
+
+ABANDON_AFTER: Final = 0.5
+"""Seconds that close() gives a thread that is dialling."""
+
+CLOSE_FLUSH: Final = 2.0
+"""Seconds that close() and interpreter exit give the server to read what was sent."""
+
+JOIN_TIMEOUT: Final = 1.0
+
+
+class Session:
+    """Keeps one link up for its Connection, as the options say."""
+
+    def __init__(self, owner: Connection, options: ConnectOptions, outbox: Outbox) -> None:
+        self.owner = owner
+        self.options = options
+        self.outbox = outbox
+        self.pool = ServerPool(
+            options.servers,
+            randomize=options.randomize,
+            max_attempts=options.reconnect.max_attempts,
+            ignore_discovered=options.ignore_discovered,
+            delay_hook=options.reconnect.delay,
+        )
+        self.authenticator = options.authenticator()
+        self.lock = threading.Lock()
+        self.state = ConnectionState.CONNECTING
+        self.link: Link | None = None
+        self.last_error: BaseException | None = None
+        self.reconnects = 0
+        self.info = protocol.ServerInfo()
+        self.connected = threading.Event()
+        self.closing = threading.Event()  # wakes the connector from its delays
+        self.closed = threading.Event()
+        self._pings: deque[queue.SimpleQueue[Any] | None] = deque()
+        self._ping_lock = threading.Lock()
+        self._ever_connected = False
+        self._connectors = 0
+        self._connector: threading.Thread | None = None
+        self._auth_digest: Any = None
+        self._auth_refused: tuple[Any, float, int] = (None, 0.0, 0)
+
+    # --- connecting -------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Connect for the first time; waits for it unless `retry_on_failed_connect`. Ctrl-C abandons the attempt."""
+        result: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        self._spawn_connector(result)
+        if self.options.retry_on_failed_connect:
+            return
+        error = waiting.get(result, None)
+        if error is not None:
+            raise error
+
+    def _spawn_connector(self, result: queue.SimpleQueue[BaseException | None] | None = None) -> None:
+        self._connectors += 1
+        name = f"jsclient-connect-{self.owner.number}-{self._connectors}"
+        self._connector = threading.Thread(target=self._connect_loop, args=(result,), name=name, daemon=True)
+        self._connector.start()
+
+    def _connect_loop(self, result: queue.SimpleQueue[BaseException | None] | None) -> None:
+        try:
+            error = self._dial_until_up(result is not None and not self.options.retry_on_failed_connect)
+        except BaseException as unexpected:  # a hook of the user may raise anything
+            log.exception("connecting failed")
+            error = unexpected
+        if result is not None:
+            result.put(error)
+        if error is not None and not self.closing.is_set() and (result is None or self.options.retry_on_failed_connect):
+            self.owner.fail(error)
+
+    def _dial_until_up(self, once: bool) -> BaseException | None:
+        """Try servers until a link stands (None) or there is no point in going on (the reason)."""
+        attempts: list[tuple[str, str]] = []
+        failures: list[BaseException] = []
+        limit = len(self.pool) if once else None
+        while not self.closing.is_set():
+            server = self.pool.next()
+            if server is None:
+                return self._gave_up(attempts, failures)
+            if self.closing.wait(self.pool.delay()):
+                break
+            try:
+                link = self._open(server)
+            except (errors.JsClientError, OSError) as error:
+                log.debug("cannot connect to %s: %s", server.url, error)
+                self.last_error = error
+                self.pool.failed(server)
+                attempts = [*attempts[-50:], (server.url, str(error))]
+                failures = [*failures[-50:], error]
+                self.owner.connect_attempt_failed(server.url, error)
+                if self._refused_for_good(error) or isinstance(error, errors.ConfigError):
+                    return error
+                if limit is not None and len(failures) >= limit:
+                    return self._gave_up(attempts, failures)
+            else:
+                self._adopt(link)
+                return None
+        return errors.ConnectionClosed("the connection was closed while it was being made")
+
+    def _open(self, server: Server) -> Link:
+        return open_link(
+            server, self.options, self.authenticator, abandoned=self.closing, on_digest=self._note_credentials
+        )
+
+    def _note_credentials(self, digest: Any) -> None:
+        self._auth_digest = digest
+
+    def _gave_up(self, attempts: list[tuple[str, str]], failures: list[BaseException]) -> BaseException:
+        if len({type(failure) for failure in failures}) == 1 and len(failures) == 1:
+            return failures[0]
+        told = "; ".join(f"{url}: {reason}" for url, reason in attempts[:10]) or "no servers are left in the pool"
+        kinds = {type(failure) for failure in failures}
+        if failures and all(issubclass(kind, errors.AuthError) for kind in kinds):
+            return type(failures[-1])(*failures[-1].args)
+        return errors.ConnectFailed(f"no server could be reached: {told}", attempts)
+
+    def _refused_for_good(self, error: BaseException) -> bool:
+        """The same credentials were refused again after a while: trying on would only fill the server's log."""
+        limit = self.options.auth_error_limit
+        if not isinstance(error, errors.AuthError) or isinstance(error, errors.AuthTimeout):
+            self._auth_refused = (None, 0.0, 0)
+            return False
+        digest, when, count = self._auth_refused
+        now = time.monotonic()
+        if count == 0 or digest != self._auth_digest:
+            self._auth_refused = (self._auth_digest, now, 1)
+        elif now - when >= AUTH_ERROR_SPACING:
+            self._auth_refused = (digest, now, count + 1)
+        return limit is not None and self._auth_refused[2] >= max(limit, 1)
+
+    def _adopt(self, link: Link) -> None:
+        """The link stands: make it ours, or drop it unused if the connection was closed meanwhile."""
+        with self.lock:
+            if self.closing.is_set():
+                abandoned = True
+            else:
+                abandoned = False
+                self.link = link
+                first, self._ever_connected = not self._ever_connected, True
+                if self.state in (ConnectionState.CONNECTING, ConnectionState.RECONNECTING):
+                    self.state = ConnectionState.CONNECTED
+        if abandoned:
+            link.stream.shutdown()
+            link.stream.close()
+            return
+        self._auth_refused = (None, 0.0, 0)
+        self.pool.connected(link.server, time.monotonic())
+        self._take_info(link, link.info)
+        self.owner.link_up(link, first)
+        if not first:
+            self.reconnects += 1
+        link.reader = threading.Thread(
+            target=self._read, args=(link,), name=f"jsclient-reader-{self.owner.number}", daemon=True
+        )
+        self.connected.set()
+        link.reader.start()
+        self.outbox.drain()
+        self.owner.link_announced(first)
+
+    # --- the reader -------------------------------------------------------------------------------------
+
+    def _read(self, link: Link) -> None:
+        error: BaseException | None = None
+        try:
+            error = self._read_until_end(link)
+        except protocol.ProtocolError as broken:
+            self._deliver_before(broken)
+            error = errors.ConnectionLost(f"the server sent something that is not NATS: {broken}")
+            log.error("protocol error from %s: %s", link.server.url, broken)
+        except OSError as broken:
+            error = errors.ConnectionLost(f"the link to {link.server.url} broke: {broken}")
+        except BaseException as unexpected:
+            log.exception("the reader failed")
+            error = errors.ConnectionLost(f"the reader failed: {unexpected!r}")
+        finally:
+            self.link_down(link, error)
+            # Nobody may be in a system call on the descriptor when its number becomes free.
+            owned = self.outbox.lock.acquire(True, JOIN_TIMEOUT)
+            try:
+                with contextlib.suppress(OSError):
+                    link.stream.close()
+            finally:
+                if owned:
+                    self.outbox.lock.release()
+
+    def _deliver_before(self, broken: protocol.ProtocolError) -> None:
+        if broken.events:
+            with contextlib.suppress(Exception):
+                self.owner.dispatch(broken.events, 0)
+
+    def _read_until_end(self, link: Link) -> BaseException:
+        # One recv, one feed, one dispatch per chunk: what is paid per message is paid in the parser and the
+        # dispatcher only.
+        stream = link.stream
+        recv, feed, dispatch = stream.recv, link.parser.feed, self.owner.dispatch
+        interval = self.options.ping_interval
+        monotonic = time.monotonic
+        if link.events:
+            self._control(link, link.events)
+        while True:
+            data = recv()
+            now = monotonic()
+            if data:
+                link.last_frame = now
+                events = feed(data)
+                if events:
+                    control = dispatch(events, len(data))
+                    if control:
+                        self._control(link, control)
+                        if link.error is not None:
+                            return link.error
+            elif data is not None:
+                return link.error or errors.ConnectionLost(f"{link.server.url} closed the connection")
+            if stream.needs_flush:
+                self.outbox.nudge()
+            if now - link.last_ping >= interval:
+                self._keep_alive(link, now)
+                if link.error is not None:
+                    return link.error
+
+    def _keep_alive(self, link: Link, now: float) -> None:
+        if link.pings_out >= self.options.max_pings_out:
+            link.error = errors.StaleConnection(
+                f"{link.server.url} left {link.pings_out} pings unanswered for {self.options.ping_interval:g} s each"
+            )
+            return
+        link.pings_out += 1
+        link.last_ping = now
+        self.send_ping(None)
+        self.outbox.nudge()
+
+    def _control(self, link: Link, events: list[Any]) -> None:
+        for event in events:
+            if isinstance(event, protocol.Ping):
+                self.outbox.frames.append(Unkept(protocol.PONG))
+                self.outbox.nudge()
+            elif isinstance(event, protocol.Pong):
+                self._pong(link)
+            elif isinstance(event, protocol.Info):
+                self._take_info(link, event.decode())
+            elif isinstance(event, protocol.Err):
+                self._err(link, server_errors.classify(event.text))
+
+    def _pong(self, link: Link) -> None:
+        link.pings_out = 0
+        with self._ping_lock:
+            waiter = self._pings.popleft() if self._pings else None
+        if waiter is not None:
+            waiter.put(None)
+
+    def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
+        self.info = link.info = info
+        self.owner.set_max_payload(info.max_payload)
+        discovered = self.pool.update(info.connect_urls, info.ws_connect_urls)
+        if discovered:
+            self.owner.servers_discovered([server.url for server in discovered])
+        if info.ldm:
+            self.pool.lame_duck(link.server)
+            self.owner.lame_duck()
+            if self.pool.has_alternative() and link.error is None:
+                # Move now, in our own time, instead of being cut off later.
+                link.error = errors.ConnectionLost(f"{link.server.url} is shutting down (lame duck mode)")
+                self.owner.clock.call_soon(lambda: self._leave(link))
+
+    def _leave(self, link: Link) -> None:
+        self.outbox.drain(JOIN_TIMEOUT)
+        link.shutdown()
+
+    def _err(self, link: Link, err: ServerErr) -> None:
+        log.debug("%s: %s", link.server.url, err.error)
+        if err.verdict is Verdict.STAYS:
+            self.owner.operation_refused(err)
+            return
+        link.error = err.error
+
+    # --- pings ------------------------------------------------------------------------------------------
+
+    def send_ping(self, waiter: queue.SimpleQueue[Any] | None) -> None:
+        """Queue a PING; its PONG goes to `waiter`, or a ConnectionLost if the link goes down first."""
+        with self._ping_lock:
+            if self.outbox.offline:
+                if waiter is not None:
+                    waiter.put(errors.ConnectionLost("not connected at the moment"))
+                return
+            self._pings.append(waiter)
+            self.outbox.frames.append(Unkept(protocol.PING))
+
+    def _fail_pings(self, make: Any) -> None:
+        with self._ping_lock:
+            waiters = [waiter for waiter in self._pings if waiter is not None]
+            self._pings.clear()
+        for waiter in waiters:
+            waiter.put(make())
+
+    @property
+    def pings_out(self) -> int:
+        link = self.link
+        return 0 if link is None else link.pings_out
+
+    # --- going down -------------------------------------------------------------------------------------
+
+    def sender_failed(self, stream: Any, error: BaseException) -> None:
+        """A write failed or was interrupted: the reader of that link ends it (it may be us who hold the send lock)."""
+        link = self.link
+        if link is not None and link.stream is stream:
+            if link.error is None:
+                link.error = (
+                    errors.ConnectionLost(f"writing to {link.server.url} failed: {error}")
+                    if isinstance(error, OSError)
+                    else errors.ConnectionLost("a write was interrupted: this link cannot be used any further")
+                )
+            self.outbox.offline = True
+        stream.shutdown()
+
+    def link_down(self, link: Link, error: BaseException | None) -> None:
+        """Called once by the reader of the link when it ends, for whatever reason."""
+        reason = link.error or error
+        with self.lock:
+            if self.link is not link:
+                return
+            self.link = None
+            closing = self.closing.is_set()
+            again = self.options.reconnect.enabled and not closing and self.state is ConnectionState.CONNECTED
+            self.connected.clear()
+            if again:
+                self.state = ConnectionState.RECONNECTING
+        self.last_error = reason
+        link.shutdown()
+        self.outbox.detach()
+        self.pool.disconnected(time.monotonic())
+        make = _lost(reason)
+        self._fail_pings(make)
+        self.owner.link_lost(make, reason)
+        if again:
+            self._spawn_connector()
+        elif not closing:
+            self.owner.fail(reason or errors.ConnectionLost("the link is gone"))
+
+    def force_reconnect(self) -> None:
+        """Give the present link up and dial again."""
+        link = self.link
+        if link is not None:
+            link.error = link.error or errors.ConnectionLost("reconnecting, as asked for")
+            self.outbox.drain(JOIN_TIMEOUT)
+            link.shutdown()
+
+    # --- closing ----------------------------------------------------------------------------------------
+
+    def begin_close(self) -> Link | None:
+        """First step: no new link will be made. Returns the present one."""
+        with self.lock:
+            self.state = ConnectionState.CLOSED
+            self.closing.set()
+            return self.link
+
+    def final_flush(self, link: Link, timeout: float) -> None:
+        """Give the server a chance to read what was sent: a socket closed with unread input resets the stream."""
+        if link.error is not None or self.outbox.unsent or threading.current_thread() is link.reader:
+            return
+        deadline = Deadline(timeout)
+        ticket: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.send_ping(ticket)
+        if self.outbox.drain(deadline.remaining()) or not self.outbox.unsent:
+            with contextlib.suppress(queue.Empty):
+                waiting.get(ticket, deadline.remaining())
+
+    def end_close(self, link: Link | None) -> None:
+        """Last step: end the threads that belong to the link."""
+        if link is not None:
+            link.shutdown()
+        self._fail_pings(lambda: errors.ConnectionClosed("the connection was closed"))
+        current = threading.current_thread()
+        if link is not None and link.reader is not None and link.reader is not current:
+            link.reader.join(JOIN_TIMEOUT)
+        if self._connector is not None and self._connector is not current:
+            self._connector.join(ABANDON_AFTER)
+        self.connected.set()  # whoever waits for a connection looks at the state
+        self.closed.set()
+
+
+def _lost(reason: BaseException | None) -> Any:
+    text = str(reason) if reason is not None else "the link went down"
+    return lambda: errors.ConnectionLost(f"{text}: whether what was under way has happened is not known")

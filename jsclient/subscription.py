@@ -1,0 +1,367 @@
+"""Core subscriptions: iterator, `next`, or a callback in a worker thread of its own; and the inboxes of layers above."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.mailbox import Mailbox
+from jsclient.message import Msg
+from jsclient.states import LinkEvent, Wake
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+log = logging.getLogger("jsclient.subscription")
+
+PENDING_MESSAGES: Final = 65_536
+"""Messages a subscription may hold that the application has not taken (nats.go: 65,536 for synchronous ones)."""
+
+PENDING_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of the same, each message counted with subject, reply, headers and 200 bytes (nats.go: 64 MiB)."""
+
+NEXT_TIMEOUT: Final = 30.0
+"""Seconds that `next` waits unless told otherwise."""
+
+WORKER_IDLE: Final = 10.0
+"""Seconds without a message after which the worker thread of a callback ends; the next message starts one."""
+
+
+class BaseSubscription:
+    """What every subscription has: a sid, a subject, a mailbox that the reader fills, a way to end."""
+
+    def __init__(self, connection: Connection, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
+        self.connection = connection
+        self.sid = sid
+        self.subject = subject
+        self.queue = queue
+        self.mailbox = mailbox
+        self.received = 0
+        self.max_messages: int | None = None
+        self.unsubscribed = False  # the server was told: no SUB again after a reconnect
+
+    def __len__(self) -> int:
+        return len(self.mailbox)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.subject!r} pending={len(self.mailbox)}>"
+
+    def __reduce__(self) -> Any:
+        return self.connection.refuse_pickle(self)
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        self.received += len(messages)
+        self.mailbox.put_many(messages, nbytes)
+
+    def link_event(self, event: LinkEvent) -> None:
+        """Told by the connection, on an internal thread, when the link goes down or comes back."""
+
+    def fail(self, error: BaseException) -> None:
+        """The server refused the subscription: whoever waits gets the reason."""
+        self.connection.remove_subscription(self)
+        self.mailbox.close(error)
+
+    def end(self, reason: BaseException) -> None:
+        """The connection is closed."""
+        self.mailbox.close(reason)
+
+
+class Subscription(BaseSubscription):
+    """A subscription of the application. Thread-safe: several threads may take from it, each message goes to one.
+
+    Use it as an iterator (ends when it is closed or drained), with `next(timeout)`, or with a callback. Leaving
+    its `with` block closes it. Messages are kept up to `pending_messages` and `pending_bytes`; beyond that new
+    ones are dropped, `dropped` counts them and one SlowConsumer per episode reaches `on_error`.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sid: bytes,
+        subject: str,
+        queue: str,
+        mailbox: Mailbox,
+        callback: Callable[[Msg], Any] | None,
+    ) -> None:
+        super().__init__(connection, sid, subject, queue, mailbox)
+        self._callback = callback
+        self._worker: threading.Thread | None = None
+        self._worker_lock = threading.Lock()
+        self._idle = threading.Event()
+        self._idle.set()
+        self._ended = False
+
+    # --- the reader's side ------------------------------------------------------------------------------
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        limit = self.max_messages
+        if limit is not None:
+            messages = messages[: max(limit - self.received, 0)]
+        self.received += len(messages)
+        if not self.mailbox.put_many(messages, nbytes):
+            self.connection.report_slow_consumer(self)
+        if limit is not None and self.received >= limit:
+            self.connection.remove_subscription(self)
+            self.mailbox.close(_closed(self.subject))
+        if self._callback is not None and self._worker is None:
+            self._start_worker()
+
+    # --- taking -----------------------------------------------------------------------------------------
+
+    def next(self, timeout: Timeout = DEFAULT) -> Msg:
+        """The next message. Waits at most `timeout` seconds (30 by default, None: for ever, 0: only what is there).
+
+        Raises TimedOut, SubscriptionClosed, ConnectionClosed, or PermissionViolation if the server refused it.
+        """
+        self._check_taker()
+        seconds = resolve(timeout, NEXT_TIMEOUT)
+        try:
+            message = self.mailbox.popleft()
+        except IndexError:
+            message = self._wait(seconds)
+        if message is None:
+            raise errors.TimedOut(f"no message on {self.subject!r} within {seconds:g} s")
+        message.connection = self.connection
+        return message  # type: ignore[no-any-return]
+
+    def _wait(self, timeout: float | None) -> Any:
+        self.connection.check_usable()
+        self.connection.flush_outbox()
+        deadline = Deadline(timeout)
+        while True:
+            item = self.mailbox.get(deadline.remaining() if timeout else timeout)
+            if not isinstance(item, Wake):
+                return item
+
+    def _check_taker(self) -> None:
+        if self._callback is not None:
+            raise errors.ConfigError("this subscription has a callback: its messages go there, not to next()")
+
+    def __iter__(self) -> Iterator[Msg]:
+        self._check_taker()
+        return self
+
+    def __next__(self) -> Msg:
+        try:
+            message = self.mailbox.popleft()
+        except IndexError:
+            try:
+                message = self._wait(None)
+            except errors.SubscriptionClosed:
+                raise StopIteration from None
+        message.connection = self.connection
+        return message  # type: ignore[no-any-return]
+
+    # --- the callback's worker --------------------------------------------------------------------------
+
+    def _start_worker(self) -> None:
+        with self._worker_lock:
+            if self._worker is not None or not self.mailbox.items:
+                return
+            self._idle.clear()
+            name = f"jsclient-worker-{self.connection.number}-{self.sid.decode()}"
+            self._worker = threading.Thread(target=self._work, name=name, daemon=True)
+            self._worker.start()
+
+    def _work(self) -> None:
+        callback = self._callback
+        assert callback is not None
+        mailbox = self.mailbox
+        while True:
+            try:
+                message = mailbox.get(WORKER_IDLE)
+            except errors.JsClientError:
+                break
+            if message is None:
+                break
+            message.connection = self.connection
+            try:
+                callback(message)
+            except Exception as error:
+                self.connection.report_error(error, self)
+        with self._worker_lock:
+            self._worker = None
+            self._idle.set()
+        if mailbox.items:
+            self._start_worker()  # a message came between the last look and the end
+
+    # --- ending -----------------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> int:
+        """Messages received and not taken yet."""
+        return len(self.mailbox)
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes of the same, exact to what was read from the socket at once."""
+        return self.mailbox.pending_bytes()
+
+    @property
+    def dropped(self) -> int:
+        """Messages dropped because the application did not take them fast enough."""
+        return self.mailbox.dropped
+
+    @property
+    def closed(self) -> bool:
+        """True once it receives nothing more; what it holds can still be taken."""
+        return self.mailbox.closed is not None
+
+    def unsubscribe(self, max_messages: int | None = None) -> None:
+        """Stop receiving: now, or after the server has sent `max_messages` since the subscription was made.
+
+        What was received can still be taken. Raises ConfigError for a number that is not positive.
+        """
+        if max_messages is None:
+            self._end(discard=False)
+            return
+        if max_messages <= 0:
+            raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        self.max_messages = max_messages
+        if self.received >= max_messages:
+            self._end(discard=False)
+        else:
+            self.connection.send_unsubscribe(self, max_messages)
+
+    def close(self) -> None:
+        """Stop receiving and throw away what was not taken; whoever waits gets SubscriptionClosed. Idempotent."""
+        self._end(discard=True)
+
+    def _end(self, discard: bool) -> None:
+        if not self._ended:
+            self._ended = True
+            self.connection.remove_subscription(self, tell_server=True)
+        self.mailbox.close(_closed(self.subject), discard=discard)
+
+    def drain(self, timeout: Timeout = DEFAULT) -> None:
+        """Stop receiving, then wait until everything received was taken (by the callback or by other threads).
+
+        Raises DrainTimeout after `timeout` seconds (30 by default); the rest is then thrown away.
+        """
+        deadline = Deadline(resolve(timeout, self.connection.options.drain_timeout))
+        self.begin_drain(deadline)
+        self.finish_drain(deadline)
+
+    def begin_drain(self, deadline: Deadline) -> None:
+        """UNSUB, and wait until everything the server sent before it is here."""
+        if not self._ended:
+            self._ended = True
+            self.connection.remove_subscription(self, tell_server=True, keep_sink=True)
+            try:
+                self.connection.flush(deadline.at_most(self.connection.options.drain_timeout))
+            except (errors.TimedOut, errors.ConnectionError_):
+                pass  # nothing more can come over a link that is gone
+            self.connection.remove_subscription(self)
+        self.mailbox.close(_closed(self.subject))
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        """Wait for the application to take what is left; without a callback that is other threads' work."""
+        if threading.current_thread() is self._worker:
+            return  # a callback drains its own subscription: what is left comes after it returns
+        if self._callback is None:
+            while self.mailbox.items:
+                if deadline.expired() or self.connection.closed:
+                    break
+                time.sleep(deadline.at_most(0.005))
+        elif self.mailbox.items or not self._idle.is_set():
+            self._start_worker()
+            self._idle.wait(deadline.remaining())
+        if self.mailbox.items or not self._idle.is_set():
+            left = len(self.mailbox)
+            self.mailbox.close(_closed(self.subject), discard=True)
+            raise errors.DrainTimeout(f"{self.subject!r} was not drained in time: {left} messages thrown away")
+
+    def __enter__(self) -> Subscription:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+class Inbox(BaseSubscription):
+    """A subscription of the layers above: never drops (its owner grants credit), link events come in order.
+
+    `next` returns a Msg, a LinkEvent, WAKE after `wake()`, or None after the timeout.
+    """
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        mailbox = self.mailbox
+        mailbox.last_frame = time.monotonic()
+        self.received += len(messages)
+        mailbox.items.extend(messages)
+        if mailbox._waiters:
+            mailbox._notify(len(messages))
+
+    def link_event(self, event: LinkEvent) -> None:
+        self.mailbox.last_frame = time.monotonic()
+        self.mailbox.put(event)
+
+    @property
+    def last_frame(self) -> float:
+        """`time.monotonic()` of the last frame or link event, stamped by the reader."""
+        return self.mailbox.last_frame
+
+    def next(self, timeout: float | None) -> Msg | LinkEvent | Wake | None:
+        """Waits; sends what is coalesced first. Raises why it was closed once it is closed and empty."""
+        try:
+            return self.mailbox.popleft()  # type: ignore[no-any-return]
+        except IndexError:
+            self.connection.flush_outbox()
+            return self.mailbox.get(timeout)
+
+    def take(self) -> Msg | LinkEvent | None:
+        """What is there now, or None."""
+        return self.mailbox.take()
+
+    def wake(self) -> None:
+        """Every thread blocked in `next` returns WAKE."""
+        self.mailbox.wake()
+
+    def close(self) -> None:
+        """UNSUB, forget what is there, wake everybody. Idempotent."""
+        if self.mailbox.closed is None:
+            self.connection.remove_subscription(self, tell_server=True)
+            self.mailbox.close(_closed(self.subject), discard=True)
+
+    def drain_sub(self) -> None:
+        """UNSUB, but go on serving what is buffered."""
+        if self.mailbox.closed is None:
+            self.connection.remove_subscription(self, tell_server=True)
+            self.mailbox.close(_closed(self.subject))
+
+
+class SinkSubscription(BaseSubscription):
+    """A subscription whose messages go straight to `sink.deliver` on the reader thread."""
+
+    def __init__(self, connection: Connection, sid: bytes, subject: str, queue: str, sink: Any) -> None:
+        super().__init__(connection, sid, subject, queue, Mailbox())
+        self.sink = sink
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        self.sink.deliver(messages, nbytes)
+
+    def link_event(self, event: LinkEvent) -> None:
+        self.sink.link_event(event)
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        failed = getattr(self.sink, "failed", None)
+        if failed is not None:
+            failed(error)
+
+    def end(self, reason: BaseException) -> None:
+        super().end(reason)
+        self.sink.link_event(LinkEvent.CLOSED)
+
+    def close(self) -> None:
+        self.connection.remove_subscription(self, tell_server=True)
+        self.mailbox.close(_closed(self.subject), discard=True)
+
+
+def _closed(subject: str) -> errors.SubscriptionClosed:
+    return errors.SubscriptionClosed(f"the subscription to {subject!r} is closed")
