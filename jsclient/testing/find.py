@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-#: Tests and the demo want what 2.14 brought (fast batches, schedules, counters); the client itself supports 2.9 and later.
+#: Tests and the demo want what 2.14 brought (fast batches, schedules); the client itself supports 2.9 and later.
 MINIMUM = (2, 14)
 #: Debian installs there, and it is not on the PATH of a plain user.
 SYSTEM_FOLDERS = ("/usr/sbin", "/usr/local/sbin", "/usr/local/bin", "/opt/homebrew/bin")

@@ -1,0 +1,38 @@
+"""What tests of NATS programs need, ours and yours: private servers, scripted ones, broken networks, certificates.
+
+Standard library only, but for `certificates` (extra `nkeys`). Every thread made here is called jsclient-testing-*,
+and every class is a context manager that leaves no thread, socket or process behind.
+"""
+
+from jsclient.testing.certs import Certificates, Pair, certificates
+from jsclient.testing.cluster import Cluster, LeafPair
+from jsclient.testing.fake import Close, Expect, FakeClient, FakeServer, Hold, ScriptFailed, Send, info_line
+from jsclient.testing.find import ServerNotFound, find_server, server_version
+from jsclient.testing.proxy import Flow, Proxy
+from jsclient.testing.server import NatsServer, running_servers
+from jsclient.testing.wait import free_port, wait_until
+
+__all__ = [
+    "NatsServer",
+    "Cluster",
+    "LeafPair",
+    "FakeServer",
+    "FakeClient",
+    "Send",
+    "Expect",
+    "Hold",
+    "Close",
+    "ScriptFailed",
+    "info_line",
+    "Proxy",
+    "Flow",
+    "Certificates",
+    "Pair",
+    "certificates",
+    "ServerNotFound",
+    "find_server",
+    "server_version",
+    "running_servers",
+    "free_port",
+    "wait_until",
+]

@@ -1,0 +1,168 @@
+"""Several servers together: a cluster, and a hub with a leaf node. Standard library only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import TracebackType
+
+from jsclient.testing.server import NatsServer
+from jsclient.testing.wait import free_port, wait_until
+
+#: Three servers elect a meta leader within 1-3 s; a machine under load takes longer.
+READY_TIMEOUT = 60.0
+
+
+class _Group:
+    """What a cluster and a leaf pair share: all start, all stop, all gone at the end of `with`."""
+
+    servers: list[NatsServer]
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        raise RuntimeError("a group of servers says for itself when it is ready")
+
+    def start(self) -> None:
+        """Start every server that does not run, and wait until the group is ready."""
+        for server in self.servers:
+            server.start()
+        self.wait_ready()
+
+    def stop(self) -> None:
+        """Stop all of them; stores and ports stay for another start()."""
+        for server in self.servers:
+            server.stop()
+
+    def close(self) -> None:
+        """Stop all of them and remove their files."""
+        for server in self.servers:
+            server.close()
+
+    @property
+    def urls(self) -> list[str]:
+        return [server.url for server in self.servers]
+
+    @property
+    def url(self) -> str:
+        """All addresses in one text, separated by commas."""
+        return ",".join(self.urls)
+
+
+class Cluster(_Group):
+    """`size` clustered servers with JetStream: `with Cluster() as cluster: connect(cluster.url)`.
+
+    `config` is added to every server's configuration. Server i is called n1, n2, ...; `kill()`, `pause()`, `restart()`
+    of a single one are methods of `cluster.servers[i]`.
+    """
+
+    def __init__(
+        self, size: int = 3, *, config: str = "", jetstream: bool = True, binary: str | None = None, name: str = "test"
+    ) -> None:
+        self.name = name
+        self.jetstream = jetstream
+        ports = [free_port() for _ in range(size)]
+        routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
+        self.servers = []
+        for number, port in enumerate(ports, 1):
+            cluster = f'cluster {{ name: "{name}", listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
+            server = NatsServer(cluster + config, jetstream=jetstream, binary=binary, name=f"n{number}")
+            self.servers.append(server)
+
+    def __enter__(self) -> Cluster:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        """Until all running servers are joined and, with JetStream, agree on a meta leader."""
+        if self.jetstream:
+            wait_until(self._agreed, timeout, "the cluster has no meta leader")
+        else:
+            wait_until(self._joined, timeout, "the servers of the cluster are not joined")
+
+    def _alive(self) -> list[NatsServer]:
+        return [server for server in self.servers if server.running]
+
+    def _joined(self) -> bool:
+        # By distinct ids: 2.9 gives no names there, and 2.10 and later open several routes to the same server.
+        alive = self._alive()
+        routes = (server.monitor("routez").get("routes") or [] for server in alive)
+        return all(len({route["remote_id"] for route in seen}) >= len(alive) - 1 for seen in routes)
+
+    def _leaders(self) -> set[str]:
+        pages = (server.monitor("jsz") for server in self._alive())
+        return {(page.get("meta_cluster") or {}).get("leader", "") for page in pages}
+
+    def _agreed(self) -> bool:
+        leaders = self._leaders()
+        return self._joined() and len(leaders) == 1 and "" not in leaders and leaders <= {s.name for s in self._alive()}
+
+    def by_name(self, name: str) -> NatsServer:
+        return next(server for server in self.servers if server.name == name)
+
+    def meta_leader(self, timeout: float = READY_TIMEOUT) -> NatsServer:
+        """The server that all running ones call the meta leader (waits for an election to end)."""
+        wait_until(self._agreed, timeout, "the cluster has no meta leader")
+        return self.by_name(self._leaders().pop())
+
+    def stream_leader(self, stream: str, timeout: float = READY_TIMEOUT) -> NatsServer:
+        """The running server that leads `stream` of the default account."""
+        return self.by_name(wait_until(lambda: self._leader_of(stream), timeout, f"stream {stream} has no leader"))
+
+    def _leader_of(self, stream: str) -> str:
+        alive = {server.name for server in self._alive()}
+        for server in self._alive():
+            for account in server.monitor("jsz?streams=true").get("account_details") or []:
+                for detail in account.get("stream_detail") or []:
+                    leader: str = (detail.get("cluster") or {}).get("leader", "")
+                    if detail.get("name") == stream and leader == server.name and leader in alive:
+                        return leader
+        return ""
+
+
+class LeafPair(_Group):
+    """A hub and a leaf node, each with JetStream and a domain of its own ("hub" and "leaf").
+
+    `via` is called with the hub's leaf port and returns the port that the leaf dials instead: the place for a Proxy.
+    """
+
+    def __init__(
+        self,
+        *,
+        hub_config: str = "",
+        leaf_config: str = "",
+        binary: str | None = None,
+        via: Callable[[int], int] | None = None,
+    ) -> None:
+        port = free_port()
+        self.leaf_port = port
+        # Without no_advertise the leaf would learn the hub's own port and come back past the proxy.
+        listen = f'leafnodes {{ listen: "127.0.0.1:{port}", no_advertise: true }}\njetstream {{ domain: hub }}\n'
+        self.hub = NatsServer(listen + hub_config, binary=binary, name="hub")
+        dialled = via(port) if via else port
+        remote = f'leafnodes {{ reconnect: 1, remotes: [{{ url: "nats-leaf://127.0.0.1:{dialled}" }}] }}\n'
+        self.leaf = NatsServer(remote + "jetstream { domain: leaf }\n" + leaf_config, binary=binary, name="leaf")
+        self.servers = [self.hub, self.leaf]
+
+    def __enter__(self) -> LeafPair:
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        """Until the leaf node is connected to the hub."""
+        wait_until(lambda: self.hub.monitor("leafz").get("leafnodes", 0) >= 1, timeout, "the leaf is not connected")

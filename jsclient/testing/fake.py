@@ -1,0 +1,271 @@
+"""A scripted server that sends exact bytes: for what no real nats-server does on demand. Standard library only.
+
+    def script(client):
+        client.send(info_line(max_payload=100))
+        client.expect(b"CONNECT ")
+        client.send(b"PONG\r\n")
+        client.close()
+
+    with FakeServer(script) as fake:
+        connect(fake.url)
+
+The same as data: `FakeServer([Send(info_line()), Expect(b"PING\r\n"), Send(b"PONG\r\n"), Close()])`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import socket
+import struct
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+#: How long a script waits for what it expects before it counts as failed.
+EXPECT_TIMEOUT = 10.0
+#: Sockets are looked at in slices, so that close() ends every script quickly.
+SLICE = 0.1
+
+
+class ScriptFailed(AssertionError):
+    """The client did not do what the script expected; the text holds what it sent instead."""
+
+
+class _Stopped(Exception):
+    """The fake server is being closed while a script waits."""
+
+
+@dataclass(frozen=True)
+class Send:
+    """Send exactly these bytes."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Expect:
+    """Read until these bytes have arrived; what came before and with them is consumed."""
+
+    data: bytes
+    timeout: float = EXPECT_TIMEOUT
+
+
+@dataclass(frozen=True)
+class Close:
+    """Close the connection; with a FIN, or with a RST when `reset`."""
+
+    reset: bool = False
+
+
+@dataclass(frozen=True)
+class Hold:
+    """Keep the connection open until the client closes it or the fake server ends."""
+
+
+Step = Send | Expect | Close | Hold
+Script = Callable[["FakeClient"], None] | Sequence[Step]
+
+
+def info_line(**fields: Any) -> bytes:
+    """An INFO line with the fields every server sends; `fields` replace or add (None removes one)."""
+    info: dict[str, Any] = {
+        "server_id": "FAKE",
+        "server_name": "fake",
+        "version": "2.14.0",
+        "proto": 1,
+        "go": "go1",
+        "host": "127.0.0.1",
+        "port": 4222,
+        "headers": True,
+        "max_payload": 1048576,
+        "client_id": 1,
+    }
+    info.update(fields)
+    kept = {name: value for name, value in info.items() if value is not None}
+    return b"INFO " + json.dumps(kept).encode() + b"\r\n"
+
+
+class FakeClient:
+    """One accepted connection, as a script sees it. Used by the script's thread only."""
+
+    def __init__(self, server: FakeServer, sock: socket.socket, number: int) -> None:
+        self.number = number  #: 0 for the first connection
+        self.socket = sock
+        self.received = bytearray()  #: everything the client has sent so far
+        self._server = server
+        self._taken = 0
+        sock.settimeout(SLICE)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def send(self, data: bytes) -> None:
+        """Send exactly these bytes; ends the script quietly when the client is gone."""
+        view = memoryview(data)
+        while view:
+            self._check()
+            try:
+                view = view[self.socket.send(view) :]
+            except TimeoutError:
+                continue
+            except OSError:
+                raise _Stopped from None
+
+    def _fill(self) -> bool:
+        """Read once; False when the client has closed."""
+        self._check()
+        try:
+            data = self.socket.recv(65536)
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+        self.received += data
+        return bool(data)
+
+    def _check(self) -> None:
+        if self._server.stopping.is_set():
+            raise _Stopped
+
+    def expect(self, data: bytes, timeout: float = EXPECT_TIMEOUT) -> bytes:
+        """Everything from the last expectation up to and with `data`; ScriptFailed when it does not come."""
+        slices = max(1, int(timeout / SLICE))
+        while True:
+            at = self.received.find(data, self._taken)
+            if at >= 0:
+                start, self._taken = self._taken, at + len(data)
+                return bytes(self.received[start : self._taken])
+            before = len(self.received)
+            alive = self._fill()
+            slices -= len(self.received) == before
+            if not alive or slices <= 0:
+                tail = bytes(self.received[self._taken :])[-500:]
+                why = "it did not come in time" if alive else "the client closed"
+                raise ScriptFailed(f"expected {data!r} from client {self.number}, but {why}; it sent {tail!r}")
+
+    def line(self, timeout: float = EXPECT_TIMEOUT) -> bytes:
+        """The next line with its line end."""
+        return self.expect(b"\r\n", timeout)
+
+    def handshake(self, **info: Any) -> dict[str, Any]:
+        """INFO, then CONNECT and PING of the client, then PONG; returns the decoded CONNECT."""
+        self.send(info_line(**info))
+        self.expect(b"CONNECT ")
+        options: dict[str, Any] = json.loads(self.line())
+        self.expect(b"PING\r\n")
+        self.send(b"PONG\r\n")
+        return options
+
+    def hold(self) -> None:
+        """Keep reading until the client closes or the fake server ends."""
+        while self._fill():
+            pass
+
+    def close(self) -> None:
+        """Close with a FIN (the kernel makes it a RST when unread bytes are left)."""
+        with contextlib.suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+        self.socket.close()
+
+    def reset(self) -> None:
+        """Close with a RST."""
+        with contextlib.suppress(OSError):
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.socket.close()
+
+    def play(self, script: Script) -> None:
+        """Run a script given as a function or as steps."""
+        if callable(script):
+            script(self)
+            return
+        for step in script:
+            if isinstance(step, Send):
+                self.send(step.data)
+            elif isinstance(step, Expect):
+                self.expect(step.data, step.timeout)
+            elif isinstance(step, Hold):
+                self.hold()
+            elif step.reset:
+                self.reset()
+            else:
+                self.close()
+
+
+class FakeServer:
+    """Plays `scripts[n]` to the n-th connection, the last one to all further ones, each in a thread of its own.
+
+    A connection is closed when its script ends. A script that failed makes `close()` and the end of `with` raise
+    ScriptFailed (unless the block raises itself); `errors` has them earlier.
+    """
+
+    def __init__(self, *scripts: Script, port: int = 0) -> None:
+        if not scripts:
+            raise ValueError("a fake server needs at least one script")
+        self.scripts = scripts
+        self.errors: list[BaseException] = []
+        self.clients: list[FakeClient] = []
+        self.stopping = threading.Event()
+        self._threads: list[threading.Thread] = []
+        self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
+        self._listener.settimeout(SLICE)
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self._acceptor = threading.Thread(target=self._accept, name=f"jsclient-testing-fake-{self.port}", daemon=True)
+
+    def start(self) -> FakeServer:
+        self._acceptor.start()
+        return self
+
+    def _accept(self) -> None:
+        while not self.stopping.is_set():
+            try:
+                sock, _ = self._listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            client = FakeClient(self, sock, len(self.clients))
+            self.clients.append(client)
+            name = f"jsclient-testing-fake-{self.port}-{client.number}"
+            thread = threading.Thread(target=self._serve, args=(client,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _serve(self, client: FakeClient) -> None:
+        try:
+            client.play(self.scripts[min(client.number, len(self.scripts) - 1)])
+        except _Stopped:
+            pass
+        except BaseException as error:
+            self.errors.append(error)
+        finally:
+            client.close()
+
+    def close(self) -> None:
+        """End all scripts and connections, join the threads, raise what a script complained about."""
+        self.stopping.set()
+        # shutdown() wakes a thread in accept or recv; close() does not, and would free a number still in use.
+        for sock in [self._listener, *(client.socket for client in self.clients)]:
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RD)
+        if self._acceptor.ident is not None:
+            self._acceptor.join(5)
+        for thread in self._threads:
+            thread.join(5)
+        self._listener.close()
+        if self.errors:
+            error, self.errors = self.errors[0], []
+            raise error
+
+    def __enter__(self) -> FakeServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is None:
+            self.close()
+            return
+        with contextlib.suppress(BaseException):
+            self.close()

@@ -1,0 +1,358 @@
+"""A TCP proxy between a client and a server that breaks things on command. Standard library only.
+
+with NatsServer() as server, Proxy(server.port) as proxy:
+    nc = connect(proxy.url)
+    proxy.stall("down")              # the client hears nothing any more
+    proxy.resume()
+    proxy.cut_after(1000, "up")      # in the middle of whatever the client sends then
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Literal
+
+Direction = Literal["up", "down", "both"]  #: up: client to server; down: server to client
+
+#: Sockets are looked at in slices, so that a cut takes effect quickly also where nothing moves.
+SLICE = 0.05
+CHUNK = 65536
+
+
+class Flow:
+    """The faults and counters of one direction, for all connections of a proxy. Guarded by the proxy's condition."""
+
+    def __init__(self) -> None:
+        self.bytes = 0  #: forwarded so far
+        self.stalled = False
+        self.delay = 0.0  #: seconds every chunk is held back
+        self.rate = 0.0  #: bytes per second; 0 is no limit
+        self.chunk = CHUNK  #: at most so many bytes are sent at once
+        self.cut_at: int | None = None  #: value of `bytes` at which the connection is cut
+        self.cut_reset = False
+        self.flips: dict[int, int] = {}  #: value of `bytes` -> mask that this byte is XORed with
+        self.mutate: Callable[[bytes], bytes] | None = None
+
+
+class _Link:
+    """One client connection and its server connection."""
+
+    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+        self.client = client
+        self.server = server
+        self.reset = False
+        self.ending = False
+        self.pumps = 2
+        self.gone = threading.Event()
+        for sock in (client, server):
+            sock.settimeout(SLICE)
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+    def end(self, reset: bool) -> None:
+        """Wake both pumps; the last one closes. shutdown comes before close: close alone wakes nobody in recv."""
+        if self.ending:
+            return
+        self.reset = reset
+        self.ending = True
+        for sock in (self.client, self.server):
+            with contextlib.suppress(OSError):
+                sock.shutdown(socket.SHUT_RD if reset else socket.SHUT_RDWR)
+
+    def close(self) -> None:
+        for sock in (self.client, self.server):
+            if self.reset:
+                with contextlib.suppress(OSError):
+                    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+            sock.close()
+        self.gone.set()
+
+
+class Proxy:
+    """Forwards `port` (chosen when 0) to `target_port`. Every fault acts on live and on later connections.
+
+    Methods may be called from any thread. `up` and `down` are the two `Flow`s with their byte counters.
+    """
+
+    def __init__(self, target_port: int, *, target_host: str = "127.0.0.1", port: int = 0) -> None:
+        self.target = (target_host, target_port)
+        self.up = Flow()
+        self.down = Flow()
+        self.accepted = 0  #: connections taken so far
+        self.cuts = 0  #: connections cut on command so far
+        self._changed = threading.Condition()
+        self._links: set[_Link] = set()
+        self._threads: list[threading.Thread] = []
+        self._closed = False
+        self._refusing = False
+        self._listener = self._listen(port)
+        self.port: int = self._listener.getsockname()[1]
+        self.url = f"nats://127.0.0.1:{self.port}"
+        self._acceptor: threading.Thread | None = None
+
+    @staticmethod
+    def _listen(port: int) -> socket.socket:
+        listener = socket.create_server(("127.0.0.1", port), backlog=1024)
+        listener.settimeout(SLICE)
+        return listener
+
+    # --- faults -----------------------------------------------------------------------------------------
+
+    def _flows(self, direction: Direction) -> list[Flow]:
+        flows = {"up": [self.up], "down": [self.down], "both": [self.up, self.down]}
+        return flows[direction]
+
+    def cut(self, *, reset: bool = False) -> int:
+        """Cut every live connection now (FIN, or RST); returns how many, when they are closed."""
+        with self._changed:
+            links = list(self._links)
+        for link in links:
+            link.end(reset)
+        with self._changed:
+            self.cuts += len(links)
+            self._changed.notify_all()
+        for link in links:
+            link.gone.wait(5)
+        return len(links)
+
+    def cut_after(self, count: int, direction: Direction = "down", *, reset: bool = False) -> None:
+        """Cut the connection that forwards the `count`-th byte from now in that direction, right after that byte."""
+        with self._changed:
+            for flow in self._flows(direction):
+                flow.cut_at, flow.cut_reset = flow.bytes + count, reset
+
+    def stall(self, direction: Direction = "both") -> None:
+        """Forward nothing more: a network that lost its route, while both ends believe in the connection."""
+        with self._changed:
+            for flow in self._flows(direction):
+                flow.stalled = True
+
+    def resume(self, direction: Direction = "both") -> None:
+        """End `stall()`; what was held back is forwarded."""
+        with self._changed:
+            for flow in self._flows(direction):
+                flow.stalled = False
+            self._changed.notify_all()
+
+    def delay(self, seconds: float, direction: Direction = "both") -> None:
+        """Hold every chunk back for so long (0 ends it)."""
+        with self._changed:
+            for flow in self._flows(direction):
+                flow.delay = seconds
+
+    def throttle(self, bytes_per_second: float, direction: Direction = "both") -> None:
+        """Forward at most so many bytes per second (0 ends it)."""
+        with self._changed:
+            for flow in self._flows(direction):
+                flow.rate = bytes_per_second
+
+    def limit(self, chunk: int = CHUNK, direction: Direction = "both") -> None:
+        """Forward at most `chunk` bytes per send, so that the receiver sees small pieces."""
+        if chunk < 1:
+            raise ValueError("a chunk holds at least one byte")
+        with self._changed:
+            for flow in self._flows(direction):
+                flow.chunk = chunk
+
+    def corrupt(self, offset: int = 0, direction: Direction = "down", *, mask: int = 0xFF) -> None:
+        """XOR the byte `offset` bytes from now with `mask`."""
+        with self._changed:
+            for flow in self._flows(direction):
+                flow.flips[flow.bytes + offset] = mask
+
+    def mutate(self, change: Callable[[bytes], bytes] | None, direction: Direction = "down") -> None:
+        """Pass every chunk through `change` (None ends it): a man in the middle. It runs on the proxy's threads."""
+        with self._changed:
+            for flow in self._flows(direction):
+                flow.mutate = change
+
+    def refuse(self) -> None:
+        """Take the port down: live connections are cut, new ones are refused until `accept()`."""
+        with self._changed:
+            self._refusing = True
+        self._stop_accepting()
+        self.cut()
+
+    def accept(self) -> None:
+        """End `refuse()` on the same port."""
+        with self._changed:
+            if not self._refusing:
+                return
+            self._refusing = False
+        self._listener = self._listen(self.port)
+        self.start()
+
+    def heal(self) -> None:
+        """End every fault but a cut that happened."""
+        with self._changed:
+            for flow in self._flows("both"):
+                flow.stalled, flow.delay, flow.rate, flow.chunk = False, 0.0, 0.0, CHUNK
+                flow.cut_at, flow.mutate = None, None
+                flow.flips.clear()
+            self._changed.notify_all()
+        self.accept()
+
+    @property
+    def connections(self) -> int:
+        """Connections that are open now."""
+        with self._changed:
+            return len(self._links)
+
+    # --- threads ----------------------------------------------------------------------------------------
+
+    def start(self) -> Proxy:
+        name = f"jsclient-testing-proxy-{self.port}"
+        self._acceptor = threading.Thread(target=self._accept, args=(self._listener,), name=name, daemon=True)
+        self._acceptor.start()
+        return self
+
+    def _accept(self, listener: socket.socket) -> None:
+        while not self._closed and not self._refusing:
+            try:
+                client, _ = listener.accept()
+            except TimeoutError:
+                continue
+            except OSError:
+                return
+            try:
+                server = socket.create_connection(self.target, timeout=5)
+            except OSError:
+                client.close()
+                continue
+            self._join_ended()
+            self._open(_Link(client, server))
+
+    def _open(self, link: _Link) -> None:
+        with self._changed:
+            self.accepted += 1
+            self._links.add(link)
+        for word, flow, source, sink in (
+            ("up", self.up, link.client, link.server),
+            ("down", self.down, link.server, link.client),
+        ):
+            name = f"jsclient-testing-proxy-{self.port}-{self.accepted}-{word}"
+            thread = threading.Thread(target=self._pump, args=(link, flow, source, sink), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _join_ended(self) -> None:
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+
+    def _pump(self, link: _Link, flow: Flow, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while not link.ending and self._wait_open(link, flow):
+                try:
+                    data = source.recv(CHUNK)
+                except TimeoutError:
+                    continue
+                if not data or not self._forward(link, flow, sink, data):
+                    break
+        except OSError:
+            pass
+        finally:
+            link.end(reset=False)
+            with self._changed:
+                link.pumps -= 1
+                last = link.pumps == 0
+                if last:
+                    self._links.discard(link)
+            if last:
+                link.close()
+
+    def _wait_open(self, link: _Link, flow: Flow) -> bool:
+        """Wait while the direction is stalled; False when the connection ends."""
+        with self._changed:
+            while flow.stalled and not link.ending and not self._closed:
+                self._changed.wait(SLICE)
+        return not link.ending and not self._closed
+
+    def _pause(self, link: _Link, seconds: float) -> bool:
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            if link.ending or self._closed:
+                return False
+            with self._changed:
+                self._changed.wait(left)
+        return True
+
+    def _forward(self, link: _Link, flow: Flow, sink: socket.socket, data: bytes) -> bool:
+        """Send one received chunk with the faults of now; False when the connection ends here."""
+        if flow.mutate is not None:
+            data = flow.mutate(data)
+        if flow.delay and not self._pause(link, flow.delay):
+            return False
+        view = memoryview(data)
+        while view:
+            if not self._wait_open(link, flow):
+                return False
+            piece, cut = self._next_piece(flow, view)
+            if piece and not self._send(link, sink, piece):
+                return False
+            view = view[len(piece) :]
+            if cut:
+                link.end(flow.cut_reset)
+                return False
+            if flow.rate and not self._pause(link, len(piece) / flow.rate):
+                return False
+        return True
+
+    def _next_piece(self, flow: Flow, view: memoryview) -> tuple[bytes, bool]:
+        """What to send now, counted and with its bytes flipped, and whether the connection is cut after it."""
+        size = min(len(view), flow.chunk)
+        if flow.rate:
+            size = min(size, max(1, int(flow.rate * SLICE)))
+        with self._changed:
+            cut = flow.cut_at is not None and flow.cut_at <= flow.bytes + size
+            if flow.cut_at is not None and cut:
+                size = max(0, flow.cut_at - flow.bytes)
+                flow.cut_at = None
+                self.cuts += 1
+            piece = bytearray(view[:size])
+            for place in [place for place in flow.flips if flow.bytes <= place < flow.bytes + size]:
+                piece[place - flow.bytes] ^= flow.flips.pop(place)
+            flow.bytes += size
+        return bytes(piece), cut
+
+    def _send(self, link: _Link, sink: socket.socket, piece: bytes) -> bool:
+        view = memoryview(piece)
+        while view:
+            if link.ending or self._closed:
+                return False
+            try:
+                view = view[sink.send(view) :]
+            except TimeoutError:
+                continue
+        return True
+
+    # --- the end ----------------------------------------------------------------------------------------
+
+    def _stop_accepting(self) -> None:
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RD)
+        if self._acceptor is not None:
+            self._acceptor.join(10)
+        self._listener.close()
+
+    def close(self) -> None:
+        """Cut everything and join the threads."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+        self._stop_accepting()
+        for link in list(self._links):
+            link.end(reset=False)
+        for thread in self._threads:
+            thread.join(5)
+
+    def __enter__(self) -> Proxy:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

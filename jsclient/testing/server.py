@@ -1,0 +1,241 @@
+"""A private nats-server process: own port, own store, gone when the test is over. Standard library only."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import tempfile
+import urllib.request
+import weakref
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import IO, Any
+
+from jsclient.testing.find import find_server, server_version
+from jsclient.testing.wait import wait_until
+
+#: A server writes its ports file within about 50 ms; a loaded machine is given much more.
+START_TIMEOUT = 20.0
+#: SIGTERM ends a server within milliseconds; after this it is killed.
+STOP_TIMEOUT = 8.0
+
+_running: weakref.WeakSet[NatsServer] = weakref.WeakSet()
+
+
+def running_servers() -> list[NatsServer]:
+    """The servers started by this process that still run: what a leak check looks at."""
+    return [server for server in list(_running) if server.running]
+
+
+class NatsServer:
+    """One nats-server on 127.0.0.1, started by `start()` or `with`.
+
+    `config` is text of a configuration file and is merged with what the arguments ask for; `port=-1` lets the server
+    choose (a restart keeps what it chose). Without `store_dir` the store is a temporary folder that `stop()` keeps,
+    so that `start()` finds its data again, and that `close()` and the end of `with` remove. Not thread-safe.
+    """
+
+    def __init__(
+        self,
+        config: str = "",
+        *,
+        jetstream: bool = True,
+        port: int = -1,
+        store_dir: str | os.PathLike[str] | None = None,
+        binary: str | None = None,
+        args: Sequence[str] = (),
+        name: str = "",
+    ) -> None:
+        self.binary = binary or find_server()
+        self.config = config
+        self.jetstream = jetstream
+        self.args = list(args)
+        self.name = name
+        self.host = "127.0.0.1"
+        self.url = ""
+        self.websocket_url = ""
+        self.monitor_url = ""
+        self.port = port
+        self._folder: str | None = None
+        self._store = os.fspath(store_dir) if store_dir is not None else None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._log: IO[bytes] | None = None
+
+    # --- life -------------------------------------------------------------------------------------------
+
+    def start(self) -> NatsServer:
+        """Start the process and return when it accepts connections; RuntimeError with its log when it does not."""
+        if self.running:
+            return self
+        folder = Path(self._make_folder())
+        ports = folder / "ports"
+        shutil.rmtree(ports, ignore_errors=True)
+        ports.mkdir()
+        (folder / "server.conf").write_text(self.config)
+        self._log = (folder / "server.log").open("ab")
+        # Its own session: Ctrl-C in a terminal must not end the server under a test that handles the interrupt.
+        self._process = subprocess.Popen(
+            self._command(folder), stdin=subprocess.DEVNULL, stdout=self._log, stderr=self._log, start_new_session=True
+        )
+        _running.add(self)
+        try:
+            wait_until(lambda: self._started(ports), START_TIMEOUT, "the ports file did not appear")
+        except (TimeoutError, RuntimeError) as error:
+            self.kill()
+            raise RuntimeError(f"nats-server did not start ({error}):\n{self.log_text()[-2000:]}") from None
+        return self
+
+    def _make_folder(self) -> str:
+        if self._folder is None:
+            self._folder = tempfile.mkdtemp(prefix="jsclient-nats-")
+        return self._folder
+
+    def _command(self, folder: Path) -> list[str]:
+        command = [self.binary, "-c", str(folder / "server.conf"), "-a", self.host, "-p", str(self.port), "-m", "-1"]
+        command += ["--ports_file_dir", str(folder / "ports")]
+        if self.name:
+            command += ["-n", self.name]
+        if self.jetstream:
+            command += ["-js", "-sd", self.store_dir]
+        return command + self.args
+
+    def _started(self, ports: Path) -> bool:
+        assert self._process is not None
+        if self._process.poll() is not None:
+            raise RuntimeError(f"it ended with status {self._process.returncode}")
+        for path in ports.glob("*.ports"):
+            with contextlib.suppress(ValueError):  # being written
+                self._read_ports(json.loads(path.read_text()))
+                return True
+        return False
+
+    def _read_ports(self, ports: dict[str, list[str]]) -> None:
+        self.url = ports["nats"][0]
+        self.port = int(self.url.rsplit(":", 1)[1])
+        self.monitor_url = ports.get("monitoring", [""])[0]
+        self.websocket_url = ports.get("websocket", [""])[0]
+
+    def stop(self) -> None:
+        """End it with SIGTERM, with SIGKILL when that takes too long. The store stays; ports and store are kept."""
+        process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGCONT)  # a paused process does not see SIGTERM
+            process.terminate()
+            try:
+                process.wait(STOP_TIMEOUT)
+            except subprocess.TimeoutExpired:
+                process.kill()
+        self._reap()
+
+    def kill(self) -> None:
+        """SIGKILL: the crash of a machine as far as the process can show it. The store stays as it is."""
+        if self._process is not None and self._process.poll() is None:
+            self._process.kill()
+        self._reap()
+
+    def _reap(self) -> None:
+        if self._process is not None:
+            self._process.wait(STOP_TIMEOUT)
+            self._process = None
+        if self._log is not None:
+            self._log.close()
+            self._log = None
+
+    def restart(self) -> NatsServer:
+        """Stop (when it runs) and start again on the same port and the same store."""
+        self.stop()
+        return self.start()
+
+    def close(self) -> None:
+        """Stop and remove the temporary files (a `store_dir` of the caller is left alone)."""
+        self.stop()
+        if self._folder is not None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+            self._folder = None
+
+    def __enter__(self) -> NatsServer:
+        return self.start()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # --- faults and settings ----------------------------------------------------------------------------
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the running process; RuntimeError when it does not run."""
+        if self._process is None or self._process.poll() is not None:
+            raise RuntimeError("the nats-server does not run")
+        self._process.send_signal(number)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and answers nothing."""
+        self.signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT after `pause()`."""
+        self.signal(signal.SIGCONT)
+
+    def lame_duck(self) -> None:
+        """SIGUSR2: lame-duck mode. The server wants `lame_duck_duration` of at least 30 s in its config."""
+        self.signal(signal.SIGUSR2)
+
+    def reload(self, config: str) -> None:
+        """Replace the configuration and SIGHUP; returns when the server has logged that it took it."""
+        before = self.log_text().count("Reloaded server configuration")
+        self.config = config
+        Path(self._make_folder(), "server.conf").write_text(config)
+        self.signal(signal.SIGHUP)
+        wait_until(lambda: self.log_text().count("Reloaded server configuration") > before, 10, "no reload was logged")
+
+    # --- looking ----------------------------------------------------------------------------------------
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int:
+        """The process id; RuntimeError when it does not run."""
+        if self._process is None:
+            raise RuntimeError("the nats-server does not run")
+        return self._process.pid
+
+    @property
+    def store_dir(self) -> str:
+        return self._store or str(Path(self._make_folder(), "store"))
+
+    @property
+    def version(self) -> tuple[int, int, int]:
+        return server_version(self.binary)
+
+    def log_text(self) -> str:
+        """Everything it has logged since the first start ("" after close())."""
+        if self._folder is None:
+            return ""
+        path = Path(self._folder, "server.log")
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def monitor(self, path: str) -> dict[str, Any]:
+        """One monitoring page, decoded: `server.monitor("connz?subs=1")`."""
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opener.open(f"{self.monitor_url}/{path.lstrip('/')}", timeout=10) as answer:
+            page: dict[str, Any] = json.load(answer)
+            return page
+
+    def __repr__(self) -> str:
+        state = f"pid {self._process.pid}" if self.running and self._process else "stopped"
+        return f"<NatsServer {self.name or self.url or 'new'} {state}>"
+
+
+@atexit.register
+def _close_all() -> None:
+    for server in list(_running):
+        server.close()

@@ -1,0 +1,36 @@
+"""Waiting for a condition, and free ports. Standard library only."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+#: How often a condition is looked at: far below what a person notices, far above what burns a core.
+POLL = 0.005
+
+
+def wait_until(predicate: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
+    """Poll `predicate` until it returns something true, and return that; TimeoutError after `timeout` seconds."""
+    end = time.monotonic() + timeout
+    while True:
+        value = predicate()
+        if value:
+            return value
+        if time.monotonic() >= end:
+            raise TimeoutError(
+                message or f"still {value!r} after {timeout} s: {getattr(predicate, '__name__', predicate)}"
+            )
+        time.sleep(POLL)
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    """A TCP port that was free a moment ago. Prefer port=-1 (the server chooses) wherever that is possible."""
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        probe.bind((host, 0))
+        port: int = probe.getsockname()[1]
+        return port

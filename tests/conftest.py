@@ -1,0 +1,96 @@
+"""Fixtures for all tests: a private server per module, counts for the short and the full tier, the leak check."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from jsclient.testing import NatsServer, running_servers, wait_until
+
+HERE = Path(__file__).parent
+#: The folders whose tests run against a real server: marked `live`, and nothing may be left behind by them.
+LIVE = ("live", "faults", "spark")
+FULL = os.environ.get("JSCLIENT_FULL") == "1"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.path.relative_to(HERE).parts[0] in LIVE:
+            item.add_marker(pytest.mark.live)
+
+
+@pytest.fixture(scope="session")
+def full() -> bool:
+    """True in `make test-full`."""
+    return FULL
+
+
+@pytest.fixture(scope="session")
+def count() -> Callable[[int, int], int]:
+    """count(full, short): the number a promise states, or at least a tenth of it in the short tier."""
+
+    def choose(full: int, short: int) -> int:
+        assert short * 10 >= full, "the short tier runs at least a tenth of the stated count"
+        return full if FULL else short
+
+    return choose
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    """A private nats-server with JetStream, shared by the tests of one module."""
+    with NatsServer() as running:
+        yield running
+
+
+@pytest.fixture
+def nats_url(server: NatsServer) -> str:
+    return server.url
+
+
+def open_sockets() -> dict[str, str]:
+    """Socket inode -> descriptor of this process; empty where /proc does not tell."""
+    found: dict[str, str] = {}
+    folder = Path("/proc/self/fd")
+    for entry in folder.iterdir() if folder.is_dir() else []:
+        try:
+            target = os.readlink(entry)
+        except OSError:  # the descriptor of the listing itself
+            continue
+        if target.startswith("socket:"):
+            found[target] = entry.name
+    return found
+
+
+def our_threads() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("jsclient-")}
+
+
+@pytest.fixture(autouse=True)
+def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """After a live test the threads, sockets and servers that it started are gone (module fixtures are older)."""
+    if request.node.path.relative_to(HERE).parts[0] not in LIVE[:2]:
+        yield
+        return
+    if "server" in request.fixturenames:
+        request.getfixturevalue("server")
+    threads, sockets, servers = our_threads(), open_sockets(), set(running_servers())
+    yield
+    left = ""
+
+    def clean() -> bool:
+        nonlocal left
+        leaked = [thread.name for thread in our_threads() - threads]
+        leaked += [f"fd {number}" for inode, number in open_sockets().items() if inode not in sockets]
+        leaked += [repr(server) for server in set(running_servers()) - servers]
+        left = ", ".join(leaked)
+        return not left
+
+    try:
+        wait_until(clean, 5)
+    except TimeoutError:
+        pytest.fail(f"left behind: {left}")

@@ -1,0 +1,171 @@
+"""jsclient.testing.Proxy between two raw sockets."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from jsclient.testing import Proxy, wait_until
+
+
+class Ends:
+    """A client socket and its server socket, with the proxy between."""
+
+    def __init__(self) -> None:
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.listener.settimeout(5)
+        self.proxy = Proxy(self.listener.getsockname()[1]).start()
+        self.sockets: list[socket.socket] = [self.listener]
+
+    def connect(self) -> tuple[socket.socket, socket.socket]:
+        client = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=5)
+        server, _ = self.listener.accept()
+        server.settimeout(5)
+        self.sockets += [client, server]
+        return client, server
+
+    def close(self) -> None:
+        for sock in self.sockets:
+            sock.close()
+        self.proxy.close()
+
+
+@pytest.fixture
+def ends() -> Iterator[Ends]:
+    both = Ends()
+    yield both
+    both.close()
+
+
+def take(sock: socket.socket, size: int) -> bytes:
+    """Exactly `size` bytes, fewer only when the other side closes before."""
+    data = b""
+    while len(data) < size and (piece := sock.recv(size - len(data))):
+        data += piece
+    return data
+
+
+def silent(sock: socket.socket, seconds: float = 0.2) -> bool:
+    """Nothing arrives for so long."""
+    sock.settimeout(seconds)
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except TimeoutError:
+        return True
+    finally:
+        sock.settimeout(5)
+
+
+def test_bytes_pass_both_ways_and_are_counted(ends: Ends) -> None:
+    client, server = ends.connect()
+    client.sendall(b"up")
+    assert take(server, 2) == b"up"
+    server.sendall(b"down" * 100_000)
+    assert take(client, 400_000) == b"down" * 100_000
+    assert ends.proxy.up.bytes == 2
+    assert ends.proxy.down.bytes == 400_000
+    assert ends.proxy.connections == ends.proxy.accepted == 1
+
+
+@pytest.mark.parametrize("reset", [False, True])
+def test_cut_ends_all_connections(ends: Ends, reset: bool) -> None:
+    pairs = [ends.connect() for _ in range(3)]
+    assert ends.proxy.cut(reset=reset) == 3
+    for pair in pairs:
+        for sock in pair:
+            if reset:
+                with pytest.raises(ConnectionResetError):
+                    sock.recv(1)
+            else:
+                assert sock.recv(1) == b""
+    assert ends.proxy.connections == 0
+    assert ends.connect()[0].send(b"again") == 5
+
+
+@pytest.mark.parametrize("size", [1, 7, 65536, 100_001])
+def test_cut_after_cuts_at_exactly_that_byte(ends: Ends, size: int) -> None:
+    client, server = ends.connect()
+    ends.proxy.cut_after(size, "down")
+    server.sendall(b"x" * 150_000)
+    assert len(take(client, 150_000)) == size
+    wait_until(lambda: ends.proxy.connections == 0)
+    assert ends.proxy.cuts == 1
+    client, server = ends.connect()
+    server.sendall(b"y" * 10)
+    assert take(client, 10) == b"y" * 10
+
+
+def test_stall_holds_back_one_direction(ends: Ends) -> None:
+    client, server = ends.connect()
+    ends.proxy.stall("down")
+    server.sendall(b"late")
+    client.sendall(b"now")
+    assert take(server, 3) == b"now"
+    assert silent(client)
+    ends.proxy.resume()
+    assert take(client, 4) == b"late"
+
+
+def test_a_stalled_connection_can_be_cut(ends: Ends) -> None:
+    client, server = ends.connect()
+    ends.proxy.stall()
+    server.sendall(b"never")
+    assert ends.proxy.cut() == 1
+    assert client.recv(1) == b""
+
+
+def test_delay_and_throttle_take_their_time(ends: Ends) -> None:
+    client, server = ends.connect()
+    ends.proxy.delay(0.3, "up")
+    start = time.monotonic()
+    client.sendall(b"x")
+    assert take(server, 1) == b"x"
+    assert time.monotonic() - start >= 0.3
+    ends.proxy.throttle(50_000, "down")
+    start = time.monotonic()
+    server.sendall(b"y" * 20_000)
+    assert len(take(client, 20_000)) == 20_000
+    assert time.monotonic() - start >= 0.3
+    ends.proxy.heal()
+    server.sendall(b"z" * 1_000_000)
+    assert len(take(client, 1_000_000)) == 1_000_000
+
+
+def test_limit_makes_small_pieces(ends: Ends) -> None:
+    client, server = ends.connect()
+    ends.proxy.limit(3, "down")
+    server.sendall(b"0123456789")
+    assert take(client, 10) == b"0123456789"
+    with pytest.raises(ValueError):
+        ends.proxy.limit(0)
+
+
+def test_corrupt_and_mutate_change_bytes(ends: Ends) -> None:
+    client, server = ends.connect()
+    ends.proxy.corrupt(2, "down", mask=0x20)
+    server.sendall(b"abcdef")
+    assert take(client, 6) == b"abCdef"
+    ends.proxy.mutate(lambda data: data.replace(b"tls", b"TLS"), "up")
+    client.sendall(b"no tls")
+    assert take(server, 6) == b"no TLS"
+
+
+def test_refuse_takes_the_port_down_and_accept_brings_it_back(ends: Ends) -> None:
+    client, _ = ends.connect()
+    ends.proxy.refuse()
+    assert client.recv(1) == b""
+    with pytest.raises(ConnectionRefusedError):
+        ends.connect()
+    ends.proxy.accept()
+    client, server = ends.connect()
+    client.sendall(b"back")
+    assert take(server, 4) == b"back"
+
+
+def test_a_dead_target_closes_the_client(ends: Ends) -> None:
+    ends.listener.close()
+    with socket.create_connection(("127.0.0.1", ends.proxy.port), timeout=5) as client:
+        assert client.recv(1) == b""
