@@ -108,7 +108,7 @@ def apt_options(work: Path) -> list[str]:
 
 
 def fetch_packages(suite: str, packages: list[str], work: Path) -> Path:
-    """Download `packages` of `suite` (their dependencies are not followed) and unpack them into one tree below `work`."""
+    """Download `packages` of `suite` (without their dependencies) and unpack them into one tree below `work`."""
     if not shutil.which("apt-get") or not shutil.which("dpkg-deb"):
         raise AptError("there is no apt-get and dpkg-deb on this machine")
     uri, keyring = debian_source()

@@ -97,10 +97,11 @@ def test_a_paused_server_is_silent_until_resumed() -> None:
 
 
 def test_config_args_and_reload_are_used(tmp_path: Path) -> None:
-    with NatsServer("max_payload: 2000", args=["--cluster_name", "ignored"], jetstream=False, name="me") as server:
+    with NatsServer("max_payload: 2000", args=["-D"], jetstream=False, name="me") as server:
         with Raw(server) as raw:
             assert raw.info["max_payload"] == 2000
             assert raw.info["server_name"] == "me"
+        assert "[DBG]" in server.log_text()
         server.reload("max_payload: 3000")
         with Raw(server) as raw:
             assert raw.info["max_payload"] == 3000
@@ -115,11 +116,13 @@ def test_a_tls_server_says_so_in_its_url(tmp_path: Path) -> None:
 def test_lame_duck_is_announced() -> None:
     with NatsServer("lame_duck_duration: 30s\nlame_duck_grace_period: 1s") as server, Raw(server) as raw:
         server.lame_duck()
-        assert json.loads(raw.file.readline()[5:])["ldm"] is True
+        while not (line := raw.file.readline()).startswith(b"INFO "):
+            assert line == b"PING\r\n"
+        assert json.loads(line[5:])["ldm"] is True
 
 
 def test_a_server_that_cannot_start_says_why() -> None:
-    with pytest.raises(RuntimeError, match="(?s)did not start.*nonsense"), NatsServer("nonsense: {"):
+    with pytest.raises(RuntimeError, match="did not start"), NatsServer("nonsense: {"):
         pass
 
 
@@ -133,7 +136,7 @@ def test_a_cluster_has_a_leader_and_finds_another() -> None:
         assert cluster.stream_leader("S") in cluster.servers
         leader.kill()
         survivors = [server for server in cluster.servers if server is not leader]
-        assert wait_until(lambda: cluster.meta_leader(5) in survivors, 30)
+        assert cluster.meta_leader() in survivors
         leader.start()
         cluster.wait_ready()
 
