@@ -1,5 +1,6 @@
 """The NATS wire format: bytes <-> events. No socket, thread or clock anywhere in this package."""
 
+from protocol.columns import Acks, Columns, complete_frames, parse_columns
 from protocol.commands import PING, PONG, encode_connect, hpub, pub, sub, unsub
 from protocol.errors import (
     InvalidArgument,
@@ -25,6 +26,8 @@ __jsclient__ = True
 __all__ = [
     "PING",
     "PONG",
+    "Acks",
+    "Columns",
     "ConnectInfo",
     "Err",
     "Event",
@@ -51,10 +54,12 @@ __all__ = [
     "check_name",
     "check_queue",
     "check_subject",
+    "complete_frames",
     "encode_connect",
     "has_wildcard",
     "hpub",
     "matches",
+    "parse_columns",
     "parse_version",
     "pub",
     "sub",

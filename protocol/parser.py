@@ -85,8 +85,7 @@ class Parser(Generic[M]):
         # reply 860 / 810, with a reply and a header 1000 / 840; the first readable version took 880 and 4200.
         find, append, message, sizes = data.find, events.append, self._message, self._sizes
         length, start, max_line = len(data), 0, self._max_line
-        # Asked once per chunk: only then can there be a line that is too long or separated by tabs.
-        odd = length > max_line or b"\t" in data
+        tabs = b"\t" in data  # asked once per chunk: only then can a line be separated by tabs
         reply: bytes | None
         header_digits: bytes | None
         while start < length:
@@ -99,7 +98,7 @@ class Parser(Generic[M]):
             # a publisher could forge the sid and the reply of the line.
             fields = line.split(b" ")
             count = len(fields)
-            if odd and (len(line) > max_line or b"\t" in line):
+            if eol - start > max_line or (tabs and b"\t" in line):
                 start = self._frame_at(data, start, eol, events)
                 continue
             if count == 5 and fields[0] == b"MSG":
