@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, id_prefix
 from jsclient.spark.offsets import Offset, start_of
@@ -66,7 +67,8 @@ def test_lost_heads_are_named_with_their_range() -> None:
     with pytest.raises(JetStreamSparkError, match=r"DATA_LOSS.*'S'.*10 to 49 \(40 of the range \[10, 80\)\)"):
         check_head(state(first=50), 10, 80, fail=True)
     start, warning = check_head(state(first=50), 10, 80, fail=False)
-    assert start == 50 and "10 to 49" in warning
+    assert start == 50
+    assert "10 to 49" in warning
     assert check_head(state(first=500), 10, 80, fail=False)[0] == 80
 
 
@@ -102,9 +104,10 @@ def chunk(first: int, payloads: list[bytes], headers: list[bytes | None] | None 
 
 def test_batches_are_what_spark_expects() -> None:
     pytest.importorskip("pyspark")
+    from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
+
     from jsclient.spark.arrow import BatchBuilder, schema_of
     from jsclient.spark.schema import check_source
-    from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
     headers = MapType(StringType(), ArrayType(StringType()))
     schema = StructType().add("stream", "string").add("subject", "string").add("seq", "long")
@@ -120,7 +123,8 @@ def test_batches_are_what_spark_expects() -> None:
     assert [r["value"] for r in rows] == [b"x", b"yy", b"", b"z"]
     assert [r["size"] for r in rows] == [1, 2, 0, 1]
     assert [r["seq"] for r in rows] == [1, 2, 3, 4]
-    assert rows[0]["subject"] == "a.0" and rows[0]["stream"] == "S"
+    assert rows[0]["subject"] == "a.0"
+    assert rows[0]["stream"] == "S"
     assert rows[0]["timestamp_ns"] == 1_700_000_000_123_456_789
     assert rows[0]["timestamp"].microsecond == 123_456
     assert [r["headers"] for r in rows[:3]] == [None] * 3
@@ -130,8 +134,9 @@ def test_batches_are_what_spark_expects() -> None:
 
 def test_batches_are_flushed_by_bytes_and_subjects_need_not_be_utf8() -> None:
     pytest.importorskip("pyspark")
-    from jsclient.spark.arrow import BatchBuilder, schema_of
     from pyspark.sql.types import StructType
+
+    from jsclient.spark.arrow import BatchBuilder, schema_of
 
     schema = StructType().add("subject", "string").add("value", "binary")
     builder = BatchBuilder("S", ["subject", "value"], schema_of(schema), 1000, 10)
@@ -144,8 +149,9 @@ def test_batches_are_flushed_by_bytes_and_subjects_need_not_be_utf8() -> None:
 @pytest.mark.parametrize(("name", "kind"), [("nonsense", "string"), ("seq", "string"), ("value", "string")])
 def test_columns_the_source_does_not_have(name: str, kind: str) -> None:
     pytest.importorskip("pyspark")
-    from jsclient.spark.schema import check_source
     from pyspark.sql.types import StructType
+
+    from jsclient.spark.schema import check_source
 
     with pytest.raises(JetStreamSparkError, match="SCHEMA_MISMATCH"):
         check_source(StructType().add(name, kind))
@@ -153,8 +159,9 @@ def test_columns_the_source_does_not_have(name: str, kind: str) -> None:
 
 def test_columns_of_the_sink() -> None:
     pytest.importorskip("pyspark")
-    from jsclient.spark.schema import check_sink
     from pyspark.sql.types import StructType
+
+    from jsclient.spark.schema import check_sink
 
     value = StructType().add("value", "string")
     check_sink(value, "orders.new", "auto")

@@ -1,0 +1,201 @@
+"""The few JetStream requests that planning and reading need, repeated while the server is away.
+
+Spark does not retry a failed `latestOffset` or `commit`: one lost request would end the query. So every request
+here is repeated until `reconnectTimeout` has passed, and what is raised then carries a token.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from jsclient import errors
+from jsclient.durations import Deadline, to_ns
+from jsclient.jetstream.api import Api
+from jsclient.jetstream.capabilities import Capabilities
+from jsclient.jetstream.models import ConsumerInfo, StreamInfo
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.planner import StreamState, check_head
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.spark.options import SparkOptions
+
+T = TypeVar("T")
+log = logging.getLogger("jsclient.spark")
+
+RETRY_PAUSE: Final = 0.2  # seconds between two attempts; a restarted server is back within about a second
+RETRIED: Final = (
+    errors.JetStreamUnavailable,
+    errors.RequestTimeout,
+    errors.ConnectionLost,
+    errors.JetStreamTemporarilyUnavailable,
+    errors.TooManyRequests,
+)
+
+
+class StreamAccess:
+    """One stream as the data source uses it; made anew for every task and planning call, holds no state but caches."""
+
+    def __init__(self, nc: Connection, options: SparkOptions, stream: str = "") -> None:
+        self.nc = nc
+        self.options = options
+        self.stream = stream or options.stream
+        self.api = Api(nc, domain=options.domain, prefix=options.api_prefix)
+        self.capabilities = Capabilities(self.api)
+
+    def retrying(self, what: str, call: Callable[[], T]) -> T:
+        """Call until it works; JETSTREAM_READ_FAILED names `what` when the server stays away too long."""
+        deadline = Deadline(self.options.reconnect_timeout)
+        while True:
+            try:
+                return call()
+            except RETRIED as error:
+                if deadline.expired():
+                    raise self.failed(what, error) from error
+                log.info("%s of stream %r: %s; trying again", what, self.stream, type(error).__name__)
+                time.sleep(deadline.at_most(RETRY_PAUSE))
+            except errors.StreamNotFound as error:
+                raise JetStreamSparkError(
+                    "JETSTREAM_STREAM_NOT_FOUND",
+                    f"there is no stream {self.stream!r} ({self.options.hide(str(error))}); check name, domain, account",
+                ) from error
+            except errors.JsClientError as error:
+                raise self.failed(what, error) from error
+
+    def failed(self, what: str, error: BaseException) -> JetStreamSparkError:
+        text = self.options.hide(f"{type(error).__name__}: {error}")
+        return JetStreamSparkError("JETSTREAM_READ_FAILED", f"{what} of stream {self.stream!r} failed: {text}")
+
+    # --- the stream -------------------------------------------------------------------------------------
+
+    def info(self) -> StreamInfo:
+        return self.retrying(
+            "STREAM.INFO",
+            lambda: self.api.request(f"STREAM.INFO.{self.stream}", None, StreamInfo, read=True),
+        )
+
+    def state(self, info: StreamInfo | None = None) -> StreamState:
+        """One STREAM.INFO for the planner."""
+        info = info or self.info()
+        created = "" if info.created is None else getattr(info.created, "text", "") or info.created.isoformat()
+        config, state = info.config, info.state
+        direct = config.mirror_direct if config.mirror is not None else config.allow_direct
+        last = state.last_seq
+        return StreamState(
+            name=self.stream,
+            created=created,
+            # A new stream says 0 and 0, an emptied one last + 1.
+            first=last + 1 if state.messages == 0 else max(1, state.first_seq),
+            last=last,
+            messages=state.messages,
+            bytes=state.bytes,
+            retention=config.retention or "limits",
+            allow_direct=bool(direct),
+            consumer_count=state.consumer_count,
+        )
+
+    def check_loss(self, start: int, end: int) -> None:
+        """In a task: nothing came from [start, end). Normal for deletes and filters; a truncated head is a loss."""
+        _, warning = check_head(self.state(), start, end, self.options.fail_on_data_loss)
+        if warning:
+            log.warning("%s; going on, because failOnDataLoss=false", warning)
+
+    def direct_works(self, state: StreamState) -> bool:
+        """Whether ranges can be read by batched direct get: allowed in the stream, and a server of 2.11 or later."""
+        return state.allow_direct and self.capabilities.at_least((2, 11)) is True
+
+    def sequence_at(self, ns: int, state: StreamState) -> int:
+        """The first sequence stored at or after a point in time; state.end when there is none.
+
+        A throw-away consumer answers it on every server: it begins where such a message is. Work queues allow no
+        such consumer, there a direct get does (2.11).
+        """
+        if state.messages == 0:
+            return state.end
+        if state.retention == "workqueue":
+            return self._direct_sequence_at(ns, state)
+        name = self.new_name("time")
+        info = self.create_consumer(name, {"deliver_policy": "by_start_time", "opt_start_time": rfc3339(ns)}, 5.0)
+        self.delete_consumer(name)
+        if info.num_pending == 0:
+            return state.end
+        return min(max(info.delivered.stream_seq + 1, state.first), state.end)
+
+    def _direct_sequence_at(self, ns: int, state: StreamState) -> int:
+        body = {"batch": 1, "start_time": rfc3339(ns), "next_by_subj": ">"}
+        message = self.retrying(
+            "direct get by time",
+            lambda: self.api.request_raw(f"DIRECT.GET.{self.stream}", body, read=True),
+        )
+        headers = message.headers
+        if message.status is not None or headers is None:
+            return state.end
+        return int(headers.get("Nats-Sequence") or state.end)
+
+    def purge_below(self, seq: int) -> None:
+        """Remove what is below `seq` and matches the subjects of the query: it has been processed for good."""
+        for subject in self.options.subjects or ("",):
+            body: dict[str, Any] = {"seq": seq}
+            if subject:
+                body["filter"] = subject
+            self.retrying("purge", lambda body=body: self.api.request(f"STREAM.PURGE.{self.stream}", body))  # type: ignore[misc]
+
+    # --- consumers --------------------------------------------------------------------------------------
+
+    def new_name(self, label: str) -> str:
+        from jsclient.nuid import next_nuid
+
+        return f"spark_{label}_{next_nuid()}"
+
+    def create_consumer(self, name: str, more: dict[str, Any], threshold: float) -> ConsumerInfo:
+        """An ephemeral AckNone pull consumer in memory, R1, that vanishes `threshold` seconds after its last pull."""
+        config = {
+            "name": name,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "max_deliver": 1,
+            "inactive_threshold": to_ns(threshold),
+            **more,
+        }
+        operation = f"CONSUMER.CREATE.{self.stream}.{name}"
+        filters = config.get("filter_subjects")
+        if filters is not None and len(filters) == 1:
+            config["filter_subject"] = config.pop("filter_subjects")[0]
+            operation += f".{config['filter_subject']}"
+        body = {"stream_name": self.stream, "config": config}
+        info = self.retrying("CONSUMER.CREATE", lambda: self.api.request(operation, body, ConsumerInfo))
+        if filters is not None and len(filters) > 1 and not info.config.filter_subjects:
+            raise self._too_old()
+        return info
+
+    def delete_consumer(self, name: str) -> None:
+        """Best effort, without waiting: what stays behind vanishes after its inactive threshold."""
+        try:
+            subject = self.api.subject(f"CONSUMER.DELETE.{self.stream}.{name}")
+            self.nc.publish(subject, b"", reply=self.nc.new_inbox())
+            self.nc.flush_outbox()
+        except errors.JsClientError as error:
+            log.debug("consumer %s is left to its inactive threshold: %s", name, error)
+
+    def check_filters(self) -> None:
+        """More than one filter needs 2.10: an older server would ignore them and deliver everything."""
+        if len(self.options.subjects) > 1 and self.capabilities.at_least((2, 10)) is False:
+            raise self._too_old()
+
+    def _too_old(self) -> JetStreamSparkError:
+        return JetStreamSparkError(
+            "JETSTREAM_SERVER_TOO_OLD",
+            f"several subjects need nats-server 2.10, the server is {self.nc.server_info.version}; "
+            "give one filter, or filter in Spark",
+        )
+
+
+def rfc3339(ns: int) -> str:
+    """Nanoseconds since 1970 as RFC 3339 with all nine digits."""
+    seconds, rest = divmod(ns, 10**9)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:09d}Z"

@@ -1,0 +1,262 @@
+"""What one read from the socket brought, column by column; and the queue it comes through.
+
+The reader thread hands whole lists over (one queue operation per chunk); the task thread takes the columns out of
+them with list comprehensions and one split over all reply subjects, so no object is made per row.
+"""
+
+from __future__ import annotations
+
+import queue
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from jsclient import waiting
+from jsclient.states import LinkEvent
+from protocol import Msg
+
+ACK_TOKENS: Final = 9  # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<ns>.<pending>
+ACK_TOKENS_V2: Final = 11  # $JS.ACK.<domain>.<account>.<stream>... as above, and perhaps a random token at the end
+
+
+class Chunk(msgspec.Struct, gc=False):
+    """Messages of one stream in the order of their sequences; all lists have the same length (never 0)."""
+
+    subjects: list[bytes]
+    sequences: list[int]
+    timestamps: list[int]  # nanoseconds since 1970
+    payloads: list[bytes]
+    headers: list[bytes | None] | None  # raw blocks; None when no message has any
+    first_delivery: int  # consumer sequences of the first and the last message
+    last_delivery: int
+    pending: int  # messages that the consumer has left after the last one
+
+    def __len__(self) -> int:
+        return len(self.sequences)
+
+    def head(self, count: int) -> Chunk:
+        """The first `count` messages."""
+        return Chunk(
+            self.subjects[:count],
+            self.sequences[:count],
+            self.timestamps[:count],
+            self.payloads[:count],
+            None if self.headers is None else self.headers[:count],
+            self.first_delivery,
+            self.first_delivery + count - 1,
+            self.pending + len(self) - count,
+        )
+
+    def keep(self, wanted: list[bool]) -> Chunk:
+        """The messages marked True. The delivery numbers stay those of the whole chunk."""
+
+        def pick(values: list[Any]) -> list[Any]:
+            return [value for value, keep in zip(values, wanted, strict=True) if keep]
+
+        return msgspec.structs.replace(
+            self,
+            subjects=pick(self.subjects),
+            sequences=pick(self.sequences),
+            timestamps=pick(self.timestamps),
+            payloads=pick(self.payloads),
+            headers=None if self.headers is None else pick(self.headers),
+        )
+
+    def nbytes(self) -> int:
+        return sum(map(len, self.payloads))
+
+
+class ChunkQueue:
+    """A sink: gets lists of messages and link events from the reader thread, in order."""
+
+    def __init__(self) -> None:
+        self._queue: queue.SimpleQueue[list[Msg] | LinkEvent] = queue.SimpleQueue()
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        self._queue.put(messages)
+
+    def link_event(self, event: LinkEvent) -> None:
+        self._queue.put(event)
+
+    def next(self, timeout: float | None) -> list[Msg] | LinkEvent | None:
+        """The next list or event; None after `timeout` seconds."""
+        try:
+            return waiting.get(self._queue, timeout)  # type: ignore[no-any-return]
+        except queue.Empty:
+            return None
+
+
+def split_statuses(messages: list[Msg]) -> tuple[list[Msg], list[Msg]]:
+    """(messages with data, status frames). Only deliveries of a consumer carry a reply subject."""
+    if all([m.raw_reply is not None for m in messages]):  # noqa: C419 - a list is twice as fast here
+        return messages, []
+    return [m for m in messages if m.raw_reply is not None], [m for m in messages if m.raw_reply is None]
+
+
+def chunk_of(messages: list[Msg]) -> Chunk:
+    """Deliveries of a pull consumer as columns; ValueError when a reply subject is not one of JetStream."""
+    replies: list[bytes] = [m.raw_reply for m in messages]  # type: ignore[misc]
+    tokens = b".".join(replies).split(b".")
+    count = len(replies)
+    if len(tokens) == ACK_TOKENS * count and tokens[0::ACK_TOKENS].count(b"$JS") == count:
+        sequences = list(map(int, tokens[5::ACK_TOKENS]))
+        timestamps = list(map(int, tokens[7::ACK_TOKENS]))
+        first, last, pending = int(tokens[6]), int(tokens[-3]), int(tokens[-1])
+    else:
+        each = [_ack_tokens(reply) for reply in replies]
+        sequences = [int(t[0]) for t in each]
+        timestamps = [int(t[2]) for t in each]
+        first, last, pending = int(each[0][1]), int(each[-1][1]), int(each[-1][3])
+    headers = [m.raw_headers for m in messages]
+    return Chunk(
+        [m.raw_subject for m in messages],
+        sequences,
+        timestamps,
+        [m.payload for m in messages],
+        None if headers.count(None) == count else headers,
+        first,
+        last,
+        pending,
+    )
+
+
+def _ack_tokens(reply: bytes) -> list[bytes]:
+    """Stream sequence, consumer sequence, time and pending of either form of an ack subject."""
+    tokens = reply.split(b".")
+    if tokens[:2] == [b"$JS", b"ACK"]:
+        if len(tokens) == ACK_TOKENS:
+            return tokens[5:9]
+        if len(tokens) >= ACK_TOKENS_V2:
+            return tokens[7:11]
+    raise ValueError(f"{reply!r} is not an ack subject of JetStream")
+
+
+# --- direct get ---------------------------------------------------------------------------------------------
+
+# The headers that the server puts in front of the stored ones, in this order (2.9 to 2.15); the last two only in
+# batches. Headers of the same names that were stored with the message (republished ones) come later and stay.
+_DIRECT = re.compile(
+    rb"NATS/1\.0\r\n"
+    rb"Nats-Stream: ?[^\r]*\r\n"
+    rb"Nats-Subject: ?([^\r]*)\r\n"
+    rb"Nats-Sequence: ?(\d+)\r\n"
+    rb"Nats-Time-Stamp: ?([^\r]*)\r\n"
+    rb"(?:Nats-Num-Pending: ?(\d+)\r\n)?"
+    rb"(?:Nats-Last-Sequence: ?(\d+)\r\n)?"
+)
+EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
+
+
+class Times:
+    """RFC 3339 times with nanoseconds -> integers; the date part is decoded once per second of stream time."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, int] = {}
+
+    def ns(self, text: bytes) -> int:
+        """`2026-11-21T11:30:00.123456789Z` as nanoseconds since 1970."""
+        seconds = text[:19]
+        base = self._known.get(seconds)
+        if base is None:
+            base = self._decode(seconds)
+        fraction = text[20:].rstrip(b"Z")
+        return base + int(fraction.ljust(9, b"0")) if fraction else base
+
+    def _decode(self, seconds: bytes) -> int:
+        from jsclient.spark.values import moment
+
+        if len(self._known) > 1000:
+            self._known.clear()
+        base = self._known[seconds] = moment(seconds.decode() + "+00:00")
+        return base
+
+
+class DirectParts(msgspec.Struct, gc=False):
+    """One message of a direct get, taken apart."""
+
+    subject: bytes
+    sequence: int
+    time: bytes
+    pending: int | None
+    headers: bytes | None
+
+
+def direct_parts(message: Msg) -> DirectParts:
+    """Take the server's own headers off; ValueError when they are not there."""
+    block = message.raw_headers or b""
+    found = _DIRECT.match(block)
+    if found is None:
+        return _direct_slowly(message)
+    rest = b"NATS/1.0\r\n" + block[found.end() :]
+    pending = found[4]
+    return DirectParts(
+        found[1],
+        int(found[2]),
+        found[3],
+        None if pending is None else int(pending),
+        None if rest == EMPTY_BLOCK else rest,
+    )
+
+
+def _direct_slowly(message: Msg) -> DirectParts:
+    """The same for another order of the headers: a server of the future may add or move some."""
+    values: dict[bytes, bytes] = {}
+    rest: list[bytes] = []
+    for line in (message.raw_headers or b"").split(b"\r\n")[1:]:
+        name, colon, value = line.partition(b":")
+        if colon and name.startswith(b"Nats-") and name in _OURS and name not in values:
+            values[name] = value.strip()
+        elif line:
+            rest.append(line)
+    try:
+        pending = values.get(b"Nats-Num-Pending")
+        return DirectParts(
+            values[b"Nats-Subject"],
+            int(values[b"Nats-Sequence"]),
+            values[b"Nats-Time-Stamp"],
+            None if pending is None else int(pending),
+            b"\r\n".join([b"NATS/1.0", *rest, b"", b""]) if rest else None,
+        )
+    except KeyError as error:
+        raise ValueError(f"a direct get answered without the header {error}") from None
+
+
+_OURS: Final = frozenset({
+    b"Nats-Stream", b"Nats-Subject", b"Nats-Sequence", b"Nats-Time-Stamp", b"Nats-Num-Pending", b"Nats-Last-Sequence",
+    b"Nats-UpTo-Sequence",
+})  # fmt: skip
+
+
+def direct_chunk(parts: list[DirectParts], messages: list[Msg], times: Times) -> Chunk:
+    headers = [p.headers for p in parts]
+    last = parts[-1].pending
+    return Chunk(
+        [p.subject for p in parts],
+        [p.sequence for p in parts],
+        [times.ns(p.time) for p in parts],
+        [m.payload for m in messages],
+        None if headers.count(None) == len(headers) else headers,
+        1,
+        len(parts),
+        -1 if last is None else last,
+    )
+
+
+def by_bucket(chunk: Chunk, bucket: int, of: int) -> Chunk:
+    """The messages whose subject belongs into this bucket (partitionBy=subject)."""
+    return chunk.keep([bucket_of(subject, of) == bucket for subject in chunk.subjects])
+
+
+def bucket_of(subject: bytes, of: int) -> int:
+    """A hash that is the same in every process and version: crc32."""
+    import zlib
+
+    return zlib.crc32(subject) % of
+
+
+def iterate_rows(chunk: Chunk) -> Iterator[tuple[bytes, int, int, bytes | None, bytes]]:
+    """(subject, sequence, ns, header block, payload) of each message; for `read_range`, which is not columnar."""
+    headers = chunk.headers or [None] * len(chunk)
+    return zip(chunk.subjects, chunk.sequences, chunk.timestamps, headers, chunk.payloads, strict=True)

@@ -1,0 +1,122 @@
+"""From the options of the data source to a ConnectOptions; done in the process that connects."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient.options import ConnectOptions, TLSOptions
+from jsclient.secret import ENV_PREFIX, Secret
+from jsclient.spark import values
+from jsclient.spark.errors import JetStreamSparkError
+
+if TYPE_CHECKING:
+    from jsclient.spark.options import SparkOptions
+
+SPARK_FILE: Final = "sparkfile:"
+
+# Fields of ConnectOptions that `nats.<name>` may set; underscores and case do not matter in the option.
+PASSTHROUGH: Final[dict[str, Callable[[str], Any]]] = {
+    "name": values.text,
+    "connect_timeout": values.duration,
+    "request_timeout": values.duration,
+    "ping_interval": values.duration,
+    "max_pings_out": values.integer(1),
+    "write_timeout": values.duration,
+    "pending_buffer": values.size,
+    "randomize": values.boolean,
+    "ignore_discovered": values.boolean,
+    "local_address": values.text,
+    "inbox_prefix": values.text,
+    "ws_compression": values.boolean,
+    "user": values.text,
+    "password": Secret,
+    "token": Secret,
+    "nkey": values.text,
+    "nkey_seed": Secret,
+    "jwt": Secret,
+}
+SECRETS: Final = frozenset({"password", "token", "nkey_seed", "jwt"})
+_NAMES: Final = {name.replace("_", ""): name for name in PASSTHROUGH}
+
+
+def check_passthrough(option: str, value: str) -> str:
+    """The field of ConnectOptions that the option `nats.<name>` sets; refuses unknown names and bad values."""
+    wanted = option[len("nats.") :].replace("_", "").lower()
+    field = _NAMES.get(wanted)
+    if field is None:
+        near = difflib.get_close_matches(wanted, _NAMES, n=1, cutoff=0.5)
+        hint = f"did you mean 'nats.{_NAMES[near[0]]}'?" if near else f"known are: {', '.join(sorted(PASSTHROUGH))}"
+        raise JetStreamSparkError("JETSTREAM_UNKNOWN_OPTION", f"{option!r} is not an option; {hint}")
+    try:
+        PASSTHROUGH[field](value)
+    except ValueError as error:
+        raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option {option!r} {error}") from None
+    return field
+
+
+def local_file(path: str) -> str:
+    """`sparkfile:NAME` is a file shipped with `spark.files` or `sc.addFile`; anything else is a path."""
+    if not path.startswith(SPARK_FILE):
+        return path
+    from pyspark import SparkFiles
+
+    return str(SparkFiles.get(path[len(SPARK_FILE) :]))
+
+
+def connect_options(o: SparkOptions) -> ConnectOptions:
+    """What `jsclient.connect` takes. Calls the credentials provider, so only where a connection is made."""
+    fields: dict[str, Any] = {name: PASSTHROUGH[name](text.reveal()) for name, text in o.nats}
+    fields.setdefault("name", f"jsclient-spark-{os.getpid()}")
+    for name in ("user", "password", "token"):
+        if getattr(o, name) is not None:
+            fields[name] = getattr(o, name)
+    if o.nkey_secret is not None:
+        fields["nkey_seed"] = o.nkey_secret
+    if o.nkey_seed_file is not None:
+        with open(local_file(o.nkey_seed_file)) as file:
+            fields["nkey_seed"] = Secret(file.read().strip())
+    if o.credentials_secret is not None:
+        fields["credentials"] = o.credentials_secret.resolve().encode()
+    if o.credentials_file is not None:
+        fields["credentials"] = local_file(o.credentials_file)
+    if o.credentials_provider is not None:
+        fields.update(_provided(o.credentials_provider))
+    tls = _tls(o)
+    if tls is not None:
+        fields["tls"] = tls
+    return ConnectOptions(servers=tuple(_resolved(url.reveal()) for url in o.servers), **fields)
+
+
+def _resolved(url: str) -> str:
+    """A whole server list item may stand in the environment of the executor, too."""
+    return Secret(url).resolve() if url.startswith(ENV_PREFIX) else url
+
+
+def _tls(o: SparkOptions) -> TLSOptions | None:
+    files = (o.tls_ca_file, o.tls_cert_file, o.tls_key_file)
+    if not any(files) and not o.tls_first:
+        return None
+    ca, cert, key = (None if path is None else local_file(path) for path in files)
+    return TLSOptions(ca_file=ca, cert_file=cert, key_file=key, handshake_first=o.tls_first)
+
+
+def _provided(provider: str) -> Mapping[str, Any]:
+    """Call `module:function`; it returns fields of ConnectOptions, for example {"user": .., "password": ..}."""
+    module, _, function = provider.partition(":")
+    try:
+        result = getattr(importlib.import_module(module), function)()
+    except Exception as error:
+        # The text of the error may hold what the vault said, so only its class is passed on.
+        raise JetStreamSparkError(
+            "JETSTREAM_BAD_OPTION", f"credentialsProvider {provider!r} failed with {type(error).__name__}"
+        ) from None
+    if not isinstance(result, Mapping):
+        raise JetStreamSparkError(
+            "JETSTREAM_BAD_OPTION",
+            f"credentialsProvider {provider!r} must return a dict of ConnectOptions fields, such as user and password",
+        )
+    return result

@@ -1,0 +1,170 @@
+"""A range of a stream read by batched direct get (server 2.11): no consumer, nothing is consumed.
+
+Made for small ranges (a consumer costs the meta layer of a cluster more than they are worth) and for work queues,
+which allow no consumer that could read a range twice. Any replica or mirror may answer, and may lag behind, so the
+leader has the last word about a range that ended early.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from jsclient import errors
+from jsclient.durations import Deadline
+from jsclient.outbox import Unkept
+from jsclient.spark.access import StreamAccess
+from jsclient.spark.chunks import Chunk, ChunkQueue, DirectParts, Times, direct_chunk, direct_parts
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.planner import Range
+from jsclient.states import LinkEvent
+from protocol import Msg, matches
+
+log = logging.getLogger("jsclient.spark")
+
+SILENCE: Final = 5.0  # seconds without a frame of the answer, after which the request is repeated
+LAGGING: Final = 0.1  # seconds between two questions while a replica catches up
+
+
+class Repeat(Exception):
+    """The request brought nothing or not all; it is repeated from the next sequence."""
+
+
+class RangeDirect:
+    """Reads one range; like RangeConsumer, but its chunks are what one request brought."""
+
+    def __init__(self, access: StreamAccess, part: Range) -> None:
+        self._access = access
+        self._nc = access.nc
+        self._part = part
+        self.next = part.start
+        self._times = Times()
+        # One filter is the server's work, of several it knows nothing here: they are matched on this side.
+        self._filter = part.filters[0] if len(part.filters) == 1 else ">"
+        self._several = tuple(part.filters) if len(part.filters) > 1 else ()
+
+    def chunks(self) -> Iterator[Chunk]:
+        queue = ChunkQueue()
+        first = True
+        deadline = Deadline(self._access.options.reconnect_timeout)
+        inbox = self._nc.new_inbox()
+        subscription = self._nc.open_sink(f"{inbox}.*", queue)
+        try:
+            for number in range(1 << 62):
+                if self.next >= self._part.end:
+                    return
+                before = self.next
+                try:
+                    for chunk in self._request(queue, f"{inbox}.{number}"):
+                        if first and chunk.sequences[0] > before:
+                            self._access.check_loss(before, min(self._part.end, chunk.sequences[0]))
+                        first = False
+                        yield from self._wanted(chunk)
+                except (Repeat, errors.ConnectionLost, errors.RequestTimeout) as error:
+                    log.info("stream %r at %d: %s; asking again", self._access.stream, self.next, error)
+                    if self.next > before:
+                        deadline = Deadline(self._access.options.reconnect_timeout)
+                    elif deadline.expired():
+                        raise self._access.failed(f"reading [{self.next}, {self._part.end})", error) from error
+                    time.sleep(deadline.at_most(LAGGING))
+        finally:
+            subscription.close()
+
+    def _wanted(self, chunk: Chunk) -> Iterator[Chunk]:
+        if self._several:
+            subjects = [subject.decode("utf-8", "surrogateescape") for subject in chunk.subjects]
+            chunk = chunk.keep([any(matches(f, subject) for f in self._several) for subject in subjects])
+        if len(chunk):
+            yield chunk
+
+    # --- one request ------------------------------------------------------------------------------------
+
+    def _request(self, queue: ChunkQueue, reply: str) -> Iterator[Chunk]:
+        options = self._access.options
+        body: dict[str, Any] = {
+            "batch": min(options.pull_records, self._part.end - self.next),
+            "max_bytes": options.pull_bytes,
+            "seq": max(1, self.next),
+            "next_by_subj": self._filter,
+        }
+        subject = self._access.api.subject(f"DIRECT.GET.{self._access.stream}")
+        self._nc.post_now(Unkept(self._nc.encode(subject, json.dumps(body).encode(), reply=reply)))
+        wanted = reply.encode()
+        while True:
+            item = queue.next(SILENCE)
+            if item is None:
+                raise Repeat(f"no answer for {SILENCE:g} s")
+            if isinstance(item, LinkEvent):
+                self._nc.check_usable()
+                if item is LinkEvent.DISCONNECTED:
+                    raise Repeat("the link was lost")
+                continue
+            mine = [m for m in item if m.raw_subject == wanted]  # not the rest of a request given up before
+            done = self._end_of(mine)
+            messages = mine[:-1] if done is not None else mine
+            if messages:
+                yield from self._chunk(messages)
+            if done is not None:
+                self._after(done)
+                return
+
+    def _end_of(self, messages: list[Msg]) -> Msg | None:
+        last = messages[-1] if messages else None
+        return last if last is not None and last.status is not None else None
+
+    def _chunk(self, messages: list[Msg]) -> Iterator[Chunk]:
+        parts = [direct_parts(message) for message in messages]
+        if parts[0].sequence < self.next or parts[-1].pending is None:
+            raise JetStreamSparkError(
+                "JETSTREAM_DIRECT_UNAVAILABLE",
+                f"stream {self._access.stream!r}: the server does not answer direct gets in batches (needs 2.11); "
+                "use readMethod=consumer",
+            )
+        inside: list[tuple[DirectParts, Msg]] = [
+            pair for pair in zip(parts, messages, strict=True) if pair[0].sequence < self._part.end
+        ]
+        beyond = len(inside) < len(messages)
+        if inside:
+            self.next = inside[-1][0].sequence + 1
+            yield direct_chunk([p for p, _ in inside], [m for _, m in inside], self._times)
+        if beyond:
+            self.next = self._part.end  # a later sequence was seen: the rest of the range is not there
+
+    def _after(self, end: Msg) -> None:
+        """What the status at the end of an answer means."""
+        status = end.status
+        assert status is not None
+        headers = end.headers
+        if status.code == 204:
+            if self.next < self._part.end and headers is not None and headers.get("Nats-Num-Pending") == "0":
+                self._ask_leader()
+        elif status.code == 404:
+            if self.next < self._part.end:
+                self._ask_leader()
+        elif status.code in (429, 503, 500):
+            raise Repeat(f"{status.code} {status.description}")
+        else:
+            raise self._access.failed(
+                f"direct get of [{self.next}, {self._part.end})",
+                errors.JetStreamError(f"{status.code} {status.description}"),
+            )
+
+    def _ask_leader(self) -> None:
+        """The replica that answered has no more: is that so, or does it lag behind?"""
+        filters = self._several or (self._filter,)
+        later = [seq for seq in map(self._leader_next, filters) if seq is not None]
+        if later and min(later) < self._part.end:
+            raise Repeat(f"the replica that answered lags behind the leader, which has {min(later)}")
+        self._access.check_loss(self.next, self._part.end)
+        self.next = self._part.end
+
+    def _leader_next(self, subject: str) -> int | None:
+        body = {"seq": max(1, self.next), "next_by_subj": subject}
+        try:
+            answer = self._access.api.request(f"STREAM.MSG.GET.{self._access.stream}", body, read=True)
+        except errors.MessageNotFound:
+            return None
+        return int(answer["message"]["seq"])

@@ -1,0 +1,192 @@
+"""A range of a stream read through an ephemeral pull consumer.
+
+The consumer acknowledges nothing, lives in the memory of one server and vanishes by itself when a task is killed.
+Sequences decide where the range ends, never counts: messages may be deleted, and filters skip some. Whatever goes
+wrong on the way (lost link, restarted server, vanished consumer, a hole in the deliveries) ends in the same place:
+a new consumer after the last message that was handed out.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any, Final
+
+from jsclient import errors
+from jsclient.durations import Deadline, to_ns
+from jsclient.outbox import Unkept
+from jsclient.spark.access import StreamAccess
+from jsclient.spark.chunks import Chunk, ChunkQueue, chunk_of, split_statuses
+from jsclient.spark.planner import Range
+from jsclient.states import LinkEvent
+from protocol import Msg
+
+log = logging.getLogger("jsclient.spark")
+
+PULL_EXPIRES: Final = 30.0
+HEARTBEAT: Final = 5.0
+SILENCE: Final = 2 * HEARTBEAT  # no frame for so long: the pull, the consumer or the link is gone
+RESTARTS: Final = 50  # new consumers without one message of progress in between, before the task gives up
+
+
+class Interrupted(Exception):
+    """The consumer cannot be read on; a new one continues after the last message."""
+
+
+class RangeConsumer:
+    """Reads one range; `chunks()` is to be iterated once, and closed (the generator) when no more is wanted."""
+
+    def __init__(self, access: StreamAccess, part: Range, label: str) -> None:
+        self._access = access
+        self._nc = access.nc
+        self._options = access.options
+        self._part = part
+        self._label = label
+        self.next = part.start  # the first sequence that was not handed out yet
+        self._name = ""
+        self._outstanding = 0
+        self._delivery = 1
+        self._too_large_at = 0  # the delivery at which a message did not fit into pullBytes
+        self._alone = False  # the next message is larger than pullBytes: it is asked for by itself
+
+    def chunks(self) -> Iterator[Chunk]:
+        restarts = 0
+        deadline = Deadline(self._options.reconnect_timeout)
+        while self.next < self._part.end:
+            before = self.next
+            try:
+                yield from self._one_consumer()
+                return
+            except (Interrupted, errors.ConnectionLost, errors.RequestTimeout, errors.NoResponders) as error:
+                log.info("stream %r at %d: %s; making a new consumer", self._access.stream, self.next, error)
+                if self.next > before:
+                    restarts, deadline = 0, Deadline(self._options.reconnect_timeout)
+                restarts += 1
+                if restarts > RESTARTS or deadline.expired():
+                    raise self._access.failed(f"reading [{self.next}, {self._part.end})", error) from error
+                self._wait_for_link(deadline)
+
+    def _wait_for_link(self, deadline: Deadline) -> None:
+        """Until the connection is back; the pause also keeps a refused pull from being repeated in a tight loop."""
+        time.sleep(deadline.at_most(0.05))
+        while not self._nc.is_connected and not deadline.expired():
+            self._nc.check_usable()
+            time.sleep(deadline.at_most(0.05))
+
+    # --- one consumer -----------------------------------------------------------------------------------
+
+    def _one_consumer(self) -> Iterator[Chunk]:
+        access = self._access
+        self._name = access.new_name(self._label)
+        more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, self.next)}
+        if self._part.filters:
+            more["filter_subjects"] = list(self._part.filters)
+        info = access.create_consumer(self._name, more, self._options.consumer_inactive_threshold)
+        if info.num_pending == 0:
+            # The leader says that nothing is left: the tail of the range was deleted, or nothing in it matches.
+            access.delete_consumer(self._name)
+            access.check_loss(self.next, self._part.end)
+            return
+        inbox = self._nc.new_inbox()
+        queue = ChunkQueue()
+        subscription = self._nc.open_sink(inbox, queue)
+        self._outstanding, self._delivery, self._too_large_at, self._alone = 0, 1, 0, False
+        try:
+            yield from self._deliveries(queue, inbox)
+        finally:
+            subscription.close()
+            access.delete_consumer(self._name)
+
+    def _deliveries(self, queue: ChunkQueue, inbox: str) -> Iterator[Chunk]:
+        while True:
+            self._refill(inbox)
+            item = queue.next(SILENCE)
+            if item is None:
+                raise Interrupted(f"consumer {self._name} has been silent for {SILENCE:g} s")
+            if isinstance(item, LinkEvent):
+                self._nc.check_usable()
+                raise Interrupted(f"the link was {item.value}")
+            messages, statuses = split_statuses(item)
+            if messages:
+                chunk = chunk_of(messages)
+                if self._delivery == 1 and chunk.sequences[0] > self.next:
+                    self._access.check_loss(self.next, min(self._part.end, chunk.sequences[0]))
+                last = self._account(chunk)
+                if self.next > chunk.sequences[0] or chunk.sequences[-1] >= self._part.end:
+                    chunk = self._inside(chunk)
+                if len(chunk):
+                    self.next = chunk.sequences[-1] + 1
+                    yield chunk
+                if last >= self._part.end - 1 or chunk.pending == 0:
+                    return
+            for status in statuses:
+                self._status(status)
+
+    def _account(self, chunk: Chunk) -> int:
+        """Check that no delivery is missing; returns the last stream sequence that was delivered."""
+        count = len(chunk)
+        if chunk.first_delivery != self._delivery or chunk.last_delivery != self._delivery + count - 1:
+            raise Interrupted(
+                f"deliveries {chunk.first_delivery} to {chunk.last_delivery} of {count} messages, "
+                f"expected from {self._delivery}"
+            )
+        self._delivery += count
+        self._outstanding -= count
+        self._alone = False
+        return chunk.sequences[-1]
+
+    def _inside(self, chunk: Chunk) -> Chunk:
+        """Only what belongs to the range and was not handed out before."""
+        first, end = self.next, self._part.end
+        return chunk.keep([first <= sequence < end for sequence in chunk.sequences])
+
+    # --- pulls ------------------------------------------------------------------------------------------
+
+    def _refill(self, inbox: str) -> None:
+        """Keep up to `prefetch` pulls under way, but never ask for more messages than the range can still have."""
+        if self._alone:
+            if self._outstanding == 0:
+                self._pull(inbox, 1)
+            return
+        size = self._options.pull_records
+        most = size * self._options.prefetch
+        while True:
+            left = self._part.end - self.next - self._outstanding
+            count = min(size, left, most - self._outstanding)
+            # At the end of the range whatever is left is asked for; before it, only pulls of half a size and more.
+            if count <= 0 or (count < left and count < size // 2):
+                return
+            self._pull(inbox, count)
+
+    def _pull(self, inbox: str, count: int) -> None:
+        body: dict[str, Any] = {"batch": count, "expires": to_ns(PULL_EXPIRES), "idle_heartbeat": to_ns(HEARTBEAT)}
+        if not self._alone:
+            body["max_bytes"] = self._options.pull_bytes
+        subject = self._access.api.subject(f"CONSUMER.MSG.NEXT.{self._access.stream}.{self._name}")
+        self._outstanding += count
+        self._nc.post_now(Unkept(self._nc.encode(subject, json.dumps(body).encode(), reply=inbox)))
+
+    def _status(self, message: Msg) -> None:
+        """A pull has ended without bringing all it was to bring, or the consumer cannot be read on."""
+        status = message.status
+        if status is None or status.code == 100:
+            return
+        text = status.description.lower()
+        if status.code in (404, 408) or "batch completed" in text:
+            self._give_back(message)
+        elif "exceeds maxbytes" in text:
+            self._give_back(message)
+            # Twice at the same place without a message in between: the next one does not fit into any pull.
+            self._alone = self._too_large_at == self._delivery
+            self._too_large_at = self._delivery
+        else:
+            raise Interrupted(f"pull on {self._name} ended with {status.code} {status.description}")
+
+    def _give_back(self, message: Msg) -> None:
+        headers = message.headers
+        pending = None if headers is None else headers.get("Nats-Pending-Messages")
+        if pending is None:
+            raise Interrupted("a pull ended without saying what it left")
+        self._outstanding = max(0, self._outstanding - int(pending))

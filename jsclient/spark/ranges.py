@@ -1,0 +1,61 @@
+"""Reads a range by whichever method fits; what both the data source and `read_range` use in a task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from typing import TYPE_CHECKING, Final
+
+from jsclient import errors
+from jsclient.durations import Deadline
+from jsclient.spark.access import StreamAccess
+from jsclient.spark.chunks import Chunk, by_bucket
+from jsclient.spark.direct import RangeDirect
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.planner import Range
+from jsclient.spark.pulling import RangeConsumer
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.spark.options import SparkOptions
+
+SMALL_RANGE: Final = 2_000  # sequences up to which direct get costs less than making a consumer
+
+
+def read_chunks(nc: Connection, options: SparkOptions, part: Range, method: str, label: str) -> Iterator[Chunk]:
+    """The messages of one range in order. `method` is "consumer" or "direct", as the planner decided."""
+    access = StreamAccess(nc, options)
+    reader = RangeDirect(access, part) if method == "direct" else RangeConsumer(access, part, label)
+    deadline = Deadline(options.task_timeout)
+    started = time.monotonic()
+    try:
+        with closing(reader.chunks()) as chunks:  # type: ignore[type-var]
+            for chunk in chunks:
+                if part.buckets is not None:
+                    chunk = by_bucket(chunk, *part.buckets)
+                if len(chunk):
+                    yield chunk
+                if deadline.expired():
+                    raise JetStreamSparkError(
+                        "JETSTREAM_TASK_TIMEOUT",
+                        f"stream {access.stream!r}: partition {part.index} read up to {reader.next} of "
+                        f"[{part.start}, {part.end}) in {time.monotonic() - started:.1f} s (taskTimeout)",
+                    )
+    except errors.JsClientError as error:
+        raise access.failed(f"reading partition {part.index} [{part.start}, {part.end})", error) from error
+
+
+def choose_method(options: SparkOptions, span: int, direct_works: bool, consumed_by_reading: bool) -> str:
+    """auto: direct get for small ranges where it works and for streams that cannot be read otherwise."""
+    if options.read_method == "consumer":
+        return "consumer"
+    if options.read_method == "direct" or consumed_by_reading:
+        if not direct_works:
+            raise JetStreamSparkError(
+                "JETSTREAM_DIRECT_UNAVAILABLE",
+                f"stream {options.stream!r} cannot be read by direct get: it needs allow_direct in the stream and "
+                "nats-server 2.11" + ("" if consumed_by_reading else "; use readMethod=consumer"),
+            )
+        return "direct"
+    return "direct" if direct_works and span <= SMALL_RANGE else "consumer"
