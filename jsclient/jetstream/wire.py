@@ -127,7 +127,8 @@ class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_o
 
     def to_dict(self) -> dict[str, Any]:
         """The JSON object that goes over the wire: durations as nanoseconds, only what is set."""
-        return to_wire(self)
+        plain: dict[str, Any] = to_wire(self)
+        return plain
 
 
 W = TypeVar("W", bound=Wire)

@@ -1,0 +1,188 @@
+"""Requests to the JetStream API: subjects with prefix or domain, JSON bodies, typed errors, paging."""
+
+from __future__ import annotations
+
+import logging
+import random
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.errors import (
+    ApiError,
+    BadResponse,
+    ConnectionLost,
+    JetStreamUnavailable,
+    NoResponders,
+    RequestTimeout,
+    api_error,
+)
+from jsclient.jetstream import names, wire
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.message import Msg
+
+log = logging.getLogger("jsclient.jetstream")
+
+T = TypeVar("T")
+
+API_TIMEOUT: Final = 5.0  # nats.go, nats.py, natsio and async-nats agree on it
+RESEND_AFTER: Final = 0.6
+"""Share of the timeout after which an unanswered read is sent once more.
+
+An overloaded server drops its whole queue of API requests (10,000) without an answer; waiting on would be in vain.
+"""
+
+RequestHook = Callable[[str, bytes], None]
+ResponseHook = Callable[[str, bytes, Any], None]
+
+
+class Api:
+    """The JetStream API of one account as seen through one prefix; thread-safe, without state but its settings.
+
+    `on_request(subject, payload)` and `on_response(subject, payload, headers)` run on the calling thread.
+    """
+
+    def __init__(
+        self,
+        nc: Connection,
+        *,
+        domain: str | None = None,
+        prefix: str | None = None,
+        timeout: float | None = API_TIMEOUT,
+        on_request: RequestHook | None = None,
+        on_response: ResponseHook | None = None,
+    ) -> None:
+        self.nc = nc
+        self.prefix = names.api_prefix(domain, prefix)
+        self.timeout = resolve(timeout, API_TIMEOUT)
+        self.on_request = on_request
+        self.on_response = on_response
+
+    def subject(self, operation: str) -> str:
+        """The full subject of an operation such as `STREAM.INFO.ORDERS`."""
+        return self.prefix + operation
+
+    # --- requests -------------------------------------------------------------------------------------------
+
+    @overload
+    def request(
+        self, operation: str, body: Any = ..., *, timeout: Timeout = ..., read: bool = ...
+    ) -> dict[str, Any]: ...
+
+    @overload
+    def request(
+        self, operation: str, body: Any = ..., response: type[T] = ..., *, timeout: Timeout = ..., read: bool = ...
+    ) -> T: ...
+
+    def request(
+        self,
+        operation: str,
+        body: Any = None,
+        response: Any = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        read: bool = False,
+    ) -> Any:
+        """Send `body` (a model, a dict or None) and decode the answer, as a dict if no class is given.
+
+        `read=True` marks operations without effect: they are sent again when the link or the server lost them,
+        within the same timeout. Raises ApiError (by err_code), JetStreamUnavailable, RequestTimeout, BadResponse.
+        """
+        message = self.request_raw(operation, body, timeout=timeout, read=read)
+        plain = check_error(message.payload)
+        return plain if response is None else wire.from_wire(plain, response)
+
+    def request_raw(self, operation: str, body: Any = None, *, timeout: Timeout = DEFAULT, read: bool = False) -> Msg:
+        """The answer as a message; errors in it are not looked at."""
+        subject, payload = self.subject(operation), wire.encode(body)
+        _trace(self.on_request, subject, payload)
+        deadline = Deadline(resolve(timeout, self.timeout))
+        message = self._exchange(subject, payload, deadline, read)
+        _trace(self.on_response, subject, message.payload, message.headers)
+        return message
+
+    def _exchange(self, subject: str, payload: bytes, deadline: Deadline, again: bool) -> Msg:
+        left = deadline.remaining()
+        first = (API_TIMEOUT if left is None else left) * RESEND_AFTER * random.uniform(0.9, 1.1) if again else left
+        try:
+            return self.nc.request(subject, payload, timeout=first)
+        except NoResponders as error:
+            raise self.unavailable(subject) from error
+        except (RequestTimeout, ConnectionLost):
+            if not again or deadline.expired():
+                raise
+        return self._exchange(subject, payload, deadline, False)
+
+    def unavailable(self, subject: str) -> JetStreamUnavailable:
+        """The error for "nobody listens there", which names what may be wrong."""
+        if self.prefix == "$JS.API.":
+            hint = "the server or account has no JetStream, or its leader is away for the moment"
+        else:
+            hint = f"no such domain or import as {self.prefix[:-1]!r}, it does not export this, or its link is down"
+        return JetStreamUnavailable(f"nobody answers on {subject!r}: {hint}", subject)
+
+    # --- paging ---------------------------------------------------------------------------------------------
+
+    def pages(
+        self, operation: str, key: str, body: dict[str, Any] | None = None, *, timeout: Timeout = DEFAULT
+    ) -> Iterator[dict[str, Any]]:
+        """The pages of a listing, asked for one by one while `key` (a list or an object) brings something new.
+
+        The timeout is for each page. The server's pages are 1,024 names, 256 infos or 100,000 subjects.
+        """
+        offset = 0
+        while True:
+            request = {**(body or {}), "offset": offset} if offset else body
+            page = self.request(operation, request or None, timeout=timeout, read=True)
+            got = len(_part(page, key) or ())
+            yield page
+            offset += got
+            if not got or offset >= int(page.get("total") or 0):
+                return
+
+    def items(
+        self, operation: str, key: str, body: dict[str, Any] | None = None, *, timeout: Timeout = DEFAULT
+    ) -> Iterator[Any]:
+        """The elements of a listing, page by page."""
+        for page in self.pages(operation, key, body, timeout=timeout):
+            yield from _part(page, key) or ()
+
+
+def _part(page: dict[str, Any], key: str) -> Any:
+    value: Any = page
+    for name in key.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def check_error(payload: bytes) -> dict[str, Any]:
+    """The JSON object of an answer; raises the typed error if it holds one."""
+    plain = wire.decode_json(payload)
+    if not isinstance(plain, dict):
+        raise BadResponse(f"the answer is not a JSON object: {payload[:80]!r}", payload)
+    if plain.get("error"):
+        raise error_of(plain["error"])
+    return plain
+
+
+def error_of(error: Any) -> ApiError:
+    """The typed exception of an `error` object."""
+    if not isinstance(error, dict):
+        return ApiError(0, 0, str(error))
+    code, err_code = error.get("code", 0), error.get("err_code", 0)
+    return api_error(
+        code if isinstance(code, int) else 0,
+        err_code if isinstance(err_code, int) else 0,
+        str(error.get("description", "")),
+    )
+
+
+def _trace(hook: Callable[..., None] | None, *args: Any) -> None:
+    if hook is None:
+        return
+    try:
+        hook(*args)
+    except Exception:
+        log.exception("a trace hook failed")

@@ -1,0 +1,209 @@
+"""Reading many stored messages with one request (server 2.11, direct gets), or one by one where that does not exist."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient.durations import Timeout, resolve
+from jsclient.errors import (
+    ConfigError,
+    JetStreamUnavailable,
+    MessageNotFound,
+    NoResponders,
+    NotSupported,
+    RequestTimeout,
+)
+from jsclient.jetstream import headers as header_names
+from jsclient.jetstream import names, stored, wire
+from jsclient.jetstream.capabilities import OPERATIONS
+from jsclient.jetstream.models import RawStreamMsg
+from protocol import Msg
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.stream import Stream
+
+MAX_SUBJECTS: Final = 1000
+"""Subjects in one multi-last request; the server refuses when more than 1,024 match."""
+
+TOO_MANY_RESULTS: Final = 413
+
+PART: Final = 500
+PART_BYTES: Final = 8 << 20
+"""Messages and bytes of one server answer at most; it is read whole before its messages are handed out."""
+
+
+class _TooManyError(Exception):
+    """More than 1,024 subjects match."""
+
+
+def get_batch(
+    stream: Stream,
+    batch: int,
+    *,
+    seq: int | None,
+    start_time: dt.datetime | None,
+    subject: str | None,
+    max_bytes: int | None,
+    timeout: Timeout,
+) -> Iterator[RawStreamMsg]:
+    """See Stream.get_batch; arguments are checked at the call, not at the first message."""
+    if batch < 1:
+        raise ConfigError(f"batch must be 1 or more, got {batch}")
+    if seq is not None and start_time is not None:
+        raise ConfigError("get_batch: seq and start_time exclude each other")
+    if seq is not None and seq < 1:
+        raise ConfigError(f"seq must be 1 or more, got {seq}")
+    filter_ = None if subject is None else names.check_subject(subject, wildcards=True)
+    many = serves_many(stream)
+    if start_time is not None:
+        if not many:
+            raise NotSupported(f"start_time needs nats-server 2.11 and allow_direct on stream {stream.name!r}; use seq")
+        begin: dict[str, Any] = {"start_time": wire.format_time(wire.as_timestamp(start_time, "start_time"))}
+    else:
+        begin = {"seq": seq or 1}
+    if not many:
+        return _one_by_one(stream, batch, seq or 1, filter_ or ">", timeout)
+    if filter_ is not None:
+        begin["next_by_subj"] = filter_
+    if max_bytes is not None:
+        begin["max_bytes"] = max_bytes
+    return _batches(stream, batch, begin, timeout)
+
+
+def serves_many(stream: Stream) -> bool:
+    """Whether the server answers batched direct gets on this stream."""
+    if stream.cached_info is None and stream.js.direct_get is None:
+        stream.info()
+    return stream.reads_direct() and bool(stream.js.capabilities.at_least(OPERATIONS["batch get"]))
+
+
+def _batches(stream: Stream, left: int | None, begin: dict[str, Any], timeout: Timeout) -> Iterator[RawStreamMsg]:
+    """Requests for parts until `left` messages came (None: all) or the stream has no more."""
+    request = {"max_bytes": PART_BYTES, **begin}
+    while left is None or left > 0:
+        request["batch"] = PART if left is None else min(left, PART)
+        messages, end = _exchange(stream, request, timeout)
+        yield from messages
+        if not messages or not _number(end, header_names.NUM_PENDING):
+            return
+        left = None if left is None else left - len(messages)
+        request.pop("start_time", None)
+        request["seq"] = messages[-1].seq + 1
+        if "multi_last" in request:
+            # All parts show the stream as it was at the first one.
+            request.pop("up_to_time", None)
+            request["up_to_seq"] = _number(end, header_names.UP_TO_SEQUENCE)
+
+
+def _exchange(stream: Stream, request: dict[str, Any], timeout: Timeout) -> tuple[list[RawStreamMsg], Msg]:
+    """One request: all its messages, and the message that ended it. The timeout is for all of that."""
+    js = stream.js
+    subject = js.api.subject(f"DIRECT.GET.{stream.name}")
+    messages: list[RawStreamMsg] = []
+    try:
+        for answer in js.nc.request_many(subject, wire.encode(request), timeout=resolve(timeout, js.api.timeout)):
+            if answer.status is not None:
+                _check_end(answer, stream.name)
+                return messages, answer
+            messages.append(stored.stored_message(answer))
+            if header_names.NUM_PENDING not in (answer.headers or {}):
+                raise NotSupported("the server answered a batched get with a single message: it is older than 2.11")
+    except NoResponders as error:
+        raise JetStreamUnavailable(
+            f"nobody answers on {subject!r}: the stream does not exist or does not allow direct gets", subject
+        ) from error
+    raise RequestTimeout(f"the answer from {subject!r} was not complete in time ({len(messages)} messages came)")
+
+
+def _check_end(answer: Msg, stream: str) -> None:
+    """Return if a status means that the server has sent all it wanted to; raise what it means otherwise."""
+    code = answer.status.code if answer.status else 0
+    if code == TOO_MANY_RESULTS:
+        raise _TooManyError
+    if code not in (204, 404):
+        stored.check_status(answer, stream)
+
+
+def _number(message: Msg, name: str) -> int:
+    text = message.headers.get(name, "0") if message.headers else "0"
+    return int(text) if text and text.isdigit() else 0
+
+
+def _one_by_one(stream: Stream, batch: int, seq: int, subject: str, timeout: Timeout) -> Iterator[RawStreamMsg]:
+    for _ in range(batch):
+        try:
+            message = stream.get_msg(seq, subject=subject, timeout=timeout)
+        except MessageNotFound:
+            return
+        yield message
+        seq = message.seq + 1
+
+
+# --- the newest of each subject -----------------------------------------------------------------------------
+
+
+def get_last(
+    stream: Stream,
+    subjects: list[str],
+    *,
+    up_to_seq: int | None,
+    up_to_time: dt.datetime | None,
+    timeout: Timeout,
+) -> Iterator[RawStreamMsg]:
+    """See Stream.get_last_msgs."""
+    if not subjects:
+        raise ConfigError("get_last_msgs needs at least one subject")
+    names.check_filters(subjects, "subjects")
+    if up_to_seq is not None and up_to_time is not None:
+        raise ConfigError("get_last_msgs: up_to_seq and up_to_time exclude each other")
+    bound: dict[str, Any] = {}
+    if up_to_seq is not None:
+        bound["up_to_seq"] = up_to_seq
+    if up_to_time is not None:
+        bound["up_to_time"] = wire.format_time(wire.as_timestamp(up_to_time, "up_to_time"))
+    if serves_many(stream):
+        return _last_by_request(stream, subjects, bound, timeout)
+    if bound:
+        raise NotSupported(f"up_to_seq and up_to_time need nats-server 2.11 and allow_direct on stream {stream.name!r}")
+    return iter(_last_by_subject(stream, subjects, timeout))
+
+
+def _last_by_request(
+    stream: Stream, subjects: list[str], bound: dict[str, Any], timeout: Timeout
+) -> Iterator[RawStreamMsg]:
+    try:
+        yield from _batches(stream, None, {"multi_last": subjects, **bound}, timeout)
+        return
+    except _TooManyError:
+        pass
+    # Too many for one answer: ask for the subjects first, and then for parts of them. The order of the stream is
+    # restored at the end; the parts are bound to one sequence so that together they are one state.
+    if not bound:
+        bound = {"up_to_seq": stream.info(timeout=timeout).state.last_seq}
+    found: list[RawStreamMsg] = []
+    matching = _matching(stream, subjects, timeout)
+    for start in range(0, len(matching), MAX_SUBJECTS):
+        part = matching[start : start + MAX_SUBJECTS]
+        found += _batches(stream, None, {"multi_last": part, **bound}, timeout)
+    yield from sorted(found, key=lambda message: message.seq)
+
+
+def _matching(stream: Stream, subjects: list[str], timeout: Timeout) -> list[str]:
+    """The subjects of stored messages that match any of the filters, each once."""
+    found: dict[str, None] = {}
+    for pattern in subjects:
+        found.update((subject, None) for subject, _ in stream.subjects(pattern, timeout=timeout))
+    return list(found)
+
+
+def _last_by_subject(stream: Stream, subjects: list[str], timeout: Timeout) -> list[RawStreamMsg]:
+    """One get for each subject, sorted by sequence; what is deleted meanwhile is left out."""
+    found = []
+    for subject in _matching(stream, subjects, timeout):
+        try:
+            found.append(stream.get_last_msg(subject, timeout=timeout))
+        except MessageNotFound:
+            continue
+    return sorted(found, key=lambda message: message.seq)

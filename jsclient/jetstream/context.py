@@ -1,0 +1,267 @@
+"""JetStream: the way in. Streams, consumers and publishing of one account, through one connection."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.errors import ApiError, NoStreamForSubject, StreamNotFound
+from jsclient.jetstream import manage, names, wire
+from jsclient.jetstream.api import API_TIMEOUT, Api, RequestHook, ResponseHook
+from jsclient.jetstream.capabilities import OPERATIONS, Capabilities
+from jsclient.jetstream.models import (
+    AccountInfo,
+    ConsumerConfig,
+    ConsumerInfo,
+    PauseState,
+    StreamConfig,
+    StreamInfo,
+    Success,
+)
+from jsclient.jetstream.models_stream import user_metadata
+from jsclient.jetstream.publishing import Publishing
+from jsclient.jetstream.stream import Stream
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.jetstream.consumer import Consumer
+    from jsclient.jetstream.ordered import OrderedConsumer
+    from jsclient.jetstream.push import PushConsumer
+
+
+class JetStream(Publishing):
+    """JetStream of the connection's account, or of what `domain` or `api_prefix` reaches. Costs nothing to make.
+
+    `domain="hub"` talks to `$JS.hub.API`; `api_prefix="JS.acc@hub.API"` is for an API imported from another
+    account. `timeout` is the default of API calls, in seconds (publishing has its own). `direct_get`: True reads
+    stored messages from any replica, False from the leader, None (default) as each stream allows.
+    `on_request(subject, payload)` and `on_response(subject, payload, headers)` see every API call, on the calling
+    thread. The `publish_async_*` options are those of AsyncPublisher. Thread-safe.
+    """
+
+    def __init__(
+        self,
+        nc: Connection,
+        *,
+        domain: str | None = None,
+        api_prefix: str | None = None,
+        timeout: float | None = API_TIMEOUT,
+        direct_get: bool | None = None,
+        on_request: RequestHook | None = None,
+        on_response: ResponseHook | None = None,
+        **publish_async_options: Any,
+    ) -> None:
+        self.nc = nc
+        self.domain = domain
+        self.direct_get = direct_get
+        self.api = Api(
+            nc, domain=domain, prefix=api_prefix, timeout=timeout, on_request=on_request, on_response=on_response
+        )
+        self.capabilities = Capabilities(self.api)
+        super().__init__(publish_async_options)
+
+    def __repr__(self) -> str:
+        return f"<JetStream {self.api.prefix[:-1]}>"
+
+    def __reduce__(self) -> Any:
+        return self.nc.refuse_pickle(self)
+
+    # --- account --------------------------------------------------------------------------------------------
+
+    def account_info(self, *, timeout: Timeout = DEFAULT) -> AccountInfo:
+        """Use and limits of the account; raises JetStreamNotEnabled or JetStreamUnavailable where there is none."""
+        return self.api.request("INFO", None, AccountInfo, timeout=timeout, read=True)
+
+    def api_level(self, *, timeout: Timeout = DEFAULT) -> int | None:
+        """The API level of the servers (0 before 2.11; 1 = 2.11, 2 = 2.12, 4 = 2.14, 5 = 2.15), None if not known."""
+        return self.capabilities.level(timeout)
+
+    # --- streams --------------------------------------------------------------------------------------------
+
+    def create_stream(self, config: StreamConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT) -> Stream:
+        """Create a stream; the same configuration again is fine, another one raises StreamNameInUse.
+
+        `pedantic` makes the server refuse what it would otherwise adjust (server 2.11).
+        """
+        return self._handle(self.put_stream("CREATE", config, pedantic=pedantic, timeout=timeout))
+
+    def update_stream(
+        self,
+        config: StreamConfig,
+        *,
+        drop_unknown: bool = False,
+        pedantic: bool = False,
+        timeout: Timeout = DEFAULT,
+    ) -> Stream:
+        """Replace the whole configuration of a stream; raises StreamNotFound.
+
+        Start from `stream.info().config.replace(...)`. Settings of a newer server that this client does not know
+        would be lost: that raises NotSupported unless `drop_unknown`.
+        """
+        info = self.put_stream("UPDATE", config, drop_unknown=drop_unknown, pedantic=pedantic, timeout=timeout)
+        return self._handle(info)
+
+    def create_or_update_stream(
+        self, config: StreamConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
+    ) -> Stream:
+        """Replace the configuration of a stream, or create it."""
+        try:
+            return self.update_stream(config, drop_unknown=drop_unknown, timeout=timeout)
+        except StreamNotFound:
+            return self._handle(self.put_stream("CREATE", config, drop_unknown=drop_unknown, timeout=timeout))
+
+    def get_or_create_stream(self, config: StreamConfig, *, timeout: Timeout = DEFAULT) -> Stream:
+        """The existing stream of that name as it is, else a new one with this configuration."""
+        config.check()
+        try:
+            return self.stream(config.name, timeout=timeout)
+        except StreamNotFound:
+            return self.create_stream(config, timeout=timeout)
+
+    def put_stream(
+        self,
+        operation: Literal["CREATE", "UPDATE"],
+        config: StreamConfig,
+        *,
+        drop_unknown: bool = False,
+        pedantic: bool = False,
+        timeout: Timeout = DEFAULT,
+    ) -> StreamInfo:
+        """The request behind create and update; returns the server's info."""
+        config.check()
+        manage.refuse_unknown(config.unknown_fields, drop_unknown, "stream")
+        self.capabilities.check_config(config, timeout)
+        metadata = user_metadata(config.metadata)
+        body = wire.to_wire(config if metadata == config.metadata else config.replace(metadata=metadata))
+        if pedantic:
+            self.capabilities.require("pedantic", OPERATIONS["pedantic"], timeout)
+            body["pedantic"] = True
+        info = self.api.request(f"STREAM.{operation}.{config.name}", body, StreamInfo, timeout=timeout)
+        self.capabilities.check_echo(config, info.config, f"stream {config.name!r} was {operation.lower()}d")
+        return info
+
+    def _handle(self, info: StreamInfo) -> Stream:
+        return Stream(self, info.config.name, info)
+
+    def stream(self, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Stream:
+        """The handle of an existing stream; raises StreamNotFound. `fetch_info=False` sends nothing."""
+        stream = Stream(self, name)
+        if fetch_info:
+            stream.info(timeout=timeout)
+        return stream
+
+    def delete_stream(self, name: str, *, timeout: Timeout = DEFAULT) -> None:
+        """Delete a stream with its messages and consumers; raises StreamNotFound."""
+        operation = f"STREAM.DELETE.{names.check_stream(name)}"
+        if not self.api.request(operation, None, Success, timeout=timeout).success:
+            raise ApiError(0, 0, f"the server did not delete stream {name!r} and gave no reason")
+
+    def stream_names(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[str]:
+        """Names of all streams, or of those that take a subject; page by page as you iterate.
+
+        The timeout is for each page (1,024 names).
+        """
+        return self.api.items("STREAM.NAMES", "streams", _by_subject(subject), timeout=timeout)
+
+    def streams(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[StreamInfo]:
+        """Infos of all streams, or of those that take a subject; page by page (256) as you iterate."""
+        found = self.api.items("STREAM.LIST", "streams", _by_subject(subject), timeout=timeout)
+        return (wire.from_wire(plain, StreamInfo) for plain in found)
+
+    def stream_name_by_subject(self, subject: str, *, timeout: Timeout = DEFAULT) -> str:
+        """The stream that takes a subject (wildcards allowed); raises NoStreamForSubject."""
+        for name in self.stream_names(subject=subject, timeout=timeout):
+            return name
+        raise NoStreamForSubject(f"no stream takes messages on {subject!r}", subject)
+
+    # --- consumers: the same methods as on Stream, for those who have only the stream's name -----------------
+
+    def create_consumer(
+        self, stream: str, config: ConsumerConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT
+    ) -> Consumer:
+        """See Stream.create_consumer."""
+        return Stream(self, stream).create_consumer(config, pedantic=pedantic, timeout=timeout)
+
+    def update_consumer(
+        self, stream: str, config: ConsumerConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
+    ) -> Consumer:
+        """See Stream.update_consumer."""
+        return Stream(self, stream).update_consumer(config, drop_unknown=drop_unknown, timeout=timeout)
+
+    def create_or_update_consumer(self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> Consumer:
+        """See Stream.create_or_update_consumer."""
+        return Stream(self, stream).create_or_update_consumer(config, timeout=timeout)
+
+    def get_or_create_consumer(self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> Consumer:
+        """See Stream.get_or_create_consumer."""
+        return Stream(self, stream).get_or_create_consumer(config, timeout=timeout)
+
+    def consumer(self, stream: str, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Consumer:
+        """See Stream.consumer. `fetch_info=False` sends nothing."""
+        return Stream(self, stream).consumer(name, fetch_info=fetch_info, timeout=timeout)
+
+    def ordered_consumer(self, stream: str, **options: Any) -> OrderedConsumer:
+        """See Stream.ordered_consumer."""
+        return Stream(self, stream).ordered_consumer(**options)
+
+    def create_push_consumer(self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> PushConsumer:
+        """See Stream.create_push_consumer."""
+        return Stream(self, stream).create_push_consumer(config, timeout=timeout)
+
+    def update_push_consumer(
+        self, stream: str, config: ConsumerConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
+    ) -> PushConsumer:
+        """See Stream.update_push_consumer."""
+        return Stream(self, stream).update_push_consumer(config, drop_unknown=drop_unknown, timeout=timeout)
+
+    def create_or_update_push_consumer(
+        self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT
+    ) -> PushConsumer:
+        """See Stream.create_or_update_push_consumer."""
+        return Stream(self, stream).create_or_update_push_consumer(config, timeout=timeout)
+
+    def push_consumer(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PushConsumer:
+        """See Stream.push_consumer."""
+        return Stream(self, stream).push_consumer(name, timeout=timeout)
+
+    def consumer_info(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """See Stream.consumer_info."""
+        return manage.info(self, stream, name, timeout=timeout)
+
+    def consumer_names(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
+        """See Stream.consumer_names."""
+        return manage.consumer_names(self, stream, timeout=timeout)
+
+    def consumers(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
+        """See Stream.consumers."""
+        return manage.consumer_infos(self, stream, timeout=timeout)
+
+    def delete_consumer(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> None:
+        """See Stream.delete_consumer."""
+        manage.delete(self, stream, name, timeout=timeout)
+
+    def pause_consumer(
+        self, stream: str, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
+    ) -> PauseState:
+        """See Stream.pause_consumer."""
+        return manage.pause(self, stream, name, until, timeout=timeout)
+
+    def resume_consumer(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
+        """See Stream.resume_consumer."""
+        return manage.resume(self, stream, name, timeout=timeout)
+
+    def reset_consumer(
+        self, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT
+    ) -> ConsumerInfo:
+        """See Stream.reset_consumer."""
+        return manage.reset(self, stream, name, seq, timeout=timeout)
+
+    def unpin_consumer(self, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
+        """See Stream.unpin_consumer."""
+        manage.unpin(self, stream, name, group, timeout=timeout)
+
+
+def _by_subject(subject: str | None) -> dict[str, Any] | None:
+    return None if subject is None else {"subject": names.check_subject(subject, wildcards=True)}

@@ -1,0 +1,168 @@
+"""Create, update, read, list and delete consumers: the requests behind the methods of JetStream and Stream."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Literal
+
+import msgspec
+
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, NotSupported
+from jsclient.jetstream import names, wire
+from jsclient.jetstream.capabilities import OPERATIONS
+from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo, PauseState, Success
+from jsclient.jetstream.models_stream import user_metadata
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+
+Action = Literal["create", "update", ""]
+
+
+def named(config: ConsumerConfig) -> ConsumerConfig:
+    """The configuration with a name: generated here, so that a create that is repeated makes no second consumer."""
+    return config if config.effective_name else config.replace(name=names.new_name())
+
+
+def refuse_unknown(unknown: tuple[str, ...], drop_unknown: bool, what: str) -> None:
+    """An update replaces the whole configuration: settings this client cannot name would be reset in silence."""
+    if unknown and not drop_unknown:
+        raise NotSupported(
+            f"the {what} has settings that this client does not know and would reset: {', '.join(unknown)}; "
+            "pass drop_unknown=True if that is wanted"
+        )
+
+
+def put(
+    js: JetStream,
+    stream: str,
+    config: ConsumerConfig,
+    action: Action,
+    *,
+    timeout: Timeout = DEFAULT,
+    pedantic: bool = False,
+    drop_unknown: bool = False,
+) -> ConsumerInfo:
+    """Create ("create"), change ("update") or either ("")."""
+    names.check_stream(stream)
+    config = named(config)
+    config.check()
+    if action == "update" or config.unknown_fields:
+        refuse_unknown(config.unknown_fields, drop_unknown, "consumer")
+    name = config.effective_name or ""
+    js.capabilities.check_config(config, timeout)
+    if pedantic:
+        js.capabilities.require("pedantic", OPERATIONS["pedantic"], timeout)
+    if action and js.capabilities.at_least((2, 10), timeout) is False:
+        existing = _emulate_action(js, stream, config, action, timeout)
+        if existing is not None:
+            return existing
+    operation = f"CONSUMER.CREATE.{stream}.{name}"
+    if config.filter_subject:
+        operation += f".{config.filter_subject}"
+    body: dict[str, Any] = {"stream_name": stream, "config": wire.to_wire(clean(config))}
+    if action:
+        body["action"] = action
+    if pedantic:
+        body["pedantic"] = True
+    info = js.api.request(operation, body, ConsumerInfo, timeout=timeout)
+    js.capabilities.check_echo(config, info.config, f"consumer {name!r} was made")
+    return info
+
+
+def clean(config: ConsumerConfig) -> ConsumerConfig:
+    """Without the metadata that servers add by themselves."""
+    metadata = user_metadata(config.metadata)
+    return config if metadata == config.metadata else config.replace(metadata=metadata)
+
+
+def _emulate_action(
+    js: JetStream, stream: str, config: ConsumerConfig, action: Action, timeout: Timeout
+) -> ConsumerInfo | None:
+    """Servers before 2.10 ignore `action`: a create would change an existing consumer, an update would create one.
+
+    Between the question and the request somebody else may create or delete it; only a newer server can exclude that.
+    """
+    try:
+        existing = info(js, stream, config.effective_name or "", timeout=timeout)
+    except ConsumerNotFound:
+        if action == "update":
+            raise ConsumerDoesNotExist(400, 10149, "consumer does not exist") from None
+        return None
+    if action == "create":
+        if not same(config, existing.config):
+            raise ConsumerExists(400, 10148, "consumer already exists")
+        return existing
+    return None
+
+
+def same(wanted: ConsumerConfig, existing: ConsumerConfig) -> bool:
+    """Whether everything that is set in `wanted` is so in `existing` (names and our defaults aside)."""
+    for field in msgspec.structs.fields(ConsumerConfig):
+        value = getattr(wanted, field.name)
+        if field.name in ("name", "unknown_fields", "metadata") or value is None:
+            continue
+        if value != getattr(existing, field.name) and (value or getattr(existing, field.name)):
+            return False
+    return bool(wanted.durable_name) == bool(existing.durable_name)
+
+
+def info(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+    operation = f"CONSUMER.INFO.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    return js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
+
+
+def delete(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> None:
+    operation = f"CONSUMER.DELETE.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    if not js.api.request(operation, None, Success, timeout=timeout).success:
+        raise ApiError(0, 0, f"the server did not delete consumer {name!r} and gave no reason")
+
+
+def consumer_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
+    return js.api.items(f"CONSUMER.NAMES.{names.check_stream(stream)}", "consumers", timeout=timeout)
+
+
+def consumer_infos(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
+    found = js.api.items(f"CONSUMER.LIST.{names.check_stream(stream)}", "consumers", timeout=timeout)
+    return (wire.from_wire(plain, ConsumerInfo) for plain in found)
+
+
+def pause(
+    js: JetStream, stream: str, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
+) -> PauseState:
+    """Stop delivery until a point in time, or for so many seconds by this machine's clock."""
+    if not isinstance(until, dt.datetime):
+        seconds = until if isinstance(until, dt.timedelta) else dt.timedelta(seconds=until)
+        until = dt.datetime.now(dt.timezone.utc) + seconds
+    stamp = wire.as_timestamp(until, "until")
+    return _pause(js, stream, name, {"pause_until": wire.format_time(stamp)}, "pause_consumer", timeout)
+
+
+def resume(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
+    return _pause(js, stream, name, {}, "resume_consumer", timeout)
+
+
+def _pause(js: JetStream, stream: str, name: str, body: dict[str, Any], what: str, timeout: Timeout) -> PauseState:
+    operation = f"CONSUMER.PAUSE.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    js.capabilities.require(what, OPERATIONS[what], timeout)
+    return js.api.request(operation, body, PauseState, timeout=timeout)
+
+
+def unpin(js: JetStream, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
+    operation = f"CONSUMER.UNPIN.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    if not group:
+        raise ConfigError("unpin_consumer needs the name of the priority group")
+    js.capabilities.require("unpin_consumer", OPERATIONS["unpin_consumer"], timeout)
+    js.api.request(operation, {"group": group}, timeout=timeout)
+
+
+def reset(js: JetStream, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+    """Back to `seq` of the stream, or to the message after the ack floor; `reset_seq` of the answer tells where."""
+    operation = f"CONSUMER.RESET.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    if seq is not None and seq < 1:
+        raise ConfigError(f"seq must be 1 or more, or None for the ack floor; got {seq}")
+    js.capabilities.require("reset_consumer", OPERATIONS["reset_consumer"], timeout)
+    body = {} if seq is None else {"seq": seq}
+    return js.api.request(operation, body, ConsumerInfo, timeout=timeout)

@@ -1,0 +1,111 @@
+"""The publishing methods of JetStream; the work is done in publish.py, publish_async.py and batch.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.errors import ConfigError
+from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.publish import RETRY_WAIT, Publisher
+from jsclient.jetstream.publish_async import AsyncPublisher
+from jsclient.jetstream.publish_future import PublishFuture, PubMsg
+from jsclient.jetstream.publish_options import Capabilities as HeaderCheck
+from jsclient.jetstream.publish_options import HeadersLike, PublishOptions
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from jsclient.message import Msg
+
+OPTION_PREFIX: Final = "publish_async_"
+
+
+class Publishing:
+    """Base of JetStream: what concerns publishing."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        js: Any = self
+        check = HeaderCheck(js.capabilities.publish_level)
+        self.header_check = check
+        self.publisher = Publisher(js, check)
+        try:
+            self.async_publisher = AsyncPublisher(js, check, **_without_prefix(options))
+        except TypeError as error:
+            raise ConfigError(f"JetStream: {error}") from None
+
+    def publish(
+        self,
+        subject: str,
+        payload: bytes | str = b"",
+        *,
+        headers: HeadersLike | None = None,
+        msg_id: str | None = None,
+        timeout: Timeout = DEFAULT,
+        retry_attempts: int | None = None,
+        retry_wait: float = RETRY_WAIT,
+        **options: Unpack[PublishOptions],
+    ) -> PubAck:
+        """Store one message; returns the stream's ack. `options` are those of `PublishOptions`.
+
+        `timeout` is the total (15 s by default). Nobody listening (503) is retried every `retry_wait` seconds until
+        then, or `retry_attempts` times if given; a subject that no stream takes raises NoStreamForSubject in under
+        a second. With `msg_id` the message is sent again when an ack is overdue or the link was lost.
+
+        Raises ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject,
+        NoStreamResponse), PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge.
+        """
+        return self.publisher.publish(
+            subject,
+            payload,
+            headers=headers,
+            msg_id=msg_id,
+            timeout=timeout,
+            retry_attempts=retry_attempts,
+            retry_wait=retry_wait,
+            **options,
+        )
+
+    def publish_msg(self, msg: PubMsg | Msg, **options: Any) -> PubAck:
+        """Publish a message object: its subject, headers and data; a received message may be passed on like this."""
+        return self.publisher.publish_msg(msg, **options)
+
+    def publish_async(
+        self,
+        subject: str,
+        payload: bytes | str = b"",
+        *,
+        headers: HeadersLike | None = None,
+        msg_id: str | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> PublishFuture:
+        """Send a message and return the future of its ack; waits only while the window (4,000 messages) is full.
+
+        A message with an id survives a reconnect: it is sent again within the duplicate window. Without one, a
+        lost link resolves the future as PublishUnknown. Raises TooManyStalledMessages, ConnectionClosed,
+        NotSupported, InvalidSubject, PayloadTooLarge.
+        """
+        return self.async_publisher.publish(subject, payload, headers=headers, msg_id=msg_id, **options)
+
+    def publish_msg_async(self, msg: PubMsg | Msg, **options: Any) -> PublishFuture:
+        """`publish_async` of a message object; its reply must be empty (AsyncPublishReplySet)."""
+        return self.async_publisher.publish_msg(msg, **options)
+
+    def publish_async_pending(self) -> int:
+        """How many asynchronous publishes are not resolved yet."""
+        return len(self.async_publisher.pending)
+
+    def publish_async_complete(self, timeout: Timeout = DEFAULT) -> None:
+        """Wait until every message published so far is resolved; their futures tell how.
+
+        By default as long as it takes, which the ack timeout bounds. Raises TimedOut after `timeout` seconds.
+        """
+        self.async_publisher.complete(timeout)
+
+
+def _without_prefix(options: Mapping[str, Any]) -> dict[str, Any]:
+    wrong = sorted(name for name in options if not name.startswith(OPTION_PREFIX))
+    if wrong:
+        raise ConfigError(f"JetStream has no option {', '.join(wrong)}")
+    return {name[len(OPTION_PREFIX) :]: value for name, value in options.items()}

@@ -1,0 +1,112 @@
+"""Reading single messages of a stream by sequence or subject: from the leader, or "direct" from any replica."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, TooManyRequests
+from jsclient.jetstream import headers as names
+from jsclient.jetstream import wire
+from jsclient.jetstream.models import MessageResponse, RawStreamMsg
+from protocol import Headers, Msg, has_wildcard
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.api import Api
+
+_ADDED: Final = frozenset(
+    (names.STREAM, names.SUBJECT, names.SEQUENCE, names.TIME_STAMP, names.NUM_PENDING, names.LAST_SEQUENCE)
+)
+
+
+def from_leader(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
+    """Ask the stream's leader: consistent with what was acknowledged before."""
+    answer = api.request(f"STREAM.MSG.GET.{stream}", request, MessageResponse, timeout=timeout, read=True)
+    stored = answer.message
+    found = None
+    if stored.hdrs:
+        # The block is as it was on the wire: let the protocol package read it as such.
+        found = Msg(b"", b"", None, b"", stored.hdrs).headers
+    return RawStreamMsg(
+        subject=stored.subject,
+        seq=stored.seq,
+        data=stored.data,
+        time=wire.parse_time(stored.time) if stored.time else None,
+        headers=found or None,
+        stream=stream,
+    )
+
+
+def direct(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
+    """Ask any replica or mirror: cheap, and possibly a moment behind what was acknowledged before."""
+    operation = f"DIRECT.GET.{stream}"
+    body: dict[str, Any] | None = request
+    subject = request.get("last_by_subj")
+    if subject and not has_wildcard(subject):
+        # Permissions can be given by subject in this form.
+        operation, body = f"{operation}.{subject}", None
+    message = api.request_raw(operation, body, timeout=timeout, read=True)
+    check_status(message, stream)
+    return stored_message(message)
+
+
+def check_status(message: Msg, stream: str) -> None:
+    """Raise what an inline status of a direct get means."""
+    status = message.status
+    if status is None:
+        return
+    if status.code == 404:
+        raise MessageNotFound(404, 10037, "no message found")
+    if status.code == 429:
+        raise TooManyRequests(429, 10167, status.description or "too many requests")
+    raise ApiError(status.code, 0, f"direct get from stream {stream!r}: {status.description or 'refused'}")
+
+
+def stored_message(message: Msg) -> RawStreamMsg:
+    """A direct get's answer; what the server put in front of the stored headers is taken out again."""
+    found = message.headers
+    if found is None or names.SEQUENCE not in found:
+        raise BadResponse("a direct get was answered without the stream's headers", message.payload)
+    try:
+        seq, time = int(found[names.SEQUENCE]), wire.parse_time(found[names.TIME_STAMP])
+    except (ValueError, KeyError) as error:
+        raise BadResponse(f"a direct get was answered with bad headers: {error}", message.payload) from error
+    return RawStreamMsg(
+        subject=found.get(names.SUBJECT, "") or "",
+        seq=seq,
+        data=message.payload,
+        time=time,
+        headers=_without_added(found),
+        stream=found.get(names.STREAM, "") or "",
+    )
+
+
+def _without_added(found: Headers) -> Headers | None:
+    kept, waiting = [], set(_ADDED)
+    for name, value in found.items():
+        if name in waiting:
+            waiting.discard(name)
+        else:
+            kept.append((name, value))
+    return Headers(kept) if kept else None
+
+
+class Reader:
+    """Reads from one stream in the way that fits: `direct` True or False as told, None as the stream allows."""
+
+    def __init__(self, api: Api, stream: str, use_direct: bool) -> None:
+        self._api = api
+        self._stream = stream
+        self._direct = use_direct
+
+    def get(self, request: dict[str, Any], timeout: Timeout = DEFAULT, *, fall_back: bool = True) -> RawStreamMsg:
+        if not self._direct:
+            return from_leader(self._api, self._stream, request, timeout)
+        deadline = Deadline(resolve(timeout, self._api.timeout))
+        try:
+            return direct(self._api, self._stream, request, deadline.remaining())
+        except NoResponders:
+            # The stream does not allow direct gets any more, or not yet on this server.
+            if not fall_back:
+                raise
+        return from_leader(self._api, self._stream, request, deadline.remaining())

@@ -1,0 +1,348 @@
+"""The handle of one stream."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.errors import ApiError, ConfigError, ConsumerNotFound, NotPullConsumer, NotPushConsumer
+from jsclient.jetstream import batch_get, manage, names, stored, wire
+from jsclient.jetstream.models import (
+    ConsumerConfig,
+    ConsumerInfo,
+    PauseState,
+    Purged,
+    RawStreamMsg,
+    StreamInfo,
+    Success,
+)
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.consumer import Consumer
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.ordered import OrderedConsumer
+    from jsclient.jetstream.push import PushConsumer
+
+
+class Stream:
+    """A stream by name. Making a handle costs nothing and checks nothing; `js.stream()` asks the server.
+
+    Thread-safe. `cached_info` is what the server said last to this handle, None if it was not asked.
+    """
+
+    def __init__(self, js: JetStream, name: str, info: StreamInfo | None = None) -> None:
+        self.js = js
+        self.name = names.check_stream(name)
+        self.cached_info = info
+
+    def __repr__(self) -> str:
+        return f"<Stream {self.name!r}>"
+
+    def __reduce__(self) -> Any:
+        return self.js.nc.refuse_pickle(self)
+
+    # --- the stream -----------------------------------------------------------------------------------------
+
+    def info(
+        self, *, deleted_details: bool = False, subjects_filter: str | None = None, timeout: Timeout = DEFAULT
+    ) -> StreamInfo:
+        """Ask the server; on request with the deleted sequences, and with the messages of each matching subject.
+
+        All pages of subjects are read into one info; for many subjects see `subjects()`, which is lazy.
+        """
+        request: dict[str, Any] = {}
+        if deleted_details:
+            request["deleted_details"] = True
+        if subjects_filter is not None:
+            request["subjects_filter"] = names.check_subject(subjects_filter, "subjects_filter", wildcards=True)
+        operation = f"STREAM.INFO.{self.name}"
+        if not subjects_filter:
+            plain = self.js.api.request(operation, request or None, timeout=timeout, read=True)
+        else:
+            plain = self._all_pages(operation, request, timeout)
+        info = wire.from_wire(plain, StreamInfo)
+        self.cached_info = info
+        return info
+
+    def _all_pages(self, operation: str, request: dict[str, Any], timeout: Timeout) -> dict[str, Any]:
+        pages = self.js.api.pages(operation, "state.subjects", request, timeout=timeout)
+        first = next(pages)
+        subjects: dict[str, Any] = dict(first.get("state", {}).get("subjects") or {})
+        for page in pages:
+            subjects.update(page.get("state", {}).get("subjects") or {})
+        first.setdefault("state", {})["subjects"] = subjects
+        return first
+
+    def subjects(self, subjects_filter: str = ">", *, timeout: Timeout = DEFAULT) -> Iterator[tuple[str, int]]:
+        """Subjects of stored messages and how many there are of each, page by page (100,000) as you iterate."""
+        request = {"subjects_filter": names.check_subject(subjects_filter, "subjects_filter", wildcards=True)}
+        for page in self.js.api.pages(f"STREAM.INFO.{self.name}", "state.subjects", request, timeout=timeout):
+            yield from (page.get("state", {}).get("subjects") or {}).items()
+
+    def purge(
+        self,
+        *,
+        subject: str | None = None,
+        seq: int | None = None,
+        keep: int | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int:
+        """Remove messages and return how many: all, those of a subject, those before `seq`, or all but the last `keep`.
+
+        `seq` itself stays. `seq` and `keep` exclude each other.
+        """
+        if seq is not None and keep is not None:
+            raise ConfigError("purge: seq and keep exclude each other")
+        request: dict[str, Any] = {}
+        if subject is not None:
+            request["filter"] = names.check_subject(subject, "subject", wildcards=True)
+        for name, value in (("seq", seq), ("keep", keep)):
+            if value is None:
+                continue
+            if value < 1:
+                # The server reads 0 as "not given" and would remove everything.
+                raise ConfigError(f"purge: {name} must be 1 or more, or None; got {value}")
+            request[name] = value
+        return self.js.api.request(f"STREAM.PURGE.{self.name}", request or None, Purged, timeout=timeout).purged
+
+    def seal(self, *, timeout: Timeout = DEFAULT) -> StreamInfo:
+        """Close the stream for good: nothing can be stored, deleted or purged any more. Cannot be undone."""
+        current = self.info(timeout=timeout).config
+        info = self.js.put_stream("UPDATE", current.replace(sealed=True), timeout=timeout)
+        self.cached_info = info
+        return info
+
+    def delete(self, *, timeout: Timeout = DEFAULT) -> None:
+        """Delete the stream with its messages and consumers."""
+        self.js.delete_stream(self.name, timeout=timeout)
+
+    # --- its messages ---------------------------------------------------------------------------------------
+
+    def get_msg(
+        self, seq: int, *, subject: str | None = None, direct: bool | None = None, timeout: Timeout = DEFAULT
+    ) -> RawStreamMsg:
+        """The message at `seq`; with `subject`, the first one at or after `seq` whose subject matches.
+
+        `direct=True` reads from any replica or mirror (cheap, may be a moment behind), False from the leader;
+        None takes what the JetStream object says, else what the stream allows. Raises MessageNotFound.
+        """
+        if seq < (0 if subject else 1):
+            raise ConfigError(f"seq must be 1 or more, got {seq}")
+        request: dict[str, Any] = {"seq": seq}
+        if subject is not None:
+            request["next_by_subj"] = names.check_subject(subject, wildcards=True)
+        return self._get(request, direct, timeout)
+
+    def get_last_msg(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> RawStreamMsg:
+        """The newest message whose subject matches; `direct` as in get_msg. Raises MessageNotFound."""
+        return self._get({"last_by_subj": names.check_subject(subject, wildcards=True)}, direct, timeout)
+
+    def _get(self, request: dict[str, Any], direct: bool | None, timeout: Timeout) -> RawStreamMsg:
+        reader = stored.Reader(self.js.api, self.name, self.reads_direct(direct))
+        return reader.get(request, timeout, fall_back=direct is None)
+
+    def reads_direct(self, direct: bool | None = None) -> bool:
+        """Whether reads go to any replica: as asked here, else as the JetStream object says, else as the stream allows.
+
+        A handle made without asking the server reads from the leader.
+        """
+        if direct is not None:
+            return direct
+        if self.js.direct_get is not None:
+            return self.js.direct_get
+        info = self.cached_info
+        return info is not None and bool(info.config.allow_direct)
+
+    def get_batch(
+        self,
+        batch: int,
+        *,
+        seq: int | None = None,
+        start_time: dt.datetime | None = None,
+        subject: str | None = None,
+        max_bytes: int | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> Iterator[RawStreamMsg]:
+        """Up to `batch` messages from `seq` (default: the first) or `start_time` on, as they come.
+
+        One request serves many messages where the stream allows direct gets and the server is 2.11 or later;
+        elsewhere each is read by itself. The timeout is for each request; `max_bytes` limits one answer of the
+        server, not the whole.
+        """
+        return batch_get.get_batch(
+            self, batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes, timeout=timeout
+        )
+
+    def get_last_msgs(
+        self,
+        subjects: str | Iterable[str],
+        *,
+        up_to_seq: int | None = None,
+        up_to_time: dt.datetime | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> Iterator[RawStreamMsg]:
+        """The newest message of every subject that matches, in the order of the stream.
+
+        `up_to_seq` and `up_to_time` ask for the state at that point and need server 2.11; without them older
+        servers (and streams without direct gets) are read subject by subject.
+        """
+        wanted = [subjects] if isinstance(subjects, str) else list(subjects)
+        return batch_get.get_last(self, wanted, up_to_seq=up_to_seq, up_to_time=up_to_time, timeout=timeout)
+
+    def delete_msg(self, seq: int, *, timeout: Timeout = DEFAULT) -> None:
+        """Delete one message; its bytes may stay on disk for a while. Raises MessageDeleteFailed."""
+        self._delete_msg({"seq": seq, "no_erase": True}, timeout)
+
+    def secure_delete_msg(self, seq: int, *, timeout: Timeout = DEFAULT) -> None:
+        """Delete one message and overwrite its bytes with random data; slow. Raises MessageDeleteFailed."""
+        self._delete_msg({"seq": seq}, timeout)
+
+    def _delete_msg(self, request: dict[str, Any], timeout: Timeout) -> None:
+        if request["seq"] < 1:
+            raise ConfigError(f"seq must be 1 or more, got {request['seq']}")
+        if not self.js.api.request(f"STREAM.MSG.DELETE.{self.name}", request, Success, timeout=timeout).success:
+            raise ApiError(0, 0, f"message {request['seq']} was not deleted, and the server gave no reason")
+
+    # --- its pull consumers ---------------------------------------------------------------------------------
+
+    def create_consumer(
+        self, config: ConsumerConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT
+    ) -> Consumer:
+        """Create a pull consumer; the same configuration again is fine, another one raises ConsumerExists.
+
+        Without a name an ephemeral consumer with a generated one is made.
+        """
+        return self._put(config, "create", timeout, pedantic=pedantic)
+
+    def update_consumer(
+        self,
+        config: ConsumerConfig,
+        *,
+        drop_unknown: bool = False,
+        pedantic: bool = False,
+        timeout: Timeout = DEFAULT,
+    ) -> Consumer:
+        """Replace the whole configuration of a consumer; raises ConsumerDoesNotExist.
+
+        Start from `info().config.replace(...)`. Settings of a newer server that this client does not know would be
+        lost: that raises NotSupported unless `drop_unknown`.
+        """
+        return self._put(config, "update", timeout, pedantic=pedantic, drop_unknown=drop_unknown)
+
+    def create_or_update_consumer(
+        self, config: ConsumerConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT
+    ) -> Consumer:
+        """Create a pull consumer, or replace the configuration of the existing one."""
+        return self._put(config, "", timeout, pedantic=pedantic)
+
+    def get_or_create_consumer(self, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> Consumer:
+        """The existing consumer of that name as it is, else a new one with this configuration."""
+        config.check()
+        config.check_pull()
+        if config.effective_name:
+            try:
+                return self.consumer(config.effective_name, timeout=timeout)
+            except ConsumerNotFound:
+                pass
+        return self.create_or_update_consumer(config, timeout=timeout)
+
+    def _put(self, config: ConsumerConfig, action: manage.Action, timeout: Timeout, **options: bool) -> Consumer:
+        config.check_pull()
+        return self._pull_handle(manage.put(self.js, self.name, config, action, timeout=timeout, **options))
+
+    def _pull_handle(self, info: ConsumerInfo) -> Consumer:
+        from jsclient.jetstream.consumer import Consumer
+
+        return Consumer(self.js, self.name, info.name, info)
+
+    def consumer(self, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Consumer:
+        """The handle of an existing pull consumer; raises ConsumerNotFound, NotPullConsumer.
+
+        `fetch_info=False` sends nothing: for accounts that may pull and ack, and not ask.
+        """
+        from jsclient.jetstream.consumer import Consumer
+
+        if not fetch_info:
+            return Consumer(self.js, self.name, names.check_consumer(name))
+        info = manage.info(self.js, self.name, name, timeout=timeout)
+        if info.config.is_push:
+            raise NotPullConsumer(f"consumer {name!r} of stream {self.name!r} is a push consumer: use push_consumer")
+        return self._pull_handle(info)
+
+    def ordered_consumer(self, **options: Any) -> OrderedConsumer:
+        """Every message once and in order, without acks; the options are those of OrderedConsumer."""
+        from jsclient.jetstream.ordered import OrderedConsumer
+
+        return OrderedConsumer(self.js, self.name, **options)
+
+    # --- its push consumers ---------------------------------------------------------------------------------
+
+    def create_push_consumer(self, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> PushConsumer:
+        """Create a push consumer (deliver_subject is required); raises ConsumerExists for another configuration."""
+        return self._put_push(config, "create", timeout)
+
+    def update_push_consumer(
+        self, config: ConsumerConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
+    ) -> PushConsumer:
+        """Replace the whole configuration of a push consumer; raises ConsumerDoesNotExist."""
+        return self._put_push(config, "update", timeout, drop_unknown=drop_unknown)
+
+    def create_or_update_push_consumer(self, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> PushConsumer:
+        """Create a push consumer, or replace the configuration of the existing one."""
+        return self._put_push(config, "", timeout)
+
+    def _put_push(
+        self, config: ConsumerConfig, action: manage.Action, timeout: Timeout, **options: bool
+    ) -> PushConsumer:
+        from jsclient.jetstream.push import PushConsumer
+
+        config.check_push()
+        info = manage.put(self.js, self.name, config, action, timeout=timeout, **options)
+        return PushConsumer(self.js, self.name, info.name, info)
+
+    def push_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> PushConsumer:
+        """The handle of an existing push consumer; raises ConsumerNotFound, NotPushConsumer."""
+        from jsclient.jetstream.push import PushConsumer
+
+        info = manage.info(self.js, self.name, name, timeout=timeout)
+        if not info.config.is_push:
+            raise NotPushConsumer(f"consumer {name!r} of stream {self.name!r} is a pull consumer: use consumer")
+        return PushConsumer(self.js, self.name, name, info)
+
+    # --- all its consumers ----------------------------------------------------------------------------------
+
+    def consumer_info(self, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """Ask for a consumer of either kind. Costs the server something: not for every fetch."""
+        return manage.info(self.js, self.name, name, timeout=timeout)
+
+    def consumer_names(self, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
+        """Names of all consumers, page by page as you iterate; the timeout is for each page."""
+        return manage.consumer_names(self.js, self.name, timeout=timeout)
+
+    def consumers(self, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
+        """Infos of all consumers, page by page as you iterate; the timeout is for each page."""
+        return manage.consumer_infos(self.js, self.name, timeout=timeout)
+
+    def delete_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> None:
+        """Delete a consumer; whoever waits on it is told. Raises ConsumerNotFound."""
+        manage.delete(self.js, self.name, name, timeout=timeout)
+
+    def pause_consumer(
+        self, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
+    ) -> PauseState:
+        """Stop delivery until a point in time or for so many seconds (server 2.11); pulls wait meanwhile."""
+        return manage.pause(self.js, self.name, name, until, timeout=timeout)
+
+    def resume_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
+        """End a pause (server 2.11); no error if there is none."""
+        return manage.resume(self.js, self.name, name, timeout=timeout)
+
+    def reset_consumer(self, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """Deliver again from `seq`, or from the message after the ack floor (server 2.14); see `reset_seq`."""
+        return manage.reset(self.js, self.name, name, seq, timeout=timeout)
+
+    def unpin_consumer(self, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
+        """Let another client of the priority group take over (server 2.11)."""
+        manage.unpin(self.js, self.name, name, group, timeout=timeout)
