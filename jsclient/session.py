@@ -301,6 +301,7 @@ class Session:
 
     def _leave(self, link: Link) -> None:
         self.outbox.drain(JOIN_TIMEOUT)
+        self._go_offline()
         link.shutdown()
 
     def _err(self, link: Link, err: ServerErr) -> None:
@@ -346,8 +347,13 @@ class Session:
                     if isinstance(error, OSError)
                     else errors.ConnectionLost("a write was interrupted: this link cannot be used any further")
                 )
-            self.outbox.offline = True
+            self._go_offline()
         stream.shutdown()
+
+    def _go_offline(self) -> None:
+        """Calls made from now on wait for the next link, although the reader has not ended this one yet."""
+        self.connected.clear()
+        self.outbox.offline = True
 
     def link_down(self, link: Link, error: BaseException | None) -> None:
         """Called once by the reader of the link when it ends, for whatever reason."""
@@ -361,7 +367,10 @@ class Session:
             self.connected.clear()
             if again:
                 self.state = ConnectionState.RECONNECTING
-        self.last_error = reason
+        if closing:
+            reason = None  # we ended it ourselves
+        else:
+            self.last_error = reason
         link.shutdown()
         self.outbox.detach()
         self.pool.disconnected(time.monotonic())
@@ -379,6 +388,7 @@ class Session:
         if link is not None:
             link.error = link.error or errors.ConnectionLost("reconnecting, as asked for")
             self.outbox.drain(JOIN_TIMEOUT)
+            self._go_offline()
             link.shutdown()
 
     # --- closing ----------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""Core subscriptions: iterator, `next`, or a callback in a worker thread of its own; and the inboxes of layers above."""
+"""Core subscriptions: iterator, `next`, or a callback in a worker thread; and the inboxes of layers above."""
 
 from __future__ import annotations
 
@@ -90,6 +90,7 @@ class Subscription(BaseSubscription):
     ) -> None:
         super().__init__(connection, sid, subject, queue, mailbox)
         self._callback = callback
+        self._popleft = mailbox.popleft if callback is None else self._refuse_taker
         self._worker: threading.Thread | None = None
         self._worker_lock = threading.Lock()
         self._idle = threading.Event()
@@ -118,14 +119,13 @@ class Subscription(BaseSubscription):
 
         Raises TimedOut, SubscriptionClosed, ConnectionClosed, or PermissionViolation if the server refused it.
         """
-        self._check_taker()
-        seconds = resolve(timeout, NEXT_TIMEOUT)
         try:
-            message = self.mailbox.popleft()
+            message = self._popleft()
         except IndexError:
+            seconds = resolve(timeout, NEXT_TIMEOUT)
             message = self._wait(seconds)
-        if message is None:
-            raise errors.TimedOut(f"no message on {self.subject!r} within {seconds:g} s")
+            if message is None:
+                raise errors.TimedOut(f"no message on {self.subject!r} within {seconds:g} s") from None
         message.connection = self.connection
         return message  # type: ignore[no-any-return]
 
@@ -138,17 +138,15 @@ class Subscription(BaseSubscription):
             if not isinstance(item, Wake):
                 return item
 
-    def _check_taker(self) -> None:
-        if self._callback is not None:
-            raise errors.ConfigError("this subscription has a callback: its messages go there, not to next()")
+    def _refuse_taker(self) -> Any:
+        raise errors.ConfigError("this subscription has a callback: its messages go there, not to next()")
 
     def __iter__(self) -> Iterator[Msg]:
-        self._check_taker()
         return self
 
     def __next__(self) -> Msg:
         try:
-            message = self.mailbox.popleft()
+            message = self._popleft()
         except IndexError:
             try:
                 message = self._wait(None)
