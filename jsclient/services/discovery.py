@@ -1,0 +1,63 @@
+"""Asking which services are there. Nobody knows how many will answer, so a gap between answers ends it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final, TypeVar
+
+import msgspec
+
+from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.errors import BadResponse, NoResponders
+from jsclient.services.models import ServiceInfo, ServicePing, ServiceStats, control_subject
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+DISCOVERY_TIMEOUT: Final = 2.0  # seconds for the first answer
+STALL: Final = 0.3  # seconds without a further answer that end the list (ADR-47 suggests a tenth of the timeout)
+
+T = TypeVar("T", bound=ServicePing)
+
+
+def ping(
+    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float = STALL
+) -> Iterator[ServicePing]:
+    """Which instances are there (lazily, as they answer); nobody there gives nothing."""
+    return _ask(nc, "PING", ServicePing, name, id, timeout, stall)
+
+
+def info(
+    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float = STALL
+) -> Iterator[ServiceInfo]:
+    """What they are and where their endpoints listen."""
+    return _ask(nc, "INFO", ServiceInfo, name, id, timeout, stall)
+
+
+def stats(
+    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float = STALL
+) -> Iterator[ServiceStats]:
+    """The counters of their endpoints."""
+    return _ask(nc, "STATS", ServiceStats, name, id, timeout, stall)
+
+
+def _ask(
+    nc: Connection, verb: str, kind: type[T], name: str, id: str, timeout: Timeout, stall: float
+) -> Iterator[T]:
+    subject = control_subject(verb, name, id)
+    maximum = 1 if id else None
+    total = resolve(timeout, DISCOVERY_TIMEOUT)
+    return _answers(nc, subject, kind, total, maximum, stall)
+
+
+def _answers(
+    nc: Connection, subject: str, kind: type[T], timeout: float | None, maximum: int | None, stall: float
+) -> Iterator[T]:
+    try:
+        for message in nc.request_many(subject, timeout=timeout, max_messages=maximum, stall=stall):
+            try:
+                yield msgspec.json.decode(message.payload, type=kind)
+            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+                raise BadResponse(f"not an answer of a service on {subject}: {error}", message.payload) from error
+    except NoResponders:
+        return

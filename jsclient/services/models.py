@@ -1,0 +1,79 @@
+"""What a service answers to PING, INFO and STATS: the JSON of ADR-32, and the subjects of these verbs.
+
+Processing times are integer nanoseconds here, because that is what the JSON carries and tools expect.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import msgspec
+
+from jsclient.errors import InvalidName
+
+API_PREFIX: Final = "$SRV"
+DEFAULT_QUEUE_GROUP: Final = "q"
+PING_TYPE: Final = "io.nats.micro.v1.ping_response"
+INFO_TYPE: Final = "io.nats.micro.v1.info_response"
+STATS_TYPE: Final = "io.nats.micro.v1.stats_response"
+VERBS: Final = ("PING", "INFO", "STATS")
+ERROR_HEADER: Final = "Nats-Service-Error"
+ERROR_CODE_HEADER: Final = "Nats-Service-Error-Code"
+
+
+class ServicePing(msgspec.Struct, kw_only=True):
+    """One instance of a service; `id` is its own, `name` that of all its instances."""
+
+    name: str
+    id: str
+    version: str
+    metadata: dict[str, str] | None = None
+    type: str = PING_TYPE
+
+
+class EndpointInfo(msgspec.Struct, kw_only=True):
+    """Where an endpoint listens; `queue_group` is empty when every instance gets every request."""
+
+    name: str
+    subject: str
+    queue_group: str = ""
+    metadata: dict[str, str] | None = None
+
+
+class ServiceInfo(ServicePing, kw_only=True):
+    """What a service is and which endpoints it has."""
+
+    description: str = ""
+    endpoints: list[EndpointInfo] = []
+    type: str = INFO_TYPE
+
+
+class EndpointStats(msgspec.Struct, kw_only=True):
+    """Counters of one endpoint since the start or the last reset; times in nanoseconds."""
+
+    name: str
+    subject: str
+    queue_group: str = ""
+    num_requests: int = 0
+    num_errors: int = 0
+    last_error: str = ""
+    processing_time: int = 0
+    average_processing_time: int = 0
+    data: Any = None
+
+
+class ServiceStats(ServicePing, kw_only=True):
+    """Counters of all endpoints; `started` is RFC 3339 in UTC."""
+
+    started: str = ""
+    endpoints: list[EndpointStats] = []
+    type: str = STATS_TYPE
+
+
+def control_subject(verb: str, name: str = "", id: str = "") -> str:
+    """The subject on which to ask all services, those of one name, or one instance."""
+    if verb not in VERBS:
+        raise InvalidName(f"unknown verb {verb!r}: services answer to {', '.join(VERBS)}")
+    if id and not name:
+        raise InvalidName("an instance is asked by name and id; the name is missing")
+    return ".".join(part for part in (API_PREFIX, verb, name, id) if part)

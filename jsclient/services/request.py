@@ -1,0 +1,94 @@
+"""One request to an endpoint, and how to answer it; on the other side, how to see that an answer is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from jsclient.errors import ConfigError, ServiceError
+from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
+from protocol import Headers
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from protocol import Msg
+
+
+class Request:
+    """What a handler gets. Answer it once or several times, from any thread, also after the handler returned."""
+
+    __slots__ = ("_connection", "error_sent", "message")
+
+    def __init__(self, message: Msg, connection: Connection) -> None:
+        self.message = message
+        self.error_sent: str | None = None
+        self._connection = connection
+
+    @property
+    def subject(self) -> str:
+        """The subject of the request: with wildcards in the endpoint's subject it tells what they matched."""
+        return self.message.subject
+
+    @property
+    def data(self) -> bytes:
+        return self.message.payload
+
+    @property
+    def headers(self) -> Headers | None:
+        return self.message.headers
+
+    @property
+    def reply(self) -> str:
+        """Where the answer goes; empty when the sender wants none."""
+        return self.message.reply
+
+    def json(self) -> Any:
+        """The payload as JSON; anything else raises ServiceError 400, which answers the request if not caught."""
+        try:
+            return msgspec.json.decode(self.message.payload)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise ServiceError("400", f"the request is not JSON: {error}") from error
+
+    def respond(self, payload: bytes | str = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
+        """Answer. A request without a reply subject raises ConfigError: look at `reply` where that can happen."""
+        if not self.message.reply:
+            raise ConfigError(f"the request on {self.subject!r} has no reply subject: its sender waits for no answer")
+        self._connection.publish(self.message.reply, payload, headers=headers)
+
+    def respond_json(self, value: Any, headers: Mapping[str, str] | Headers | None = None) -> None:
+        """Answer with a value as JSON."""
+        self.respond(msgspec.json.encode(value), headers)
+
+    def error(
+        self,
+        code: str | int,
+        description: str,
+        data: bytes | str = b"",
+        headers: Mapping[str, str] | Headers | None = None,
+    ) -> None:
+        """Answer with an error; it is counted in the statistics of the endpoint."""
+        if not str(code) or not description:
+            raise ConfigError("an error response needs a code and a description")
+        every = Headers(headers or {})
+        every[ERROR_HEADER] = one_line(description)
+        every[ERROR_CODE_HEADER] = one_line(str(code))
+        self.error_sent = f"{code}:{description}"
+        self.respond(data, every)
+
+    def __repr__(self) -> str:
+        return f"<Request {self.subject} {len(self.data)} bytes>"
+
+
+def one_line(text: str) -> str:
+    """Text that may stand in a header: error texts of Python can have several lines."""
+    return " ".join(text.replace("\0", " ").split())
+
+
+def check_response(message: Msg) -> Msg:
+    """The answer of a service, or ServiceError if it is an error response (ADR-32 headers)."""
+    headers = message.headers
+    if headers is not None and ERROR_CODE_HEADER in headers:
+        raise ServiceError(headers[ERROR_CODE_HEADER], headers.get(ERROR_HEADER) or "", message.payload)
+    return message

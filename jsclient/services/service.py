@@ -1,0 +1,431 @@
+"""A service: endpoints with their worker threads and counters, and the verbs by which tools find it (ADR-32)."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import msgspec
+
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.errors import (
+    ConfigError,
+    ConnectionError_,
+    InvalidName,
+    JsClientError,
+    ServiceError,
+    SubscriptionClosed,
+    TimedOut,
+)
+from jsclient.nuid import next_nuid
+from jsclient.services.models import (
+    DEFAULT_QUEUE_GROUP,
+    VERBS,
+    EndpointInfo,
+    EndpointStats,
+    ServiceInfo,
+    ServicePing,
+    ServiceStats,
+    control_subject,
+)
+from jsclient.services.request import Request, one_line
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.subscription import Subscription
+    from protocol import Msg
+
+logger = logging.getLogger("jsclient.services")
+
+STOP_TIMEOUT: Final = 30.0  # seconds for the requests that are queued or in work, as for a drain
+PENDING_MESSAGES: Final = 65_536
+PENDING_BYTES: Final = 64 << 20
+
+Handler = Callable[[Request], object]
+StatsHandler = Callable[["Endpoint"], Any]
+
+_NAME = re.compile(r"[A-Za-z0-9\-_]+")
+_SUBJECT = re.compile(r"[^\s>]+(?:\.>)?|>")
+_SEMVER = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?"
+)
+
+
+@attrs.frozen(kw_only=True)
+class ServiceConfig:
+    """What a service is. `queue_group` None means "q"; "" means none: every instance gets every request.
+
+    `stats_handler(endpoint)` returns what STATS shows as `data` of an endpoint (anything that JSON can carry).
+    `on_stop(service)` is called once when the service has stopped, also when the connection closed.
+    """
+
+    name: str
+    version: str
+    description: str = ""
+    metadata: Mapping[str, str] = attrs.field(factory=dict)
+    queue_group: str | None = None
+    stats_handler: StatsHandler | None = None
+    on_stop: Callable[[Service], object] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise InvalidName(f"service name {self.name!r} must be letters, digits, '-' and '_' only, and not empty")
+        if not _SEMVER.fullmatch(self.version):
+            raise ConfigError(f"version {self.version!r} of service {self.name} is not a semantic version like 1.2.3")
+        _check_queue_group(self.queue_group)
+
+
+def _check_queue_group(group: str | None) -> None:
+    if group and not _SUBJECT.fullmatch(group):
+        raise InvalidName(f"queue group {group!r} must have no spaces, and '>' at its end only")
+
+
+class Endpoint:
+    """One endpoint of a service; made by `add_endpoint`. Its counters are `stats()`."""
+
+    def __init__(
+        self,
+        service: Service,
+        name: str,
+        subject: str,
+        queue_group: str,
+        handler: Handler,
+        metadata: Mapping[str, str] | None,
+    ) -> None:
+        self.name = name
+        self.subject = subject
+        self.queue_group = queue_group
+        self.metadata = dict(metadata or {})
+        self.handler = handler
+        self._service = service
+        self._lock = threading.Lock()
+        self._requests = self._errors = self._nanoseconds = 0
+        self._last_error = ""
+        self._subscription: Subscription | None = None
+        self._threads: list[threading.Thread] = []
+
+    def info(self) -> EndpointInfo:
+        return EndpointInfo(
+            name=self.name, subject=self.subject, queue_group=self.queue_group, metadata=self.metadata
+        )
+
+    def stats(self) -> EndpointStats:
+        """The counters since the start or the last reset; times in nanoseconds."""
+        data: Any = {}
+        if self._service.config.stats_handler is not None:
+            data = self._service.config.stats_handler(self)
+        with self._lock:
+            return EndpointStats(
+                name=self.name,
+                subject=self.subject,
+                queue_group=self.queue_group,
+                num_requests=self._requests,
+                num_errors=self._errors,
+                last_error=self._last_error,
+                processing_time=self._nanoseconds,
+                average_processing_time=self._nanoseconds // self._requests if self._requests else 0,
+                data=data,
+            )
+
+    def reset(self) -> None:
+        with self._lock:
+            self._requests = self._errors = self._nanoseconds = 0
+            self._last_error = ""
+
+    def _start(self, workers: int, pending_messages: int, pending_bytes: int) -> None:
+        self._subscription = self._service.nc.subscribe(
+            self.subject,
+            queue=self.queue_group,
+            pending_messages=pending_messages,
+            pending_bytes=pending_bytes,
+        )
+        for number in range(workers):
+            label = f"jsclient-worker-{self._service.config.name}-{self.name}-{number}"
+            thread = threading.Thread(target=self._work, name=label, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        assert self._subscription is not None
+        while True:
+            try:
+                message = self._subscription.next(timeout=None)
+            except (SubscriptionClosed, ConnectionError_):
+                return
+            self._serve(message)
+
+    def _serve(self, message: Msg) -> None:
+        request = Request(message, self._service.nc)
+        started = time.perf_counter_ns()
+        failure: str | None = None
+        try:
+            self.handler(request)
+            failure = request.error_sent
+        except ServiceError as error:
+            failure = f"{error.code}:{error.description}"
+            self._answer_error(request, error.code or "500", error.description or "error", error.data)
+        except Exception as error:
+            failure = f"500:{one_line(repr(error))}"
+            logger.exception("the handler of endpoint %s of service %s failed", self.name, self._service.config.name)
+            self._answer_error(request, "500", one_line(repr(error)), b"")
+        elapsed = time.perf_counter_ns() - started
+        with self._lock:
+            self._requests += 1
+            self._nanoseconds += elapsed
+            if failure is not None:
+                self._errors += 1
+                self._last_error = failure
+
+    def _answer_error(self, request: Request, code: str, description: str, data: bytes) -> None:
+        if not request.reply:
+            return
+        try:
+            request.error(code, description, data)
+        except JsClientError as error:
+            logger.warning("endpoint %s could not answer with an error: %s", self.name, error)
+
+    def _stop(self, deadline: Deadline) -> None:
+        """Stop taking requests, let the workers finish those that are queued, wait for the workers."""
+        if self._subscription is not None:
+            try:
+                self._subscription.drain(timeout=deadline.remaining())
+            except (SubscriptionClosed, ConnectionError_):
+                pass
+            except TimedOut:
+                self._subscription.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(deadline.remaining())
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name} on {self.subject}>"
+
+
+class Group:
+    """A common subject prefix (and queue group) for endpoints; made by `add_group`."""
+
+    def __init__(self, service: Service, prefix: str, queue_group: str | None) -> None:
+        self._service = service
+        self._prefix = prefix
+        self._queue_group = queue_group
+
+    def add_endpoint(
+        self,
+        name: str,
+        handler: Handler,
+        *,
+        subject: str | None = None,
+        queue_group: str | None = None,
+        metadata: Mapping[str, str] | None = None,
+        workers: int = 1,
+        pending_messages: int = PENDING_MESSAGES,
+        pending_bytes: int = PENDING_BYTES,
+    ) -> Endpoint:
+        """Serve requests on `prefix.subject` (subject defaults to the name) with `handler(request)`.
+
+        `workers` threads call the handler: 1 keeps the order of requests. An exception of the handler answers
+        with an error: `ServiceError` with its own code, any other one with 500. `queue_group` None inherits
+        that of the group or service, "" means none.
+        """
+        own = subject if subject is not None else name
+        full = f"{self._prefix}.{own}" if self._prefix else own
+        group = queue_group if queue_group is not None else self._queue_group
+        if group is None:
+            group = DEFAULT_QUEUE_GROUP
+        if not _NAME.fullmatch(name):
+            raise InvalidName(f"endpoint name {name!r} must be letters, digits, '-' and '_' only, and not empty")
+        if not _SUBJECT.fullmatch(full):
+            raise InvalidName(f"endpoint subject {full!r} must have no spaces, and '>' at its end only")
+        _check_queue_group(group)
+        if workers < 1:
+            raise ConfigError(f"an endpoint needs at least one worker, not {workers}")
+        endpoint = Endpoint(self._service, name, full, group, handler, metadata)
+        return self._service._add(endpoint, workers, pending_messages, pending_bytes)
+
+    def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
+        """A group below this one: its prefix is appended with a dot."""
+        prefix = ".".join(part for part in (self._prefix, name) if part)
+        if prefix and (not _SUBJECT.fullmatch(prefix) or prefix.endswith(">")):
+            raise InvalidName(f"group {prefix!r} must have no spaces and no '>'")
+        _check_queue_group(queue_group)
+        return Group(self._service, prefix, queue_group if queue_group is not None else self._queue_group)
+
+
+class Service(Group):
+    """A running service: made by `add_service`; `stop()` or the end of its `with` drains it."""
+
+    def __init__(self, nc: Connection, config: ServiceConfig) -> None:
+        super().__init__(self, "", config.queue_group)
+        self.nc = nc
+        self.config = config
+        self.id = next_nuid()
+        self._lock = threading.Lock()
+        self._endpoints: list[Endpoint] = []
+        self._verbs: list[Subscription] = []
+        self._started = dt.datetime.now(dt.timezone.utc)
+        self._stopping = False
+        self._stopped = threading.Event()
+
+    def _start(self) -> None:
+        answers = {"PING": self.ping, "INFO": self.info, "STATS": self.stats}
+        for verb in VERBS:
+            for name, id in (("", ""), (self.config.name, ""), (self.config.name, self.id)):
+                subject = control_subject(verb, name, id)
+                self._verbs.append(self.nc.subscribe(subject, callback=self._verb_handler(answers[verb])))
+        self.nc.add_link_listener(self._on_link_event)
+        self.nc.flush()
+
+    def _verb_handler(self, answer: Callable[[], ServicePing]) -> Callable[[Msg], None]:
+        def handle(message: Msg) -> None:
+            if message.reply:
+                self.nc.publish(message.reply, msgspec.json.encode(answer()))
+
+        return handle
+
+    def _add(self, endpoint: Endpoint, workers: int, pending_messages: int, pending_bytes: int) -> Endpoint:
+        with self._lock:
+            if self._stopping:
+                raise ConfigError(f"service {self.config.name} is stopped")
+            self._endpoints.append(endpoint)
+        try:
+            endpoint._start(workers, pending_messages, pending_bytes)
+        except BaseException:
+            with self._lock:
+                self._endpoints.remove(endpoint)
+            raise
+        return endpoint
+
+    # --- what tools ask -----------------------------------------------------------------------------------
+
+    def ping(self) -> ServicePing:
+        config = self.config
+        return ServicePing(name=config.name, id=self.id, version=config.version, metadata=dict(config.metadata))
+
+    def info(self) -> ServiceInfo:
+        """What INFO answers: description and endpoints."""
+        config = self.config
+        with self._lock:
+            endpoints = [endpoint.info() for endpoint in self._endpoints]
+        return ServiceInfo(
+            name=config.name,
+            id=self.id,
+            version=config.version,
+            metadata=dict(config.metadata),
+            description=config.description,
+            endpoints=endpoints,
+        )
+
+    def stats(self) -> ServiceStats:
+        """What STATS answers: the counters of every endpoint."""
+        config = self.config
+        with self._lock:
+            endpoints = list(self._endpoints)
+        started = self._started.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        return ServiceStats(
+            name=config.name,
+            id=self.id,
+            version=config.version,
+            metadata=dict(config.metadata),
+            started=started,
+            endpoints=[endpoint.stats() for endpoint in endpoints],
+        )
+
+    def reset(self) -> None:
+        """Set all counters to zero and `started` to now."""
+        with self._lock:
+            endpoints = list(self._endpoints)
+            self._started = dt.datetime.now(dt.timezone.utc)
+        for endpoint in endpoints:
+            endpoint.reset()
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    @property
+    def stopped(self) -> bool:
+        """True once everything has ended; `wait` waits for it."""
+        return self._stopped.is_set()
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the service has stopped; False when that did not happen within `timeout` seconds."""
+        return self._stopped.wait(timeout)
+
+    def stop(self, timeout: Timeout = DEFAULT) -> None:
+        """Take no new requests, finish those that wait or are in work (30 s by default), then stop answering verbs.
+
+        May be called from any thread and more than once; only the first call does the work.
+        """
+        with self._lock:
+            first = not self._stopping
+            self._stopping = True
+            endpoints = list(self._endpoints)
+        if not first:
+            return
+        deadline = Deadline(resolve(timeout, STOP_TIMEOUT))
+        try:
+            for endpoint in endpoints:
+                endpoint._stop(deadline)
+            for verb in self._verbs:
+                self._close(verb)
+            if self.nc.is_connected:
+                self.nc.flush(timeout=deadline.remaining())
+        except (ConnectionError_, TimedOut) as error:
+            logger.warning("service %s stopped, but not cleanly: %s", self.config.name, error)
+        finally:
+            self.nc.remove_link_listener(self._on_link_event)
+            self._stopped.set()
+            self._tell()
+
+    @staticmethod
+    def _close(subscription: Subscription) -> None:
+        try:
+            subscription.close()
+        except (SubscriptionClosed, ConnectionError_):
+            pass
+
+    def _tell(self) -> None:
+        on_stop = self.config.on_stop
+        if on_stop is None:
+            return
+        try:
+            on_stop(self)
+        except Exception:
+            logger.exception("on_stop of service %s failed", self.config.name)
+
+    def _on_link_event(self, event: LinkEvent) -> None:
+        """The connection closed: the workers have ended by themselves, so only the books are closed here."""
+        if event is not LinkEvent.CLOSED:
+            return
+        with self._lock:
+            first = not self._stopping
+            self._stopping = True
+        if first:
+            self._stopped.set()
+            self.nc.run_callback(self._tell)
+
+    def __enter__(self) -> Service:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        raise TypeError("a Service lives on its connection and cannot be pickled; pass its ServiceConfig instead")
+
+    def __repr__(self) -> str:
+        return f"<Service {self.config.name} {self.config.version} {self.id}>"
+
+
+def add_service(nc: Connection, config: ServiceConfig) -> Service:
+    """Start a service: it answers PING, INFO and STATS at once and serves what `add_endpoint` adds."""
+    service = Service(nc, config)
+    service._start()
+    return service
