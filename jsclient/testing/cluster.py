@@ -142,10 +142,10 @@ class LeafPair(_Group):
     ) -> None:
         port = free_port()
         self.leaf_port = port
-        # Without no_advertise the leaf would learn the hub's own port and come back past the proxy.
-        listen = f'leafnodes {{ listen: "127.0.0.1:{port}", no_advertise: true }}\njetstream {{ domain: hub }}\n'
-        self.hub = NatsServer(listen + hub_config, binary=binary, name="hub")
         dialled = via(port) if via else port
+        # The hub advertises what the leaf dials, or the leaf would learn the hub's own port and come back past a proxy.
+        nodes = f'leafnodes {{ listen: "127.0.0.1:{port}", advertise: "127.0.0.1:{dialled}" }}\n'
+        self.hub = NatsServer(nodes + "jetstream { domain: hub }\n" + hub_config, binary=binary, name="hub")
         remote = f'leafnodes {{ reconnect: 1, remotes: [{{ url: "nats-leaf://127.0.0.1:{dialled}" }}] }}\n'
         self.leaf = NatsServer(remote + "jetstream { domain: leaf }\n" + leaf_config, binary=binary, name="leaf")
         self.servers = [self.hub, self.leaf]

@@ -77,7 +77,7 @@ class NatsServer:
         ports = folder / "ports"
         shutil.rmtree(ports, ignore_errors=True)
         ports.mkdir()
-        (folder / "server.conf").write_text(self.config)
+        self._write_config(folder)
         self._log = (folder / "server.log").open("ab")
         # Its own session: Ctrl-C in a terminal must not end the server under a test that handles the interrupt.
         self._process = subprocess.Popen(
@@ -96,11 +96,14 @@ class NatsServer:
             self._folder = tempfile.mkdtemp(prefix="jsclient-nats-")
         return self._folder
 
+    def _write_config(self, folder: Path) -> None:
+        # The name is not given with -n: a reload of the configuration refuses a name that only the flag had.
+        name = f'server_name: "{self.name}"\n' if self.name else ""
+        (folder / "server.conf").write_text(name + self.config)
+
     def _command(self, folder: Path) -> list[str]:
         command = [self.binary, "-c", str(folder / "server.conf"), "-a", self.host, "-p", str(self.port), "-m", "-1"]
         command += ["--ports_file_dir", str(folder / "ports")]
-        if self.name:
-            command += ["-n", self.name]
         if self.jetstream:
             command += ["-js", "-sd", self.store_dir]
         return command + self.args
@@ -191,7 +194,7 @@ class NatsServer:
         """Replace the configuration and SIGHUP; returns when the server has logged that it took it."""
         before = self.log_text().count("Reloaded server configuration")
         self.config = config
-        Path(self._make_folder(), "server.conf").write_text(config)
+        self._write_config(Path(self._make_folder()))
         self.signal(signal.SIGHUP)
         wait_until(lambda: self.log_text().count("Reloaded server configuration") > before, 10, "no reload was logged")
 
