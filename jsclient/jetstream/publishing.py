@@ -94,7 +94,7 @@ class Publishing:
 
     def publish_async_pending(self) -> int:
         """How many asynchronous publishes are not resolved yet."""
-        return len(self.async_publisher.pending)
+        return self.async_publisher.pending()
 
     def publish_async_complete(self, timeout: Timeout = DEFAULT) -> None:
         """Wait until every message published so far is resolved; their futures tell how.

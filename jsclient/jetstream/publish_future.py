@@ -1,0 +1,115 @@
+"""What `publish_async` returns: the ack to come."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from jsclient import waiting
+from jsclient.errors import ConfigError, TimedOut
+from jsclient.jetstream import headers as names
+from jsclient.jetstream.models import PubAck
+from protocol import Headers
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.publish_async import AsyncPublisher
+
+
+class PubMsg(msgspec.Struct, frozen=True):
+    """A message to publish: what `publish_msg` takes, and what a future or an error handler shows."""
+
+    subject: str
+    payload: bytes | str = b""
+    headers: Headers | dict[str, str] | None = None
+    reply: str = ""
+
+    @property
+    def data(self) -> bytes | str:
+        return self.payload
+
+
+class PublishFuture(msgspec.Struct, gc=False, eq=False):
+    """The ack to come of one `publish_async`. It always resolves: acked, rejected, certainly not stored, or unknown.
+
+    Thread-safe. A Struct because it is made for every message: 85 ns, where a class with __slots__ costs 226 and
+    `concurrent.futures.Future` 3,300.
+    """
+
+    _owner: Any
+    _token: bytes
+    subject: str
+    payload: bytes
+    _block: bytes | None
+    _sends: int = 1
+    _no_responders: int = 0
+    _first: float = 0.0  # when the sweep saw it first; 0: not yet
+    _last: float = 0.0  # when it was sent last
+    _since: float = 0.0  # since when its ack is waited for; a reconnect starts anew
+    _ack: PubAck | None = None
+    _error: BaseException | None = None
+    _watchers: list[Any] | None = None
+
+    def done(self) -> bool:
+        """True once it is resolved."""
+        return self._ack is not None or self._error is not None
+
+    def result(self, timeout: float | None = None) -> PubAck:
+        """The ack; waits at most `timeout` seconds (None: until it is resolved, which is bounded by the ack timeout).
+
+        Raises what became of the message instead: an ApiError (rejected), NotStored, or PublishUnknown; and
+        TimedOut when it is not resolved within `timeout`.
+        """
+        self._wait(timeout)
+        if self._error is not None:
+            raise self._error
+        assert self._ack is not None
+        return self._ack
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Why there is no ack, or None when there is one; waits like `result`."""
+        self._wait(timeout)
+        return self._error
+
+    def add_done_callback(self, call: Callable[[PublishFuture], Any]) -> None:
+        """Call `call(future)` on the connection's events thread once it is resolved, or soon if it is already."""
+        self._owner.watch(self, call)
+
+    @property
+    def msg(self) -> PubMsg:
+        """The message as it was published."""
+        return PubMsg(self.subject, self.payload, self.headers)
+
+    @property
+    def headers(self) -> Headers | None:
+        return None if self._block is None else Headers.decode(self._block)
+
+    @property
+    def msg_id(self) -> str | None:
+        headers = self.headers
+        return None if headers is None else headers.get(names.MSG_ID)
+
+    def _wait(self, timeout: float | None) -> None:
+        if self._ack is not None or self._error is not None:
+            return
+        if timeout is not None and not timeout >= 0:
+            raise ConfigError(f"timeout must be 0 or more seconds, or None; got {timeout!r}")
+        owner: AsyncPublisher = self._owner
+        owner.flush()
+        ticket: queue.SimpleQueue[None] = queue.SimpleQueue()
+        owner.watch(self, ticket)
+        try:
+            waiting.get(ticket, timeout)
+        except queue.Empty:
+            owner.unwatch(self, ticket)
+            if not self.done():
+                raise TimedOut(f"no ack on {self.subject!r} within {timeout:g} s, still waiting for it") from None
+
+    def __repr__(self) -> str:
+        state = "pending" if not self.done() else repr(self._ack or self._error)
+        return f"<PublishFuture {self.subject!r} {state}>"
+
+    def __reduce__(self) -> Any:
+        return self._owner.nc.refuse_pickle(self)

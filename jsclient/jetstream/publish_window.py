@@ -1,0 +1,106 @@
+"""The window of asynchronous publishes: what is not acknowledged, and who waits for it to shrink."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from typing import TYPE_CHECKING
+
+from jsclient import waiting
+from jsclient.durations import Deadline
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.publish_future import PublishFuture
+
+
+class Window:
+    """Bounds messages and bytes under way without a lock per message.
+
+    Every message is charged an equal share of the bytes, so that the number alone decides (`len(pending) < limit`);
+    only a message larger than its share takes the lock, to charge the rest by lowering the limit for all.
+
+    Waiting publishers are woken when a quarter of the window is free, not by every ack: their next messages then
+    leave together, and the threads change places a thousand times less.
+    """
+
+    def __init__(self, messages: int, nbytes: int) -> None:
+        self.pending: dict[bytes, PublishFuture] = {}
+        self.limit = messages
+        self.share = max(1, nbytes // messages)
+        self.large: dict[bytes, int] = {}
+        self.parked: list[tuple[int, queue.SimpleQueue[None]]] = []
+        self._messages = messages
+        self._bytes = nbytes
+        self._extra = 0
+        self._lock = threading.Lock()
+
+    # --- bytes --------------------------------------------------------------------------------------------------
+
+    def charge(self, token: bytes, size: int) -> None:
+        """Charge a message what it is larger than its share."""
+        with self._lock:
+            self.large[token] = size - self.share
+            self._change(size - self.share)
+
+    def release(self, token: bytes) -> None:
+        """The message is resolved."""
+        with self._lock:
+            self._change(-self.large.pop(token, 0))
+
+    def _change(self, by: int) -> None:
+        self._extra += by
+        self.limit = max(1, min(self._messages, (self._bytes - self._extra) // self.share))
+
+    def has_room(self, size: int = 0) -> bool:
+        """Whether a message of this size may go out now; a single one always may."""
+        count = len(self.pending)
+        if size <= self.share:
+            return count < self.limit
+        return not count or (count < self.limit and (count * self.share + self._extra + size) <= self._bytes)
+
+    # --- waiting ------------------------------------------------------------------------------------------------
+
+    def wait_for_room(self, size: int, timeout: float | None) -> bool:
+        """Wait until a message of this size may go out; False after `timeout` seconds (None: as long as it takes)."""
+        deadline = Deadline(timeout)
+        while not self.has_room(size):
+            if deadline.expired():
+                return False
+            count = min(len(self.pending), self.limit)
+            self._wait_below(count - max(1, count // 4), deadline)
+        return True
+
+    def wait_empty(self, timeout: float | None) -> bool:
+        """Wait until nothing is pending; False after `timeout` seconds."""
+        deadline = Deadline(timeout)
+        while self.pending:
+            if deadline.expired():
+                return False
+            self._wait_below(0, deadline)
+        return True
+
+    def _wait_below(self, count: int, deadline: Deadline) -> None:
+        ticket: queue.SimpleQueue[None] = queue.SimpleQueue()
+        entry = (count, ticket)
+        with self._lock:
+            self.parked = [*self.parked, entry]
+        try:
+            if len(self.pending) > count:
+                waiting.get(ticket, deadline.remaining())
+        except queue.Empty:
+            pass
+        finally:
+            with self._lock:
+                self.parked = [other for other in self.parked if other is not entry]
+
+    def unpark(self) -> None:
+        """Wake those whose wait is over, publishers only as many as there is room for. Called by the reader."""
+        with self._lock:
+            count = len(self.pending)
+            room = self.limit - count
+            for below, ticket in self.parked:
+                if count > below or (below and room <= 0):
+                    continue
+                if below:
+                    room -= 1
+                ticket.put(None)

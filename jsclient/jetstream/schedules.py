@@ -1,0 +1,90 @@
+"""Message schedules (nats-server 2.12, ADR-51): the server publishes a message later, or again and again.
+
+A schedule is a message like any other, stored on its own subject; the server publishes what it carries to
+`target`, which must be another subject of the same stream. The newest message on a subject is its schedule:
+publish a new one to change it, purge the subject to end it. A one-shot schedule disappears when it has fired.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Literal
+
+import attrs
+
+from jsclient.durations import NANOSECONDS, to_ns
+from jsclient.errors import ConfigError
+from jsclient.jetstream import headers as names
+from jsclient.jetstream.publish_options import ttl_text
+from jsclient.jetstream.wire import as_timestamp, format_time
+from protocol import check_subject
+
+_PREDEFINED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
+_CRON = re.compile(r"\S+( \S+){5}")
+
+
+@attrs.frozen(kw_only=True)
+class Schedule:
+    """When the server publishes, and where to; make one with `at`, `every` or `cron`.
+
+    js.publish("schedules.invoice", b"send it", schedule=Schedule.at(when, target="invoices.due"))
+    """
+
+    spec: str
+    """The value of Nats-Schedule, as the server reads it."""
+    target: str
+    """The subject that the message is published to; in the same stream and not the schedule's own."""
+    source: str | None = None
+    """Publish the last message of this subject instead of the schedule's own (server 2.14)."""
+    ttl: float | dt.timedelta | Literal["never"] | None = None
+    """The TTL of what is published, seconds."""
+    rollup: Literal["sub", "all"] | None = None
+    """Nats-Rollup of what is published (server 2.14)."""
+    time_zone: str | None = None
+    """An IANA name for cron specifications, for example "Europe/Berlin" (server 2.14); default UTC."""
+
+    def __attrs_post_init__(self) -> None:
+        check_subject(self.target, "schedule target")
+        if self.source is not None:
+            check_subject(self.source, "schedule source")
+        if self.rollup not in (None, "sub", "all"):
+            raise ConfigError(f'rollup must be "sub" or "all", got {self.rollup!r}')
+        if self.time_zone is not None and self.spec.startswith(("@at ", "@every ")):
+            raise ConfigError("time_zone belongs to cron specifications only")
+
+    @classmethod
+    def at(cls, when: dt.datetime, target: str, **options: object) -> Schedule:
+        """Once, at a timezone-aware point in time; the server resolves whole seconds."""
+        moment = as_timestamp(when, "when").astimezone(dt.timezone.utc)
+        return cls(spec=f"@at {format_time(moment)}", target=target, **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def every(cls, interval: float | dt.timedelta, target: str, **options: object) -> Schedule:
+        """Again and again, every `interval` seconds (1 or more)."""
+        ns = to_ns(interval)
+        if ns < NANOSECONDS:
+            raise ConfigError(f"the interval of a schedule must be at least 1 second, got {interval!r}")
+        whole, rest = divmod(ns, NANOSECONDS)
+        text = f"{whole}s" if not rest else f"{ns // 1_000_000}ms"
+        return cls(spec=f"@every {text}", target=target, **options)  # type: ignore[arg-type]
+
+    @classmethod
+    def cron(cls, spec: str, target: str, **options: object) -> Schedule:
+        """Six fields (seconds first), or "@hourly", "@daily", "@weekly", "@monthly", "@yearly"."""
+        if spec not in _PREDEFINED and not _CRON.fullmatch(spec):
+            raise ConfigError(f"cron wants six fields (seconds first) or one of {', '.join(_PREDEFINED)}; got {spec!r}")
+        return cls(spec=spec, target=target, **options)  # type: ignore[arg-type]
+
+    def headers(self) -> list[tuple[str, str]]:
+        """The headers of the schedule message."""
+        out = [(names.SCHEDULE, self.spec), (names.SCHEDULE_TARGET, self.target)]
+        if self.source is not None:
+            out.append((names.SCHEDULE_SOURCE, self.source))
+        if self.ttl is not None:
+            out.append((names.SCHEDULE_TTL, ttl_text(self.ttl, "schedule ttl")))
+        if self.rollup is not None:
+            out.append((names.SCHEDULE_ROLLUP, self.rollup))
+        if self.time_zone is not None:
+            out.append((names.SCHEDULE_TIME_ZONE, self.time_zone))
+        return out
