@@ -16,9 +16,7 @@ import msgspec
 from jsclient import waiting
 from jsclient.states import LinkEvent
 from protocol import Msg
-
-ACK_TOKENS: Final = 9  # $JS.ACK.<stream>.<consumer>.<delivered>.<stream seq>.<consumer seq>.<ns>.<pending>
-ACK_TOKENS_V2: Final = 11  # $JS.ACK.<domain>.<account>.<stream>... as above, and perhaps a random token at the end
+from protocol.columns import Acks
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -69,10 +67,10 @@ class Chunk(msgspec.Struct, gc=False):
 
 
 class ChunkQueue:
-    """A sink: gets lists of messages and link events from the reader thread, in order."""
+    """A sink: gets lists of messages, link events and a refusal of its subject from the reader thread, in order."""
 
     def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[list[Msg] | LinkEvent] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[list[Msg] | LinkEvent | BaseException] = queue.SimpleQueue()
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
         self._queue.put(messages)
@@ -80,12 +78,18 @@ class ChunkQueue:
     def link_event(self, event: LinkEvent) -> None:
         self._queue.put(event)
 
+    def failed(self, error: BaseException) -> None:
+        self._queue.put(error)
+
     def next(self, timeout: float | None) -> list[Msg] | LinkEvent | None:
-        """The next list or event; None after `timeout` seconds."""
+        """The next list or event; None after `timeout` seconds. Raises what the server refused."""
         try:
-            return waiting.get(self._queue, timeout)  # type: ignore[no-any-return]
+            item = waiting.get(self._queue, timeout)
         except queue.Empty:
             return None
+        if isinstance(item, BaseException):
+            raise item
+        return item  # type: ignore[no-any-return]
 
 
 def split_statuses(messages: list[Msg]) -> tuple[list[Msg], list[Msg]]:
@@ -96,41 +100,21 @@ def split_statuses(messages: list[Msg]) -> tuple[list[Msg], list[Msg]]:
 
 
 def chunk_of(messages: list[Msg]) -> Chunk:
-    """Deliveries of a pull consumer as columns; ValueError when a reply subject is not one of JetStream."""
-    replies: list[bytes] = [m.raw_reply for m in messages]  # type: ignore[misc]
-    tokens = b".".join(replies).split(b".")
-    count = len(replies)
-    if len(tokens) == ACK_TOKENS * count and tokens[0::ACK_TOKENS].count(b"$JS") == count:
-        sequences = list(map(int, tokens[5::ACK_TOKENS]))
-        timestamps = list(map(int, tokens[7::ACK_TOKENS]))
-        first, last, pending = int(tokens[6]), int(tokens[-3]), int(tokens[-1])
-    else:
-        each = [_ack_tokens(reply) for reply in replies]
-        sequences = [int(t[0]) for t in each]
-        timestamps = [int(t[2]) for t in each]
-        first, last, pending = int(each[0][1]), int(each[-1][1]), int(each[-1][3])
+    """Deliveries of a pull consumer as columns; ProtocolError when a reply subject is not one of JetStream."""
+    acks = Acks([m.raw_reply for m in messages])
+    deliveries = acks.consumer_sequences()
+    count = len(messages)
     headers = [m.raw_headers for m in messages]
     return Chunk(
         [m.raw_subject for m in messages],
-        sequences,
-        timestamps,
+        acks.sequences(),
+        acks.timestamps(),
         [m.payload for m in messages],
         None if headers.count(None) == count else headers,
-        first,
-        last,
-        pending,
+        deliveries[0],
+        deliveries[-1],
+        acks.pending()[-1],
     )
-
-
-def _ack_tokens(reply: bytes) -> list[bytes]:
-    """Stream sequence, consumer sequence, time and pending of either form of an ack subject."""
-    tokens = reply.split(b".")
-    if tokens[:2] == [b"$JS", b"ACK"]:
-        if len(tokens) == ACK_TOKENS:
-            return tokens[5:9]
-        if len(tokens) >= ACK_TOKENS_V2:
-            return tokens[7:11]
-    raise ValueError(f"{reply!r} is not an ack subject of JetStream")
 
 
 # --- direct get ---------------------------------------------------------------------------------------------

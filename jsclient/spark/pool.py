@@ -1,0 +1,229 @@
+"""Connections of one Python worker process: kept between tasks, leased to one task at a time.
+
+Spark forks its workers from a daemon and reuses them for many tasks; a connection per task, batch or partition
+would be thousands per second. A worker is never told that it ends (no atexit, SIGKILL when a task is cancelled), so
+nothing may depend on closing: what a task sent is flushed before it returns.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+import jsclient
+from jsclient import errors
+from jsclient.options import ConnectOptions
+from jsclient.spark import options as spark_options
+from jsclient.spark.connecting import connect_options
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.options import SparkOptions
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+log = logging.getLogger("jsclient.spark")
+
+CHECK_AFTER: Final = 10.0  # seconds of idleness after which a connection is pinged before it is leased again
+CLOSE_AFTER: Final = 30.0  # seconds of idleness after which it is closed
+PING_TIMEOUT: Final = 2.0
+
+Options = SparkOptions | ConnectOptions | Mapping[str, str] | str
+
+# The fields of SparkOptions that say where and as whom to connect; leases that agree in them share connections.
+_WHERE: Final = (
+    "servers", "credentials_file", "nkey_seed_file", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_first",
+    "credentials_provider", "user", "password", "token", "nkey_secret", "credentials_secret", "nats",
+)  # fmt: skip
+
+
+@attrs.define(eq=False)
+class _Idle:
+    connection: Connection
+    since: float
+
+
+class Pool:
+    """All idle connections of this process; thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pid = os.getpid()
+        self._idle: dict[Any, list[_Idle]] = {}
+        self._closer: threading.Thread | None = None
+        self._work = threading.Event()
+
+    def take(self, key: Any, connect: Callable[[], Connection]) -> Connection:
+        """An idle connection that still answers, or a new one."""
+        while True:
+            with self._lock:
+                self._forget_parents()
+                idle = self._idle.get(key)
+                found = idle.pop() if idle else None
+            if found is None:
+                return connect()
+            if self._usable(found):
+                return found.connection
+            _close(found.connection)
+
+    def give_back(self, key: Any, connection: Connection) -> None:
+        with self._lock:
+            self._forget_parents()
+            self._idle.setdefault(key, []).append(_Idle(connection, time.monotonic()))
+            if self._closer is None or not self._closer.is_alive():
+                self._closer = threading.Thread(target=self._close_idle, name="jsclient-spark-idle", daemon=True)
+                self._closer.start()
+        self._work.set()
+
+    def close(self) -> None:
+        """Close what is idle now, for tests and for long-lived drivers."""
+        with self._lock:
+            self._forget_parents()
+            idle = [item for items in self._idle.values() for item in items]
+            self._idle.clear()
+        for item in idle:
+            _close(item.connection)
+
+    def __len__(self) -> int:
+        return sum(map(len, self._idle.values()))
+
+    def _forget_parents(self) -> None:
+        """After a fork: the connections belong to the parent, whose session must not be touched."""
+        if self._pid != os.getpid():
+            self._pid = os.getpid()
+            self._idle = {}
+            self._closer = None
+            self._work = threading.Event()
+
+    @staticmethod
+    def _usable(item: _Idle) -> bool:
+        connection = item.connection
+        if connection.closed or not connection.is_connected:
+            return False
+        if time.monotonic() - item.since < CHECK_AFTER:
+            return True
+        try:
+            connection.flush(timeout=PING_TIMEOUT)
+        except errors.JsClientError:
+            return False
+        return True
+
+    def _close_idle(self) -> None:
+        while True:
+            with self._lock:
+                old = self._old()
+                left = bool(self._idle)
+            for item in old:
+                _close(item.connection)
+            if left:
+                time.sleep(1.0)
+            elif not self._work.wait(CLOSE_AFTER):
+                with self._lock:
+                    if not self._idle:
+                        self._closer = None
+                        return
+            self._work.clear()
+
+    def _old(self) -> list[_Idle]:
+        limit = time.monotonic() - CLOSE_AFTER
+        old: list[_Idle] = []
+        for key, items in list(self._idle.items()):
+            old += [item for item in items if item.since < limit]
+            self._idle[key] = [item for item in items if item.since >= limit]
+            if not self._idle[key]:
+                del self._idle[key]
+        return old
+
+
+_pool = Pool()
+
+
+def _after_fork() -> None:
+    # The lock may have been held by another thread of the parent at the moment of the fork.
+    global _pool
+    _pool = Pool()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
+
+
+def _close(connection: Connection) -> None:
+    try:
+        connection.close()
+    except errors.JsClientError as error:
+        log.debug("closing an idle connection: %s", error)
+
+
+def _plan(options: Options) -> tuple[Any, Callable[[], ConnectOptions]]:
+    """The key of the pool, and how the ConnectOptions are made if a connection has to be opened."""
+    if isinstance(options, ConnectOptions):
+        return ("options", options), lambda: options
+    if isinstance(options, str):
+        options = {"servers": options}
+    if not isinstance(options, SparkOptions):
+        # Where to connect is all that matters here, so it may be the options of any of the four ways.
+        known = {k: v for k, v in options.items() if _connects(k)}
+        options = spark_options.parse({**known, "subject": "-"}, spark_options.WRITE)
+    checked = options
+    return ("spark", *(getattr(checked, name) for name in _WHERE)), lambda: connect_options(checked)
+
+
+def _connects(name: str) -> bool:
+    lowered = name.lower()
+    spec = spark_options.SPECS.get(lowered)
+    if lowered.startswith("nats."):
+        return True
+    if spec is None:
+        return lowered not in spark_options.SPARKS_OWN  # parse() refuses it with the nearest name
+    return spec.field in _WHERE
+
+
+@contextmanager
+def connection(options: Options) -> Iterator[Connection]:
+    """A connection for the body of the `with`: exclusive, reused by later tasks of the same worker process.
+
+    `options`: the option dict of the data source (`{"servers": ..., "credentialsFile": ...}`), a server list, or a
+    ConnectOptions. Call it inside the function that Spark runs on the executor; a connection itself cannot be
+    pickled into it. What was published is flushed at the end; after an exception the connection is not reused.
+    Raises JetStreamSparkError [JETSTREAM_CONNECT_FAILED].
+    """
+    key, make = _plan(options)
+    try:
+        hash(key)
+    except TypeError:
+        key = ("unshared", object())  # options with unhashable parts (headers of a websocket) are never shared
+    hide = options.hide if isinstance(options, SparkOptions) else str
+
+    def connect() -> Connection:
+        try:
+            return jsclient.connect(make())
+        except errors.JsClientError as error:
+            text = hide(f"{type(error).__name__}: {error}")
+            raise JetStreamSparkError(
+                "JETSTREAM_CONNECT_FAILED", f"{text}; check 'servers', the network and the credentials"
+            ) from None
+
+    nc = _pool.take(key, connect)
+    try:
+        yield nc
+        nc.flush()
+    except GeneratorExit:
+        # Spark has seen enough rows (limit); the connection is in order.
+        _pool.give_back(key, nc)
+        raise
+    except BaseException:
+        _close(nc)
+        raise
+    _pool.give_back(key, nc)
+
+
+def close_idle() -> None:
+    """Close the idle connections of this process now."""
+    _pool.close()

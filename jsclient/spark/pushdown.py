@@ -1,0 +1,128 @@
+"""Filters of a query that the server or the planner can apply (`spark.sql.python.filterPushdown.enabled=true`).
+
+A reader with `pushFilters` makes Spark fail the query while that setting is off, which is the default; so it is a
+class of its own, chosen by whether Spark has loaded its side of the protocol.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from typing import Any
+
+from pyspark.sql.datasource import (
+    EqualTo,
+    Filter,
+    GreaterThan,
+    GreaterThanOrEqual,
+    In,
+    IsNotNull,
+    LessThan,
+    LessThanOrEqual,
+    StringStartsWith,
+)
+
+import protocol
+from jsclient.spark.access import StreamAccess
+from jsclient.spark.planner import StreamState
+from jsclient.spark.reader import JetStreamReader
+from jsclient.spark.schema import SOURCE_COLUMNS
+
+MODULE = "pyspark.sql.worker.data_source_pushdown_filters"
+NEVER_NULL = frozenset(SOURCE_COLUMNS) - {"headers", "reply"}
+
+
+class PushdownReader(JetStreamReader):
+    """Applies what it can to the range and the subjects; Spark checks again whatever `pushFilters` yields."""
+
+    since: int | None = None
+    until: int | None = None
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        for item in filters:
+            if not self._apply(item):
+                yield item
+
+    def _apply(self, item: Filter) -> bool:
+        """Narrow the plan; True when Spark need not check the filter again."""
+        attribute = getattr(item, "attribute", None)
+        if attribute is None or len(attribute) != 1:
+            return False
+        name = attribute[0]
+        if isinstance(item, IsNotNull):
+            return name in NEVER_NULL
+        value = getattr(item, "value", None)
+        if name == "seq":
+            return self._sequence(item, value)
+        if name == "subject":
+            return self._subject(item, value)
+        if name == "timestamp" and isinstance(value, dt.datetime):
+            self._time(item, value)
+        return False
+
+    def _narrow(self, low: int | None, high: int | None) -> None:
+        if low is not None:
+            self.low = low if self.low is None else max(self.low, low)
+        if high is not None:
+            self.high = high if self.high is None else min(self.high, high)
+
+    def _sequence(self, item: Filter, value: Any) -> bool:
+        if isinstance(item, In):
+            numbers = [v for v in value if isinstance(v, int)]
+            if numbers and len(numbers) == len(value):
+                self._narrow(min(numbers), max(numbers) + 1)
+            return False
+        if type(value) is not int:
+            return False
+        if isinstance(item, EqualTo):
+            self._narrow(value, value + 1)
+        elif isinstance(item, GreaterThan):
+            self._narrow(value + 1, None)
+        elif isinstance(item, GreaterThanOrEqual):
+            self._narrow(value, None)
+        elif isinstance(item, LessThan):
+            self._narrow(None, value)
+        elif isinstance(item, LessThanOrEqual):
+            self._narrow(None, value + 1)
+        else:
+            return False
+        return True
+
+    def _subject(self, item: Filter, value: Any) -> bool:
+        if isinstance(item, EqualTo) and isinstance(value, str) and _storable(value):
+            kept = [value] if not self.subjects or any(protocol.matches(f, value) for f in self.subjects) else []
+            self.subjects = tuple(kept)
+            self.empty = self.empty or not kept
+            return True
+        if isinstance(item, StringStartsWith) and isinstance(value, str) and not self.subjects:
+            whole, dot, _ = value.rpartition(".")
+            if dot and _storable(whole):
+                self.subjects = (f"{whole}.>",)
+        return False
+
+    def _time(self, item: Filter, value: dt.datetime) -> None:
+        when = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
+        since = when - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+        us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        # The column is cut to microseconds, so the bounds reach one further; Spark checks again.
+        if isinstance(item, (GreaterThan, GreaterThanOrEqual, EqualTo)):
+            self.since = us * 1000 if self.since is None else max(self.since, us * 1000)
+        if isinstance(item, (LessThan, LessThanOrEqual, EqualTo)):
+            end = (us + 1) * 1000
+            self.until = end if self.until is None else min(self.until, end)
+
+    def _bounds(self, access: StreamAccess, state: StreamState) -> tuple[int, int]:
+        if self.since is not None:
+            self._narrow(access.sequence_at(max(self.since, 0), state), None)
+        if self.until is not None:
+            self._narrow(None, access.sequence_at(max(self.until, 0), state))
+        return super()._bounds(access, state)
+
+
+def _storable(subject: str) -> bool:
+    """Whether a message can have this subject; others (with wildcards, say) are left to Spark."""
+    try:
+        protocol.check_subject(subject)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,155 @@
+"""Batch reading: what to read is fixed by one STREAM.INFO, and cut into ranges of sequences."""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceReader, InputPartition
+
+from jsclient.spark.access import StreamAccess
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.options import SparkOptions
+from jsclient.spark.planner import Limits, Range, StreamState, check_head, cut
+from jsclient.spark.pool import connection
+from jsclient.spark.ranges import choose_method, read_chunks
+from jsclient.spark.schema import check_source
+from jsclient.spark.subjects import by_subject
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql.types import StructType
+
+log = logging.getLogger("jsclient.spark")
+
+
+class RangePartition(InputPartition):
+    """One range and how to read it; `label` becomes part of the consumer's name on the server."""
+
+    def __init__(self, part: Range, method: str, label: str) -> None:
+        super().__init__((part.index, part.start, part.end))
+        self.range = part
+        self.method = method
+        self.label = label
+
+
+def read_batches(
+    options: SparkOptions, schema: StructType, columns: list[str], partition: InputPartition | None
+) -> Iterator[pa.RecordBatch]:
+    """The record batches of one partition; runs in a task. None stands for an empty plan."""
+    if not isinstance(partition, RangePartition):
+        return
+    from jsclient.spark.arrow import BatchBuilder, schema_of
+
+    builder = BatchBuilder(options.stream, columns, schema_of(schema), options.batch_rows, options.batch_bytes)
+    with connection(options) as nc:
+        label = f"{partition.label}_{partition.range.index}"
+        for chunk in read_chunks(nc, options, partition.range, partition.method, label):
+            yield from builder.add(chunk, chunk.nbytes())
+        yield from builder.finish()
+
+
+class JetStreamReader(DataSourceReader):
+    """`spark.read.format("jetstream")`. Rows published after planning are not seen."""
+
+    def __init__(self, options: SparkOptions, schema: StructType) -> None:
+        self.options = options
+        self.schema = schema
+        self.columns = check_source(schema)
+        self.job = uuid.uuid4().hex[:8]
+        # What pushed filters leave: sequences [low, high), times, subjects. See pushdown.py.
+        self.low: int | None = None
+        self.high: int | None = None
+        self.subjects = options.subjects
+        self.empty = False
+
+    def partitions(self) -> Sequence[InputPartition]:
+        if self.empty:
+            return []
+        with connection(self.options) as nc:
+            access = StreamAccess(nc, self.options)
+            access.check_filters()
+            state = access.state()
+            start, end = self._bounds(access, state)
+            start, warning = check_head(state, start, end, self.options.fail_on_data_loss)
+            if warning:
+                log.warning("%s; going on, because failOnDataLoss=false", warning)
+            return plan(access, state, start, end, None, self.subjects, self.job)
+
+    def read(self, partition: InputPartition) -> Iterator[Any]:
+        return read_batches(self.options, self.schema, self.columns, partition)
+
+    def _bounds(self, access: StreamAccess, state: StreamState) -> tuple[int, int]:
+        start = starting(self.options, access, state, state.first)
+        end = ending(self.options, access, state)
+        # Filters narrow the range without a claim about the head: what they exclude is not lost but not wanted.
+        if self.low is not None:
+            start = max(start, self.low)
+        if self.high is not None:
+            end = min(end, self.high)
+        return start, max(start, end)
+
+
+def starting(options: SparkOptions, access: StreamAccess, state: StreamState, otherwise: int) -> int:
+    """The first sequence the options ask for; `otherwise` when they say nothing."""
+    if options.starting_timestamp is not None:
+        at = access.sequence_at(options.starting_timestamp, state)
+        if at >= state.end and options.starting_timestamp_strategy == "error":
+            raise JetStreamSparkError(
+                "JETSTREAM_TIMESTAMP_BEYOND_END",
+                f"stream {state.name!r} has no message at or after startingTimestamp; give an earlier one, or "
+                "startingTimestampStrategy=latest",
+            )
+        return at
+    offsets = options.starting_offsets
+    if isinstance(offsets, int):
+        return max(offsets, 1)
+    if offsets == "earliest":
+        return state.first
+    if offsets == "latest":
+        return state.end
+    return otherwise
+
+
+def ending(options: SparkOptions, access: StreamAccess, state: StreamState) -> int:
+    if options.ending_timestamp is not None:
+        return access.sequence_at(options.ending_timestamp, state)
+    if isinstance(options.ending_offsets, int):
+        if options.ending_offsets > state.end:
+            log.warning(
+                "stream %r: endingOffsets %d lies behind the end; reading up to %d, which is all there is",
+                *(state.name, options.ending_offsets, state.end),
+            )
+        return min(options.ending_offsets, state.end)
+    return state.end
+
+
+def plan(
+    access: StreamAccess,
+    state: StreamState,
+    start: int,
+    end: int,
+    parts: int | None,
+    subjects: tuple[str, ...],
+    label: str,
+) -> list[InputPartition]:
+    """The partitions of [start, end); `parts` when their number is frozen in an offset."""
+    options = access.options
+    span = end - start
+    if span <= 0:
+        return []
+    if parts is None:
+        parts = limits_of(options).count(span)
+    consumed = state.retention in ("workqueue", "interest")
+    method = choose_method(options, -(-span // parts), access.direct_works(state), consumed)
+    if options.partition_by == "subject" and parts > 1:
+        ranges = by_subject(access, start, end, parts, subjects)
+    else:
+        ranges = [Range(i, a, b, subjects) for i, (a, b) in enumerate(cut(start, end, parts))]
+    return [RangePartition(part, method, label) for part in ranges]
+
+
+def limits_of(options: SparkOptions) -> Limits:
+    return Limits(options.records_per_partition, options.min_partitions, options.max_partitions)

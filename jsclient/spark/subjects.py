@@ -1,0 +1,40 @@
+"""partitionBy=subject: all messages of a subject in one task, in order.
+
+A subject belongs to the bucket crc32(subject) mod k, so the plan of a replay is the same. The server filters where
+that is possible (few subjects, 2.10); otherwise every task reads the whole range and keeps its bucket.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from jsclient.spark.access import StreamAccess
+from jsclient.spark.chunks import bucket_of
+from jsclient.spark.planner import Range
+
+MOST_FILTERS: Final = 100  # subjects per task up to which the server filters
+MOST_SUBJECTS: Final = 10_000  # subjects of the stream up to which they are listed at all
+
+
+def by_subject(access: StreamAccess, start: int, end: int, parts: int, filters: tuple[str, ...]) -> list[Range]:
+    """One range per bucket over the whole of [start, end)."""
+    buckets = _listed(access, parts, filters)
+    if buckets is not None and access.capabilities.at_least((2, 10)) and max(map(len, buckets)) <= MOST_FILTERS:
+        # Every message of [start, end) is already stored, so no subject of it can be missing in the list.
+        return [Range(i, start, end, tuple(names)) for i, names in enumerate(buckets) if names]
+    return [Range(i, start, end, filters, (i, parts)) for i in range(parts)]
+
+
+def _listed(access: StreamAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:
+    """The subjects of the stream by bucket; None when there are too many to list."""
+    names: set[str] = set()
+    for subject in filters or (">",):
+        operation = f"STREAM.INFO.{access.stream}"
+        for page in access.api.pages(operation, "state.subjects", {"subjects_filter": subject}):
+            names.update(page.get("state", {}).get("subjects") or ())
+            if len(names) > MOST_SUBJECTS:
+                return None
+    buckets: list[list[str]] = [[] for _ in range(parts)]
+    for name in sorted(names):
+        buckets[bucket_of(name.encode("utf-8", "surrogateescape"), parts)].append(name)
+    return buckets
