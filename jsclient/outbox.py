@@ -307,3 +307,11 @@ class Outbox:
             self.frames.clear()
             self.size = 0
             self._offline_changed.notify_all()
+
+    def forked(self, reason: Callable[[], BaseException]) -> None:
+        """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
+        self.lock = threading.RLock()
+        self._offline_changed = threading.Condition(threading.Lock())
+        self.frames = deque()
+        self.writing = []
+        self.close(reason)

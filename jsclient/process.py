@@ -55,6 +55,10 @@ class ForkedChild(Connection):
         return "<jsclient.Connection of the parent process>"
 
 
+def _forked_error() -> errors.ForkedConnection:
+    return errors.ForkedConnection(FORKED_TEXT)
+
+
 def _after_fork_in_child() -> None:
     # No lock that exists may be taken here: the thread that held it is not in this process.
     for live in list(_connection._live.values()):
@@ -63,11 +67,9 @@ def _after_fork_in_child() -> None:
             mailbox = getattr(sink, "mailbox", None)
             if mailbox is not None:
                 mailbox.items.clear()
-                mailbox.closed = errors.ForkedConnection(FORKED_TEXT)
+                mailbox.closed = _forked_error()
                 mailbox._waiters.clear()
-        outbox = live._outbox
-        outbox.frames.clear()
-        outbox.transport = None
+        live._outbox.forked(_forked_error)
         live.__dict__.clear()
         live.__dict__["_forked_stream"] = None if link is None else link.stream
         live.__class__ = ForkedChild
