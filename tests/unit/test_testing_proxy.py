@@ -21,8 +21,10 @@ class Ends:
         self.sockets: list[socket.socket] = [self.listener]
 
     def connect(self) -> tuple[socket.socket, socket.socket]:
+        expected = self.proxy.accepted + 1
         client = socket.create_connection(("127.0.0.1", self.proxy.port), timeout=5)
         server, _ = self.listener.accept()
+        wait_until(lambda: self.proxy.accepted == expected)
         server.settimeout(5)
         self.sockets += [client, server]
         return client, server
