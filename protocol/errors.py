@@ -19,7 +19,7 @@ from typing import Any
 _SHOWN_BYTES = 60
 
 
-def shorten(data: bytes) -> str:
+def shorten(data: bytes | bytearray) -> str:
     """`repr` of the offending bytes, cut so that hostile input cannot flood a log."""
     if len(data) <= _SHOWN_BYTES:
         return repr(bytes(data))
