@@ -1,16 +1,16 @@
 """Services after ADR-32 ("micro"): endpoints with statistics that every NATS tool can discover.
 
-    from jsclient import services
+from jsclient import services
 
-    config = services.ServiceConfig(name="adder", version="1.0.0", description="adds numbers")
-    with services.add_service(nc, config) as service:
-        service.add_endpoint("add", handler, workers=4)
-        math = service.add_group("math")                       # subjects below "math."
-        math.add_endpoint("multiply", multiply)
-        service.wait()                                         # until stop() or the connection closes
+config = services.ServiceConfig(name="adder", version="1.0.0", description="adds numbers")
+with services.add_service(nc, config) as service:
+    service.add_endpoint("add", handler, workers=4)
+    math = service.add_group("math")                       # subjects below "math."
+    math.add_endpoint("multiply", multiply)
+    service.wait()                                         # until stop() or the connection closes
 
-    for found in services.info(nc):                            # who is there?
-        print(found.name, found.id, [e.subject for e in found.endpoints])
+for found in services.info(nc):                            # who is there?
+    print(found.name, found.id, [e.subject for e in found.endpoints])
 """
 
 from __future__ import annotations

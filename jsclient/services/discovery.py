@@ -41,9 +41,7 @@ def stats(
     return _ask(nc, "STATS", ServiceStats, name, id, timeout, stall)
 
 
-def _ask(
-    nc: Connection, verb: str, kind: type[T], name: str, id: str, timeout: Timeout, stall: float
-) -> Iterator[T]:
+def _ask(nc: Connection, verb: str, kind: type[T], name: str, id: str, timeout: Timeout, stall: float) -> Iterator[T]:
     subject = control_subject(verb, name, id)
     maximum = 1 if id else None
     total = resolve(timeout, DISCOVERY_TIMEOUT)

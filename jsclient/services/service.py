@@ -114,9 +114,7 @@ class Endpoint:
         self._threads: list[threading.Thread] = []
 
     def info(self) -> EndpointInfo:
-        return EndpointInfo(
-            name=self.name, subject=self.subject, queue_group=self.queue_group, metadata=self.metadata
-        )
+        return EndpointInfo(name=self.name, subject=self.subject, queue_group=self.queue_group, metadata=self.metadata)
 
     def stats(self) -> EndpointStats:
         """The counters since the start or the last reset; times in nanoseconds."""

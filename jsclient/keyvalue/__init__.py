@@ -1,0 +1,47 @@
+"""Key-value buckets: the last value (and some history) of every key, in a stream (ADR-8).
+
+from jsclient import keyvalue
+
+kv = keyvalue.create_key_value(js, keyvalue.KeyValueConfig(bucket="profiles"))
+revision = kv.put("sue.color", b"blue")
+entry = kv.get("sue.color")                     # entry.value, entry.revision, entry.created
+kv.update("sue.color", b"red", revision)        # compare and set
+with kv.watch("sue.*") as watcher:              # current values, None, then every change
+    for entry in watcher:
+        ...
+"""
+
+from __future__ import annotations
+
+from jsclient.keyvalue.bucket import KeyValue
+from jsclient.keyvalue.config import MAX_HISTORY, KeyValueConfig, KeyValueStatus
+from jsclient.keyvalue.entry import KeyValueEntry, Operation
+from jsclient.keyvalue.keys import ALL_KEYS
+from jsclient.keyvalue.manager import (
+    create_key_value,
+    create_or_update_key_value,
+    delete_key_value,
+    key_value,
+    key_value_store_names,
+    key_value_stores,
+    update_key_value,
+)
+from jsclient.keyvalue.watch import KeyWatcher
+
+__all__ = [
+    "ALL_KEYS",
+    "MAX_HISTORY",
+    "KeyValue",
+    "KeyValueConfig",
+    "KeyValueEntry",
+    "KeyValueStatus",
+    "KeyWatcher",
+    "Operation",
+    "create_key_value",
+    "create_or_update_key_value",
+    "delete_key_value",
+    "key_value",
+    "key_value_store_names",
+    "key_value_stores",
+    "update_key_value",
+]

@@ -1,0 +1,426 @@
+"""A key-value bucket: one stream whose subjects are keys, and whose last message per subject is the value."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.errors import (
+    BadResponse,
+    BucketNotFound,
+    ConfigError,
+    KeyDeleted,
+    KeyExists,
+    KeyNotFound,
+    MessageNotFound,
+    NoResponders,
+    RevisionMismatch,
+    StreamNotFound,
+    WrongLastSequence,
+)
+from jsclient.jetstream.headers import ROLLUP, ROLLUP_SUBJECT
+from jsclient.jetstream.stream import Stream
+from jsclient.jetstream.wire import format_time
+from jsclient.keyvalue.config import KeyValueStatus
+from jsclient.keyvalue.entry import (
+    OPERATION_HEADER,
+    KeyValueEntry,
+    Operation,
+    age,
+    field,
+    operation_of,
+    operation_of_message,
+)
+from jsclient.keyvalue.keys import (
+    ALL_KEYS,
+    STREAM_PREFIX,
+    SUBJECT_ROOT,
+    check_filter,
+    check_key,
+    key_limit,
+    refuse_key,
+    stream_name,
+    valid_key,
+)
+from jsclient.keyvalue.watch import KeyWatcher, WatchOptions
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream, StreamInfo
+    from protocol import Msg
+
+READ_TIMEOUT: Final = 5.0
+"""Seconds for a read; nats.go's API timeout."""
+
+MARKER_AGE: Final = 1800.0
+"""Seconds that `purge_deletes` leaves markers in place by default, as nats.go does (30 minutes)."""
+
+CREATE_ATTEMPTS: Final = 5
+PURGE_WINDOW: Final = 256
+_DEFAULT_API: Final = "$JS.API."
+_PURGE_HEADERS: Final = {OPERATION_HEADER: "PURGE", ROLLUP: ROLLUP_SUBJECT}
+
+
+class KeyValue:
+    """A handle on a bucket; thread-safe. Made by the functions of `jsclient.keyvalue`.
+
+    `get` reads from any replica when the bucket allows it (the default of all clients): after a put on one server
+    another one may still answer with the old value. `direct=False` asks the leader instead, for one call.
+    `kv["key"]` gives the value as bytes, `"key" in kv` and `for key in kv` do what they say.
+    """
+
+    def __init__(self, js: JetStream, bucket: str, info: StreamInfo | None = None) -> None:
+        self._js = js
+        self._nc = js.nc
+        self.bucket = bucket
+        self.stream_name = stream_name(bucket)
+        self._stream = Stream(js, self.stream_name)
+        self._direct = True if info is None else bool(info.config.allow_direct)
+        origin, write_prefix = bucket, None
+        if info is not None and info.config.mirror is not None:
+            # A mirror stores the subjects of its origin, and cannot be written itself.
+            self._direct = self._direct or bool(info.config.mirror_direct)
+            origin = info.config.mirror.name.removeprefix(STREAM_PREFIX)
+            external = info.config.mirror.external
+            if external is not None and external.api:
+                write_prefix = f"{external.api}.{SUBJECT_ROOT}{origin}."
+        self._prefix = f"{SUBJECT_ROOT}{origin}."
+        api = js.api.prefix
+        if write_prefix is None:
+            # In another domain or account the bucket's subjects are reached below the API prefix only.
+            write_prefix = self._prefix if api == _DEFAULT_API else api + self._prefix
+        self._write_prefix = write_prefix
+        self._direct_prefix = f"{api}DIRECT.GET.{self.stream_name}.{self._prefix}"
+        self._direct_subject = f"{api}DIRECT.GET.{self.stream_name}"
+        self._limit = key_limit(api, self.stream_name, self._prefix)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def get(self, key: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> KeyValueEntry:
+        """The last entry of a key; KeyNotFound when it has none, KeyDeleted (a KeyNotFound) after delete or purge.
+
+        `direct` True asks whichever replica answers first, False the leader, which has every put that was
+        acknowledged before; None (default) does what the bucket allows. 5 seconds at most unless told otherwise.
+        """
+        entry = self._last(key, direct, timeout)
+        if entry.operation is not Operation.PUT:
+            self._deleted(entry)
+        return entry
+
+    def get_revision(
+        self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
+    ) -> KeyValueEntry:
+        """One revision of a key; KeyNotFound when it is gone, never was, or belongs to another key."""
+        check_key(key, self._limit)
+        if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
+            raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
+        if self._direct if direct is None else direct:
+            body = b'{"seq":%d}' % revision
+            reply = self._request(self._direct_subject, body, timeout)
+            entry = None if reply is None else self._from_direct(key, reply)
+        else:
+            entry = None
+        if entry is None:
+            entry = self._from_leader(key, revision, timeout)
+        if entry.operation is not Operation.PUT:
+            self._deleted(entry)
+        return entry
+
+    def _last(self, key: str, direct: bool | None, timeout: Timeout) -> KeyValueEntry:
+        """The last entry of a key, also when that is a marker."""
+        try:
+            if not valid_key(key) or len(key) > self._limit:
+                raise refuse_key(key, self._limit)
+        except TypeError:
+            raise refuse_key(key, self._limit) from None
+        if self._direct if direct is None else direct:
+            reply = self._request(self._direct_prefix + key, b"", timeout)
+            if reply is not None:
+                return self._from_direct(key, reply)
+        return self._from_leader(key, None, timeout)
+
+    def _request(self, subject: str, body: bytes, timeout: Timeout) -> Msg | None:
+        """A direct get; None when nobody serves them for this bucket, so that the leader is asked."""
+        try:
+            return self._nc.request(subject, body, timeout=resolve(timeout, READ_TIMEOUT))
+        except NoResponders:
+            return None
+
+    def _from_direct(self, key: str, reply: Msg) -> KeyValueEntry:
+        block = reply.raw_headers
+        if block is None or not block.startswith(b"NATS/1.0\r\n"):
+            self._refused(key, reply)
+        if field(block, b"Nats-Subject") != (self._prefix + key).encode():
+            self._not_found(key)
+        return KeyValueEntry(
+            self.bucket,
+            key,
+            reply.payload,
+            int(field(block, b"Nats-Sequence")),
+            operation_of_message(reply),
+            0,
+            field(block, b"Nats-Time-Stamp"),
+        )
+
+    def _from_leader(self, key: str, revision: int | None, timeout: Timeout) -> KeyValueEntry:
+        subject = self._prefix + key
+        try:
+            if revision is None:
+                message = self._stream.get_last_msg(subject, direct=False, timeout=timeout)
+            else:
+                message = self._stream.get_msg(revision, direct=False, timeout=timeout)
+        except MessageNotFound:
+            self._not_found(key)
+        except StreamNotFound as error:
+            raise BucketNotFound(f"there is no bucket {self.bucket!r}", self.bucket) from error
+        if message.subject != subject:
+            self._not_found(key)
+        return KeyValueEntry(
+            self.bucket,
+            key,
+            message.data,
+            message.seq,
+            operation_of(message.headers),
+            0,
+            b"" if message.time is None else format_time(message.time).encode(),
+        )
+
+    def _refused(self, key: str, reply: Msg) -> NoReturn:
+        status = reply.status
+        if status is not None and status.code == 404:
+            self._not_found(key)
+        raise BadResponse(f"reading {key!r} from bucket {self.bucket!r} was answered with {status}", reply.payload)
+
+    def _not_found(self, key: str) -> NoReturn:
+        raise KeyNotFound(f"key not found: {key!r} in bucket {self.bucket!r}", self.bucket, key) from None
+
+    def _deleted(self, entry: KeyValueEntry) -> NoReturn:
+        text = f"key not found: {entry.key!r} in bucket {self.bucket!r} was deleted at revision {entry.revision}"
+        raise KeyDeleted(text, self.bucket, entry.key, entry.revision)
+
+    def __getitem__(self, key: str) -> bytes:
+        return self.get(key).value
+
+    def __contains__(self, key: str) -> bool:
+        try:
+            self.get(key)
+        except KeyNotFound:
+            return False
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        return self.keys()
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def put(self, key: str, value: bytes | str, *, timeout: Timeout = DEFAULT) -> int:
+        """Store a value, whatever was there before; returns its revision."""
+        try:
+            if not valid_key(key) or len(key) > self._limit:
+                raise refuse_key(key, self._limit)
+        except TypeError:
+            raise refuse_key(key, self._limit) from None
+        return self._js.publish(self._write_prefix + key, value, timeout=timeout).seq
+
+    def create(
+        self, key: str, value: bytes | str, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
+    ) -> int:
+        """Store a value if the key has none (or was deleted); KeyExists otherwise. Returns the revision.
+
+        `ttl` (seconds, 1 or more) lets this value expire: nats-server 2.11 and a bucket with `limit_marker_ttl`.
+        """
+        check_key(key, self._limit)
+        expected = 0
+        for _ in range(CREATE_ATTEMPTS):
+            try:
+                return self._store(key, value, expected, ttl, timeout)
+            except WrongLastSequence as error:
+                last = self._marker_or_none(key, timeout)
+                if last is not None and last.operation is Operation.PUT:
+                    raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r}", self.bucket, key) from error
+                # Deleted keys leave a marker, and the new value must follow exactly that one.
+                expected = 0 if last is None else last.revision
+        raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r} (others keep writing it)", self.bucket, key)
+
+    def update(self, key: str, value: bytes | str, revision: int, *, timeout: Timeout = DEFAULT) -> int:
+        """Store a value if the key is still at `revision` (compare and set); RevisionMismatch otherwise."""
+        check_key(key, self._limit)
+        try:
+            return self._store(key, value, revision, None, timeout)
+        except WrongLastSequence as error:
+            self._mismatch(key, revision, error)
+
+    def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
+        """Store a delete marker; earlier revisions stay. With `revision` only if the key is still at that one."""
+        self._mark(key, {OPERATION_HEADER: "DEL"}, revision, None, timeout)
+
+    def purge(
+        self,
+        key: str,
+        *,
+        revision: int | None = None,
+        ttl: float | dt.timedelta | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> None:
+        """Remove all revisions and leave a marker, which itself goes after `ttl` seconds if that is given.
+
+        With `revision` only if the key is still at that one (RevisionMismatch). `ttl` needs nats-server 2.11 and
+        a bucket with `limit_marker_ttl`.
+        """
+        self._mark(key, _PURGE_HEADERS, revision, ttl, timeout)
+
+    def _store(
+        self, key: str, value: bytes | str, expected: int, ttl: float | dt.timedelta | None, timeout: Timeout
+    ) -> int:
+        subject = self._write_prefix + key
+        options: dict[str, Any] = {"expected_last_subject_seq": expected}
+        if ttl is not None:
+            options["ttl"] = ttl
+        return self._js.publish(subject, value, timeout=timeout, **options).seq
+
+    def _mark(
+        self,
+        key: str,
+        headers: dict[str, str],
+        revision: int | None,
+        ttl: float | dt.timedelta | None,
+        timeout: Timeout,
+    ) -> None:
+        check_key(key, self._limit)
+        options: dict[str, Any] = {}
+        if revision is not None:
+            options["expected_last_subject_seq"] = revision
+        if ttl is not None:
+            options["ttl"] = ttl
+        try:
+            self._js.publish(self._write_prefix + key, b"", headers=headers, timeout=timeout, **options)
+        except WrongLastSequence as error:
+            if revision is None:
+                raise
+            self._mismatch(key, revision, error)
+
+    def _mismatch(self, key: str, revision: int, error: WrongLastSequence) -> NoReturn:
+        text = f"key revision mismatch: {key!r} in bucket {self.bucket!r} is not at revision {revision}"
+        raise RevisionMismatch(text, self.bucket, key) from error
+
+    def _marker_or_none(self, key: str, timeout: Timeout) -> KeyValueEntry | None:
+        """The last entry as the leader knows it; a replica may not have it yet."""
+        try:
+            return self._last(key, False, timeout)
+        except KeyNotFound:
+            return None
+
+    # --- many keys ----------------------------------------------------------------------------------------
+
+    def watch(
+        self,
+        *patterns: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        meta_only: bool = False,
+        resume_from_revision: int | None = None,
+        timeout: float | None = None,
+    ) -> KeyWatcher:
+        """The current values of all keys (or those matching any pattern), then every change as it happens.
+
+        An iterator of entries; once all current values were given it gives None, once. It goes on over
+        reconnects and server restarts without gap or repeat, until `stop()` or the end of its `with`.
+
+        `include_history` gives all revisions instead of the last one per key; `updates_only` only changes (and no
+        None); `ignore_deletes` hides markers; `meta_only` leaves values out; `resume_from_revision` begins at that
+        revision. `timeout`: seconds an iteration waits for the next entry before it raises TimedOut (None: for
+        ever); `next(timeout=)` overrides it.
+        """
+        for pattern in patterns:
+            check_filter(pattern, self._limit)
+        options = WatchOptions(
+            include_history=include_history,
+            updates_only=updates_only,
+            ignore_deletes=ignore_deletes,
+            meta_only=meta_only,
+            resume_from_revision=resume_from_revision,
+        )
+        return KeyWatcher(
+            self._js, self.bucket, self.stream_name, self._prefix, patterns or (ALL_KEYS,), options, timeout
+        )
+
+    def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:
+        """All keys that have a value (or those matching any pattern), lazily and each once; values are not sent.
+
+        A key written while the listing runs may or may not be in it. `timeout` is for the next key, 5 s by default.
+        """
+        for pattern in patterns:
+            check_filter(pattern, self._limit)
+        return self._keys(patterns, resolve(timeout, READ_TIMEOUT))
+
+    def _keys(self, patterns: tuple[str, ...], timeout: float | None) -> Iterator[str]:
+        seen: set[str] = set()
+        with self.watch(*patterns, ignore_deletes=True, meta_only=True, timeout=timeout) as watcher:
+            for entry in watcher:
+                if entry is None:
+                    return
+                if entry.key not in seen:
+                    seen.add(entry.key)
+                    yield entry.key
+
+    def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry]:
+        """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none."""
+        check_key(key, self._limit)
+        seconds = resolve(timeout, READ_TIMEOUT)
+        with self.watch(key, include_history=True, meta_only=meta_only, timeout=seconds) as watcher:
+            entries = watcher.initial()
+        if not entries:
+            self._not_found(key)
+        return entries
+
+    def purge_all(self) -> int:
+        """Purge every key: each keeps one marker, all revisions go. Returns how many keys were purged."""
+        futures: deque[Any] = deque()
+        count = 0
+        for key in self.keys():
+            futures.append(self._js.publish_async(self._write_prefix + key, b"", headers=_PURGE_HEADERS))
+            count += 1
+            if len(futures) >= PURGE_WINDOW:
+                futures.popleft().result(READ_TIMEOUT)
+        for future in futures:
+            future.result(READ_TIMEOUT)
+        return count
+
+    def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE) -> int:
+        """Remove what is left of deleted keys: markers older than `older_than` seconds (30 minutes by default, 0: all).
+
+        Of younger ones the marker stays and only what it covers goes. A key that was written again meanwhile is
+        left alone. Returns how many markers were removed.
+        """
+        limit = older_than.total_seconds() if isinstance(older_than, dt.timedelta) else float(older_than)
+        if not limit >= 0:
+            raise ConfigError(f"older_than must be 0 or more seconds, got {older_than!r}")
+        with self.watch(meta_only=True, timeout=READ_TIMEOUT) as watcher:
+            markers = [entry for entry in watcher.initial() if not entry.is_put]
+        now = dt.datetime.now(dt.timezone.utc)
+        removed = 0
+        for marker in markers:
+            subject = self._prefix + marker.key
+            if not limit or age(marker, now) >= limit:
+                # Up to the marker and not further: what came after it is a new value.
+                self._stream.purge(subject=subject, seq=marker.revision + 1)
+                removed += 1
+            else:
+                self._stream.purge(subject=subject, keep=1)
+        return removed
+
+    def status(self) -> KeyValueStatus:
+        """What the bucket is and holds; BucketNotFound when it is gone."""
+        try:
+            return KeyValueStatus(self._stream.info())
+        except StreamNotFound as error:
+            raise BucketNotFound(f"there is no bucket {self.bucket!r}", self.bucket) from error
+
+    def __reduce__(self) -> Any:
+        return self._nc.refuse_pickle(self)
+
+    def __repr__(self) -> str:
+        return f"<KeyValue {self.bucket}>"

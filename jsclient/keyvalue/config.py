@@ -1,0 +1,200 @@
+"""The configuration of a bucket, the stream it becomes, and the status that is read back from it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import attrs
+
+from jsclient.durations import to_ns, to_seconds
+from jsclient.errors import ConfigError
+from jsclient.jetstream.models import Placement, Republish, StreamConfig, StreamInfo, StreamSource, SubjectTransform
+from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, check_bucket, stream_name
+
+MAX_HISTORY: Final = 64
+DUPLICATE_WINDOW: Final = 120.0  # seconds; the server's default, and its upper limit for a bucket
+
+
+def _seconds(value: float | dt.timedelta | None) -> float | None:
+    if isinstance(value, dt.timedelta):
+        value = to_seconds(to_ns(value))
+    if value is not None and not value >= 0:
+        raise ConfigError(f"a time to live must be 0 or more seconds, got {value!r}")
+    return value or None
+
+
+@attrs.frozen(kw_only=True)
+class KeyValueConfig:
+    """A key-value bucket. Only `bucket` is required.
+
+    `history` is how many revisions of a key are kept (1 to 64). `ttl` (seconds or timedelta) lets every value
+    expire. `limit_marker_ttl` keeps a marker for that long when the server removes a key, so that watchers see
+    it, and allows `create(ttl=)` and `purge(ttl=)`; it needs nats-server 2.11. `compression` and `metadata` need
+    2.10. A `mirror` is a read copy: its writes go to the origin. `sources` copy other buckets into this one.
+    """
+
+    bucket: str
+    description: str | None = None
+    max_value_size: int | None = None
+    history: int = 1
+    ttl: float | None = attrs.field(default=None, converter=_seconds)
+    max_bytes: int | None = None
+    storage: str | None = None
+    replicas: int = 1
+    placement: Placement | None = None
+    republish: Republish | None = None
+    mirror: StreamSource | None = None
+    sources: Sequence[StreamSource] = ()
+    compression: bool = False
+    limit_marker_ttl: float | None = attrs.field(default=None, converter=_seconds)
+    metadata: Mapping[str, str] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_bucket(self.bucket)
+        if not 1 <= self.history <= MAX_HISTORY:
+            raise ConfigError(f"history must be 1 to {MAX_HISTORY} revisions per key, not {self.history}")
+        if self.mirror is not None and self.sources:
+            raise ConfigError("a bucket is a mirror or has sources, not both")
+        if self.limit_marker_ttl is not None and self.limit_marker_ttl < 1:
+            raise ConfigError(f"limit_marker_ttl must be at least 1 second, not {self.limit_marker_ttl}")
+
+    def to_stream(self) -> StreamConfig:
+        """The stream that is this bucket; every value is explicit, so that an equal bucket compares as equal."""
+        settings: dict[str, Any] = {}
+        if self.mirror is not None:
+            settings["mirror"] = _mirror(self.mirror)
+            settings["mirror_direct"] = True
+        else:
+            settings["subjects"] = [subjects(self.bucket)]
+        if self.sources:
+            settings["sources"] = [_source(source, self.bucket) for source in self.sources]
+        if self.compression:
+            settings["compression"] = "s2"
+        if self.limit_marker_ttl is not None:
+            settings["allow_msg_ttl"] = True
+            settings["subject_delete_marker_ttl"] = self.limit_marker_ttl
+        if self.metadata is not None:
+            settings["metadata"] = dict(self.metadata)
+        window = DUPLICATE_WINDOW if self.ttl is None else min(self.ttl, DUPLICATE_WINDOW)
+        return StreamConfig(
+            name=stream_name(self.bucket),
+            description=self.description,
+            max_msgs_per_subject=self.history,
+            max_bytes=self.max_bytes or -1,
+            max_age=self.ttl,
+            max_msg_size=self.max_value_size or -1,
+            storage=self.storage or "file",
+            num_replicas=self.replicas,
+            placement=self.placement,
+            allow_rollup_hdrs=True,
+            deny_delete=True,
+            duplicate_window=window,
+            max_msgs=-1,
+            max_consumers=-1,
+            allow_direct=True,
+            republish=self.republish,
+            discard="new",
+            **settings,
+        )
+
+
+def subjects(bucket: str) -> str:
+    return f"{SUBJECT_ROOT}{bucket}.>"
+
+
+def _mirror(source: StreamSource) -> StreamSource:
+    if source.name.startswith(STREAM_PREFIX):
+        return source
+    return source.replace(name=STREAM_PREFIX + source.name)
+
+
+def _source(source: StreamSource, bucket: str) -> StreamSource:
+    """A source bucket with its keys mapped to this one; one with transforms of its own is used as it is."""
+    if source.subject_transforms:
+        return source
+    origin = source.name[len(STREAM_PREFIX) :] if source.name.startswith(STREAM_PREFIX) else source.name
+    changes: dict[str, Any] = {"name": STREAM_PREFIX + origin}
+    if source.external is None or origin != bucket:
+        changes["subject_transforms"] = [SubjectTransform(src=subjects(origin), dest=subjects(bucket))]
+    return source.replace(**changes)
+
+
+class KeyValueStatus:
+    """What a bucket is and holds at one moment; `stream_info` is everything the server said."""
+
+    def __init__(self, info: StreamInfo) -> None:
+        self.stream_info = info
+
+    @property
+    def bucket(self) -> str:
+        return self.stream_info.config.name[len(STREAM_PREFIX) :]
+
+    @property
+    def values(self) -> int:
+        """How many revisions it holds, markers included."""
+        return self.stream_info.state.messages
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes they take, with subjects and headers."""
+        return self.stream_info.state.bytes
+
+    @property
+    def history(self) -> int:
+        """How many revisions of a key are kept."""
+        return self.stream_info.config.max_msgs_per_subject or 0
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds until a value expires; None: never."""
+        return self.stream_info.config.max_age or None
+
+    @property
+    def limit_marker_ttl(self) -> float | None:
+        """Seconds that markers of expired keys are kept; None: there are none."""
+        return self.stream_info.config.subject_delete_marker_ttl or None
+
+    @property
+    def backing_store(self) -> str:
+        return "JetStream"
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.stream_info.config.compression not in (None, "", "none")
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata that was given, without what the server added."""
+        given = self.stream_info.config.metadata or {}
+        return {key: value for key, value in given.items() if not key.startswith("_nats.")}
+
+    @property
+    def config(self) -> KeyValueConfig:
+        """The configuration, as it could be given to `create_key_value`."""
+        stream = self.stream_info.config
+        return KeyValueConfig(
+            bucket=self.bucket,
+            description=stream.description,
+            max_value_size=_limit(stream.max_msg_size),
+            history=max(1, min(self.history, MAX_HISTORY)),
+            ttl=self.ttl,
+            max_bytes=_limit(stream.max_bytes),
+            storage=stream.storage,
+            replicas=stream.num_replicas or 1,
+            placement=stream.placement,
+            republish=stream.republish,
+            mirror=stream.mirror,
+            sources=tuple(stream.sources or ()),
+            compression=self.is_compressed,
+            limit_marker_ttl=self.limit_marker_ttl,
+            metadata=self.metadata or None,
+        )
+
+    def __repr__(self) -> str:
+        return f"<KeyValueStatus {self.bucket}: {self.values} values, {self.bytes} bytes, history {self.history}>"
+
+
+def _limit(value: int | None) -> int | None:
+    return None if value is None or value <= 0 else value

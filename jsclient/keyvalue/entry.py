@@ -1,0 +1,107 @@
+"""One revision of a key, and how it is read from the messages that carry it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import enum
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from jsclient.durations import to_seconds
+from jsclient.jetstream.wire import parse_time
+
+if TYPE_CHECKING:
+    from protocol import Msg
+
+OPERATION_HEADER: Final = "KV-Operation"
+MARKER_HEADER: Final = "Nats-Marker-Reason"
+
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+
+
+class Operation(str, enum.Enum):
+    """What made a revision. Expiry and limits of the server count as PURGE, its message deletes as DELETE."""
+
+    PUT = "PUT"
+    DELETE = "DEL"
+    PURGE = "PURGE"
+
+    def __str__(self) -> str:
+        return self.value
+
+
+class KeyValueEntry(msgspec.Struct, gc=False):
+    """One revision of a key. `value` is bytes (empty for markers and with `meta_only`).
+
+    `revision` is the sequence in the bucket's stream, unique over all keys. `delta` is how many matching messages
+    came after it when the server sent it (0 for `get`).
+    """
+
+    bucket: str
+    key: str
+    value: bytes
+    revision: int
+    operation: Operation = Operation.PUT
+    delta: int = 0
+    stamp: bytes | int = 0
+
+    @property
+    def created(self) -> dt.datetime:
+        """When the revision was stored, by the server's clock (UTC, cut to microseconds)."""
+        if isinstance(self.stamp, int):
+            return _EPOCH + dt.timedelta(microseconds=self.stamp // 1000)
+        return parse_time(self.stamp.decode())
+
+    @property
+    def is_put(self) -> bool:
+        """True for a value, False for a delete or purge marker."""
+        return self.operation is Operation.PUT
+
+    def __str__(self) -> str:
+        return f"{self.key} @ {self.revision} -> {self.value!r}"
+
+
+_OPERATIONS: Final = {
+    "DEL": Operation.DELETE,
+    "PURGE": Operation.PURGE,
+    # markers of the server (2.11): why it removed the last value
+    "MaxAge": Operation.PURGE,
+    "Purge": Operation.PURGE,
+    "Remove": Operation.DELETE,
+}
+
+
+def operation_of(headers: Any) -> Operation:
+    """What the headers of a stored message say: those of the client first, then those of a server's marker."""
+    if headers is None:
+        return Operation.PUT
+    word = headers.get(OPERATION_HEADER) or headers.get(MARKER_HEADER) or ""
+    return _OPERATIONS.get(word, Operation.PUT)
+
+
+def operation_of_message(message: Msg) -> Operation:
+    """The same from a raw header block; almost all messages have none of the two headers, so look before parsing."""
+    block = message.raw_headers
+    if block is None or (b"KV-Operation" not in block and b"Nats-Marker-Reason" not in block):
+        return Operation.PUT
+    return operation_of(message.headers)
+
+
+def field(block: bytes, name: bytes) -> bytes:
+    """The value of the first header of that name; b"" when there is none.
+
+    The server puts its own headers of a direct get before those that were stored, so the first one is its own.
+    """
+    start = block.find(b"\r\n" + name + b":")
+    if start < 0:
+        return b""
+    start += len(name) + 3
+    return block[start : block.index(b"\r\n", start)].strip()
+
+
+def age(entry: KeyValueEntry, now: dt.datetime) -> float:
+    """Seconds since the entry was stored."""
+    if isinstance(entry.stamp, int):
+        return now.timestamp() - to_seconds(entry.stamp)
+    return (now - entry.created).total_seconds()

@@ -1,0 +1,106 @@
+"""Making, finding and deleting buckets. Every function takes the JetStream context first."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.errors import BadBucket, BucketExists, BucketNotFound, StreamNameInUse, StreamNotFound
+from jsclient.keyvalue.bucket import KeyValue
+from jsclient.keyvalue.config import KeyValueConfig, KeyValueStatus
+from jsclient.keyvalue.keys import STREAM_PREFIX, stream_name
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream, StreamInfo
+
+_ALL_BUCKETS: Final = "$KV.*.>"
+
+
+def key_value(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> KeyValue:
+    """The handle of an existing bucket; BucketNotFound when there is none, BadBucket when it is another stream.
+
+    `fetch_info=False` sends nothing: for accounts that may not ask about streams. The bucket is then taken to be
+    no mirror, and to allow direct reads.
+    """
+    name = stream_name(bucket)
+    if not fetch_info:
+        return KeyValue(js, bucket)
+    try:
+        info = js.stream(name, timeout=timeout).cached_info
+    except StreamNotFound as error:
+        raise _not_found(bucket) from error
+    if info is not None and (info.config.max_msgs_per_subject or 0) < 1:
+        raise BadBucket(f"stream {name} is no key-value bucket: it does not keep a number of values per key", bucket)
+    return KeyValue(js, bucket, info)
+
+
+def create_key_value(js: JetStream, config: KeyValueConfig, *, timeout: Timeout = DEFAULT) -> KeyValue:
+    """Make a bucket; the same configuration again is fine, another one raises BucketExists.
+
+    A bucket made by an old client, which differs in what newer ones always set (direct reads, discard policy), is
+    brought up to date.
+    """
+    wanted = config.to_stream()
+    try:
+        return KeyValue(js, config.bucket, js.create_stream(wanted, timeout=timeout).cached_info)
+    except StreamNameInUse as error:
+        existing = js.stream(wanted.name, timeout=timeout).cached_info
+        if existing is not None and _only_old(existing, wanted):
+            return KeyValue(js, config.bucket, js.update_stream(wanted, timeout=timeout).cached_info)
+        text = f"bucket {config.bucket!r} exists with another configuration"
+        raise BucketExists(text, config.bucket) from error
+
+
+def _only_old(existing: StreamInfo, wanted: object) -> bool:
+    """Whether the bucket differs only in the two settings that clients before 2.9 did not make."""
+    config = existing.config
+    if config.allow_direct and config.discard == "new":
+        return False
+    for field in wanted.__struct_fields__:  # type: ignore[attr-defined]
+        value = getattr(wanted, field)
+        if field in ("allow_direct", "discard", "metadata", "unknown_fields") or value is None:
+            continue
+        if getattr(config, field) != value:
+            return False
+    return True
+
+
+def update_key_value(js: JetStream, config: KeyValueConfig, *, timeout: Timeout = DEFAULT) -> KeyValue:
+    """Change a bucket to this configuration; BucketNotFound when there is none."""
+    try:
+        return KeyValue(js, config.bucket, js.update_stream(config.to_stream(), timeout=timeout).cached_info)
+    except StreamNotFound as error:
+        raise _not_found(config.bucket) from error
+
+
+def create_or_update_key_value(js: JetStream, config: KeyValueConfig, *, timeout: Timeout = DEFAULT) -> KeyValue:
+    """Make a bucket, or change the one that is there to this configuration."""
+    stream = js.create_or_update_stream(config.to_stream(), timeout=timeout)
+    return KeyValue(js, config.bucket, stream.cached_info)
+
+
+def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
+    """Delete a bucket with everything in it; BucketNotFound when there is none."""
+    try:
+        js.delete_stream(stream_name(bucket), timeout=timeout)
+    except StreamNotFound as error:
+        raise _not_found(bucket) from error
+
+
+def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
+    """Names of all buckets, page by page as you iterate; the timeout is for each page."""
+    for name in js.stream_names(subject=_ALL_BUCKETS, timeout=timeout):
+        if name.startswith(STREAM_PREFIX):
+            yield name[len(STREAM_PREFIX) :]
+
+
+def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[KeyValueStatus]:
+    """The status of all buckets, page by page as you iterate; the timeout is for each page."""
+    for info in js.streams(subject=_ALL_BUCKETS, timeout=timeout):
+        if info.config.name.startswith(STREAM_PREFIX):
+            yield KeyValueStatus(info)
+
+
+def _not_found(bucket: str) -> BucketNotFound:
+    return BucketNotFound(f"there is no bucket {bucket!r}", bucket)

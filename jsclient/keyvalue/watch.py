@@ -1,0 +1,253 @@
+"""Watching a stream's subjects: the current messages, one None when they are complete, then every new one.
+
+The object store watches its meta information in the same way, so the machinery is generic here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+import attrs
+
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.errors import ConfigError, IteratorClosed, JsClientError, NoMessages, NotSupported, TimedOut
+from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
+from protocol.subjects import matches
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream
+    from jsclient.jetstream.message import JetStreamMsg
+
+RECOUNT_AFTER: Final = 1.0
+"""Seconds of silence before the current messages are complete, after which the server is asked how many are left.
+
+Some of them may have been deleted or expired on the way; then no message ever comes that completes them.
+"""
+
+T = TypeVar("T")
+
+
+@attrs.frozen(kw_only=True)
+class WatchOptions:
+    """What a watcher shows; see `KeyValue.watch`."""
+
+    include_history: bool = False
+    updates_only: bool = False
+    ignore_deletes: bool = False
+    meta_only: bool = False
+    resume_from_revision: int | None = None
+
+    def __attrs_post_init__(self) -> None:
+        given = [self.include_history, self.updates_only, self.resume_from_revision is not None]
+        if sum(given) > 1:
+            raise ConfigError("include_history, updates_only and resume_from_revision exclude each other")
+        start = self.resume_from_revision
+        if start is not None and (isinstance(start, bool) or not isinstance(start, int) or start < 1):
+            raise ConfigError(f"resume_from_revision must be a revision of 1 or more, got {start!r}")
+
+    def consumer(self) -> dict[str, Any]:
+        """The options of the ordered consumer that reads for the watcher."""
+        options: dict[str, Any] = {"deliver_policy": "last_per_subject"}
+        if self.include_history:
+            options["deliver_policy"] = "all"
+        elif self.updates_only:
+            options["deliver_policy"] = "new"
+        elif self.resume_from_revision is not None:
+            options["deliver_policy"] = "by_start_sequence"
+            options["opt_start_seq"] = self.resume_from_revision
+        if self.meta_only:
+            options["headers_only"] = True
+        return options
+
+
+class StreamWatcher(Generic[T]):
+    """Base of the watchers; a subclass says what a message means (`_entry`)."""
+
+    def __init__(
+        self, js: JetStream, stream: str, subjects: list[str], options: WatchOptions, timeout: float | None
+    ) -> None:
+        self._nc = js.nc
+        self._timeout = resolve(timeout, None)
+        self._ignore_deletes = options.ignore_deletes
+        self._filters: list[str] = []
+        self._waiting: list[T | None] = []
+        self._complete = options.updates_only
+        self._received = 0
+        self._consumer_name = ""
+        self._stopped = False
+        try:
+            self._open(js, stream, subjects, options)
+        except NotSupported:
+            # Servers before 2.10 take one filter only: read everything they could mean, and filter here.
+            self._filters = subjects
+            self._open(js, stream, [common_filter(subjects)], options)
+
+    def _open(self, js: JetStream, stream: str, subjects: list[str], options: WatchOptions) -> None:
+        self._consumer = js.ordered_consumer(stream, filter_subjects=subjects, **options.consumer())
+        self._messages = self._consumer.messages()
+        info = self._consumer.cached_info
+        self._expected = 0 if info is None else info.num_pending
+        if not self._complete and not self._expected:
+            self._waiting.append(None)
+            self._complete = True
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    @property
+    def initial_complete(self) -> bool:
+        """True once all current entries were given (with `updates_only` from the start)."""
+        return self._complete and not self._waiting
+
+    def next(self, timeout: Timeout = DEFAULT) -> T | None:
+        """The next entry, or None exactly once: when all current entries have been given.
+
+        Waits at most `timeout` seconds (as given to `watch` by default, 0: only what has been received); raises
+        TimedOut then, and IteratorClosed after `stop`. One thread takes; any thread may stop.
+        """
+        seconds = resolve(timeout, self._timeout)
+        deadline = Deadline(seconds)
+        while True:
+            if self._waiting:
+                return self._waiting.pop(0)
+            message = self._take(deadline)
+            if message is not None:
+                self._accept(message)
+            elif not self._waiting:
+                raise TimedOut(f"nothing new in {self!r} within {seconds:g} s")
+
+    def _take(self, deadline: Deadline) -> JetStreamMsg | None:
+        """The next message; None when none came in time, or when a recount found the current ones complete."""
+        while True:
+            left = deadline.remaining()
+            step = left if self._complete else deadline.at_most(RECOUNT_AFTER)
+            try:
+                return self._messages.next(timeout=step)
+            except NoMessages:
+                if not self._complete:
+                    self._recount()
+                if self._waiting or deadline.expired():
+                    return None
+
+    def _recount(self) -> None:
+        """Finish the initial part if the server has nothing left to send and nothing is on its way."""
+        try:
+            if self._consumer.info(timeout=RECOUNT_AFTER).num_pending:
+                return
+        except JsClientError:
+            return  # the consumer is being made again, or the link is down: wait on
+        try:
+            self._accept(self._messages.next(timeout=0))
+        except NoMessages:
+            self._finish_initial()
+
+    def _accept(self, message: JetStreamMsg) -> None:
+        metadata = message.metadata
+        if not self._filters or any(matches(pattern, message.subject) for pattern in self._filters):
+            entry = self._entry(message)
+            if entry is not None:
+                self._waiting.append(entry)
+        if self._complete:
+            return
+        if metadata.consumer != self._consumer_name:
+            if self._consumer_name:
+                # The consumer was made again where the last one stopped: count anew what is still to come.
+                self._expected = self._received + metadata.num_pending + 1
+            self._consumer_name = metadata.consumer
+        self._received += 1
+        if self._received >= self._expected or not metadata.num_pending:
+            self._finish_initial()
+
+    def _finish_initial(self) -> None:
+        self._complete = True
+        self._waiting.append(None)
+
+    def _entry(self, message: JetStreamMsg) -> T | None:
+        """What the message means; None when it is not to be shown."""
+        raise AssertionError("subclasses say it")
+
+    def initial(self) -> list[T]:
+        """All current entries, up to the point where they are complete."""
+        found: list[T] = []
+        while not self.initial_complete:
+            entry = self.next()
+            if entry is None:
+                break
+            found.append(entry)
+        return found
+
+    def __iter__(self) -> StreamWatcher[T]:
+        return self
+
+    def __next__(self) -> T | None:
+        try:
+            return self.next()
+        except IteratorClosed:
+            raise StopIteration from None
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def stop(self) -> None:
+        """End it, from any thread: a blocked or later iteration ends, `next` raises IteratorClosed. Idempotent."""
+        self._stopped = True
+        self._waiting.clear()
+        self._messages.close()
+
+    @property
+    def stopped(self) -> bool:
+        return self._stopped
+
+    def __enter__(self: W) -> W:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def __reduce__(self) -> Any:
+        return self._nc.refuse_pickle(self)
+
+
+W = TypeVar("W", bound=StreamWatcher[Any])
+
+
+class KeyWatcher(StreamWatcher[KeyValueEntry]):
+    """What `KeyValue.watch` returns: an iterator of entries, with one None when the current values are complete."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        bucket: str,
+        stream: str,
+        prefix: str,
+        patterns: tuple[str, ...],
+        options: WatchOptions,
+        timeout: float | None,
+    ) -> None:
+        self.bucket = bucket
+        self._cut = len(prefix)
+        self._patterns = patterns
+        super().__init__(js, stream, [prefix + pattern for pattern in patterns], options, timeout)
+
+    def _entry(self, message: JetStreamMsg) -> KeyValueEntry | None:
+        operation = operation_of_message(message.msg)
+        if self._ignore_deletes and operation is not Operation.PUT:
+            return None
+        metadata = message.metadata
+        key = message.subject[self._cut :]
+        return KeyValueEntry(
+            self.bucket, key, message.data, metadata.stream_seq, operation, metadata.num_pending, metadata.timestamp_ns
+        )
+
+    def __repr__(self) -> str:
+        return f"<KeyWatcher {self.bucket} {' '.join(self._patterns)}>"
+
+
+def common_filter(subjects: list[str]) -> str:
+    """The narrowest filter we can name that covers all of them: their common first tokens, then everything."""
+    split = [subject.split(".") for subject in subjects]
+    common: list[str] = []
+    for tokens in zip(*split, strict=False):
+        if len(set(tokens)) > 1 or tokens[0] in ("*", ">"):
+            break
+        common.append(tokens[0])
+    shortest = min(len(tokens) for tokens in split)
+    return ".".join([*common[: shortest - 1], ">"])

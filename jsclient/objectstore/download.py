@@ -1,0 +1,78 @@
+"""The chunks of one object in order: a direct read for a single one, an ordered consumer for more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from jsclient.errors import JsClientError, MessageNotFound, NoMessages, ObjectChanged, TimedOut
+from jsclient.objectstore.models import ObjectInfo, chunk_subject
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream
+    from jsclient.jetstream.stream import Stream
+
+WINDOW_BYTES: Final = 8 << 20
+"""Bytes of chunks buffered and asked for together; a read holds about this much memory."""
+
+WINDOW_MESSAGES: Final = 512
+
+CHECK_AFTER: Final = 1.0
+"""Seconds without a chunk after which the server is asked whether there is one left at all."""
+
+
+def fetch_chunks(js: JetStream, stream: Stream, info: ObjectInfo, timeout: float | None) -> Iterator[bytes]:
+    """The chunks as they are stored; whoever reads them stops at the object's size.
+
+    Raises ObjectChanged when the chunks end early (deleted or replaced meanwhile), TimedOut after `timeout`
+    seconds without any.
+    """
+    subject = chunk_subject(info.bucket, info.nuid)
+    if info.chunks == 1:
+        return _single(stream, subject, info, timeout)
+    return _many(js, stream.name, subject, info, timeout)
+
+
+def _single(stream: Stream, subject: str, info: ObjectInfo, timeout: float | None) -> Iterator[bytes]:
+    try:
+        message = stream.get_last_msg(subject, direct=False, timeout=timeout)
+    except MessageNotFound as error:
+        raise _gone(info) from error
+    yield message.data
+
+
+def _many(js: JetStream, stream: str, subject: str, info: ObjectInfo, timeout: float | None) -> Iterator[bytes]:
+    consumer = js.ordered_consumer(stream, filter_subjects=[subject])
+    messages = consumer.messages(max_messages=WINDOW_MESSAGES, max_bytes=window_of(info))
+    try:
+        last = time.monotonic()
+        while True:
+            try:
+                message = messages.next(timeout=CHECK_AFTER)
+            except NoMessages:
+                waited = time.monotonic() - last
+                if timeout is not None and waited >= timeout:
+                    raise TimedOut(f"no data of object {info.name!r} within {timeout:g} s") from None
+                try:
+                    if not consumer.info(timeout=CHECK_AFTER).num_pending and not messages.buffered:
+                        raise _gone(info) from None
+                except ObjectChanged:
+                    raise
+                except JsClientError:
+                    pass  # the link is down or the consumer is being made again
+                continue
+            last = time.monotonic()
+            yield message.data
+    finally:
+        messages.close()
+
+
+def window_of(info: ObjectInfo) -> int:
+    """The window in bytes: never smaller than four chunks, or large ones would come one by one."""
+    return max(WINDOW_BYTES, 4 * ((info.chunk_size or 0) + 4096))
+
+
+def _gone(info: ObjectInfo) -> ObjectChanged:
+    text = f"chunks of object {info.name!r} in {info.bucket!r} are missing: it was replaced or deleted meanwhile"
+    return ObjectChanged(text, info.bucket)

@@ -1,0 +1,326 @@
+"""What an object store keeps about an object: the JSON of ADR-20, and the names and subjects around it."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import datetime as dt
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+import attrs
+import msgspec
+
+from jsclient.durations import to_ns, to_seconds
+from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
+from jsclient.jetstream.models import Placement, StreamConfig, StreamInfo
+from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
+
+STREAM_PREFIX: Final = "OBJ_"
+SUBJECT_ROOT: Final = "$O."
+CHUNK_SIZE: Final = 128 * 1024
+"""Bytes of a chunk unless the object says otherwise; all clients agree on it."""
+
+DIGEST_PREFIX: Final = "SHA-256="
+ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # the server's time of the message counts, so none is stored
+
+
+def stream_name(bucket: str) -> str:
+    return STREAM_PREFIX + check_bucket(bucket, "object store")
+
+
+def chunk_subject(bucket: str, nuid: str) -> str:
+    return f"{SUBJECT_ROOT}{bucket}.C.{nuid}"
+
+
+def meta_subject(bucket: str, name: str) -> str:
+    """The subject of an object's meta information; raises InvalidName for a name that cannot have one.
+
+    Any text is a name: it travels as base64. Only the empty one and those too long for a protocol line are refused.
+    """
+    if not isinstance(name, str):
+        raise InvalidName(f"an object name must be a str, not {type(name).__name__}")
+    if not name:
+        raise InvalidName("an object name must not be empty")
+    try:
+        raw = name.encode()
+    except UnicodeEncodeError as error:
+        raise InvalidName(f"the object name {name[:80]!r} is not valid text: {error}") from None
+    # The longest line that carries it: a direct get, in the API of a domain.
+    room = (MAX_LINE - LINE_OVERHEAD - 3 * len(bucket) - 64) * 3 // 4
+    if len(raw) > room:
+        raise InvalidName(f"the object name of {len(raw)} bytes is longer than the {room} that fit on a protocol line")
+    return f"{SUBJECT_ROOT}{bucket}.M.{base64.urlsafe_b64encode(raw).decode()}"
+
+
+def encode_digest(raw: bytes) -> str:
+    return DIGEST_PREFIX + base64.urlsafe_b64encode(raw).decode()
+
+
+def decode_digest(text: str, bucket: str = "") -> bytes:
+    """The SHA-256 in `SHA-256=<base64url>`; some clients write it in lower case or without padding."""
+    kind, _, value = text.partition("=")
+    try:
+        raw = base64.urlsafe_b64decode(value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4))
+    except (binascii.Error, ValueError) as error:
+        raise BadObjectMeta(f"the digest {text[:80]!r} cannot be read: {error}", bucket) from None
+    if kind.upper() != "SHA-256" or len(raw) != hashlib.sha256().digest_size:
+        raise BadObjectMeta(f"the digest {text[:80]!r} is no SHA-256", bucket)
+    return raw
+
+
+# --- about one object ---------------------------------------------------------------------------------------
+
+
+class ObjectLink(msgspec.Struct, frozen=True):
+    """Where a link points: an object of a bucket, or (without a name) the whole bucket."""
+
+    bucket: str
+    name: str | None = None
+
+
+Headers = Mapping[str, "str | Iterable[str]"]
+
+
+def _headers(value: Headers | None) -> dict[str, list[str]] | None:
+    if value is None:
+        return None
+    return {key: [text] if isinstance(text, str) else list(text) for key, text in value.items()}
+
+
+@attrs.frozen(kw_only=True)
+class ObjectMeta:
+    """What the user says about an object. `chunk_size` is how many bytes a stored message holds (128 KiB)."""
+
+    name: str
+    description: str | None = None
+    headers: dict[str, list[str]] | None = attrs.field(default=None, converter=_headers)
+    metadata: Mapping[str, str] | None = None
+    chunk_size: int = CHUNK_SIZE
+
+    def __attrs_post_init__(self) -> None:
+        if isinstance(self.chunk_size, bool) or not isinstance(self.chunk_size, int) or self.chunk_size < 1:
+            raise ConfigError(f"chunk_size must be a positive number of bytes, not {self.chunk_size!r}")
+
+
+@attrs.frozen(kw_only=True)
+class ObjectInfo:
+    """What the store knows about an object. `mtime` is the server's time of the last change, `revision` its sequence.
+
+    `size` is in bytes; `nuid` names its chunks; `digest` is `SHA-256=` and base64url. A link has no data of its own.
+    """
+
+    name: str
+    bucket: str
+    nuid: str
+    size: int = 0
+    chunks: int = 0
+    digest: str = ""
+    deleted: bool = False
+    description: str | None = None
+    headers: dict[str, list[str]] | None = None
+    metadata: Mapping[str, str] | None = None
+    link: ObjectLink | None = None
+    chunk_size: int | None = None
+    mtime: dt.datetime | None = None
+    revision: int = 0
+
+    @property
+    def is_link(self) -> bool:
+        return self.link is not None
+
+    def changed(self, **changes: Any) -> ObjectInfo:
+        """A copy with these fields changed."""
+        return attrs.evolve(self, **changes)
+
+    def to_json(self) -> bytes:
+        """What is stored, in the order and with the omissions of nats.go."""
+        plain: dict[str, Any] = {"name": self.name}
+        for name in ("description", "headers", "metadata"):
+            value = getattr(self, name)
+            if value:
+                plain[name] = dict(value) if isinstance(value, Mapping) else value
+        options: dict[str, Any] = {}
+        if self.link is not None:
+            options["link"] = {"bucket": self.link.bucket, **({"name": self.link.name} if self.link.name else {})}
+        if self.chunk_size:
+            options["max_chunk_size"] = self.chunk_size
+        if options:
+            plain["options"] = options
+        plain.update(bucket=self.bucket, nuid=self.nuid, size=self.size, mtime=ZERO_TIME, chunks=self.chunks)
+        if self.digest:
+            plain["digest"] = self.digest
+        if self.deleted:
+            plain["deleted"] = True
+        return msgspec.json.encode(plain)
+
+
+class _Options(msgspec.Struct):
+    link: ObjectLink | None = None
+    max_chunk_size: int | None = None
+
+
+class _Stored(msgspec.Struct):
+    """The JSON as other clients write it: numbers may be missing, and a header may be a text instead of a list."""
+
+    name: str
+    bucket: str = ""
+    nuid: str = ""
+    size: int | None = 0
+    chunks: int | None = 0
+    digest: str | None = ""
+    deleted: bool | None = False
+    description: str | None = None
+    headers: dict[str, list[str] | str] | None = None
+    metadata: dict[str, str] | None = None
+    options: _Options | None = None
+
+
+_decoder: Final = msgspec.json.Decoder(_Stored)
+
+
+def decode_info(raw: bytes, bucket: str, mtime: dt.datetime | None, revision: int) -> ObjectInfo:
+    """An ObjectInfo from the stored JSON; raises BadObjectMeta for anything else."""
+    try:
+        stored = _decoder.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BadObjectMeta(f"object meta information in bucket {bucket!r} cannot be read: {error}", bucket) from error
+    options = stored.options or _Options()
+    if (stored.size or 0) < 0 or (stored.chunks or 0) < 0:
+        raise BadObjectMeta(f"object {stored.name!r} in bucket {bucket!r} has a negative size", bucket)
+    return ObjectInfo(
+        name=stored.name,
+        bucket=stored.bucket or bucket,
+        nuid=stored.nuid,
+        size=stored.size or 0,
+        chunks=stored.chunks or 0,
+        digest=stored.digest or "",
+        deleted=bool(stored.deleted),
+        description=stored.description,
+        headers=_headers(stored.headers),
+        metadata=stored.metadata,
+        link=options.link,
+        chunk_size=options.max_chunk_size,
+        mtime=mtime,
+        revision=revision,
+    )
+
+
+def check_link_target(target: ObjectInfo) -> ObjectLink:
+    """A link to a live object that is no link itself."""
+    if target.deleted:
+        raise ObjectLinkError(f"object {target.name!r} is deleted: no link can point there", target.bucket)
+    if target.is_link:
+        raise ObjectLinkError(f"object {target.name!r} is a link: no link can point to a link", target.bucket)
+    return ObjectLink(target.bucket, target.name)
+
+
+# --- about the store ----------------------------------------------------------------------------------------
+
+
+def _seconds(value: float | dt.timedelta | None) -> float | None:
+    if isinstance(value, dt.timedelta):
+        value = to_seconds(to_ns(value))
+    if value is not None and not value >= 0:
+        raise ConfigError(f"ttl must be 0 or more seconds, got {value!r}")
+    return value or None
+
+
+@attrs.frozen(kw_only=True)
+class ObjectStoreConfig:
+    """An object store. Only `bucket` is required; `ttl` is seconds or a timedelta and lets every object expire.
+
+    `compression` and `metadata` need nats-server 2.10.
+    """
+
+    bucket: str
+    description: str | None = None
+    ttl: float | None = attrs.field(default=None, converter=_seconds)
+    max_bytes: int | None = None
+    storage: str | None = None
+    replicas: int = 1
+    placement: Placement | None = None
+    compression: bool = False
+    metadata: Mapping[str, str] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        check_bucket(self.bucket, "object store")
+
+    def to_stream(self) -> StreamConfig:
+        settings: dict[str, Any] = {}
+        if self.compression:
+            settings["compression"] = "s2"
+        if self.metadata is not None:
+            settings["metadata"] = dict(self.metadata)
+        return StreamConfig(
+            name=stream_name(self.bucket),
+            description=self.description,
+            subjects=[f"{SUBJECT_ROOT}{self.bucket}.C.>", f"{SUBJECT_ROOT}{self.bucket}.M.>"],
+            max_age=self.ttl,
+            max_bytes=self.max_bytes or -1,
+            storage=self.storage or "file",
+            num_replicas=self.replicas,
+            placement=self.placement,
+            discard="new",
+            allow_rollup_hdrs=True,
+            allow_direct=True,
+            **settings,
+        )
+
+
+class ObjectStoreStatus:
+    """What an object store is and holds at one moment; `repaired` counts what `status(repair=True)` removed."""
+
+    def __init__(self, info: StreamInfo, repaired: int = 0) -> None:
+        self.stream_info = info
+        self.repaired = repaired
+        """Unfinished uploads and remains of deleted objects whose chunks were removed."""
+
+    @property
+    def bucket(self) -> str:
+        return self.stream_info.config.name[len(STREAM_PREFIX) :]
+
+    @property
+    def description(self) -> str:
+        return self.stream_info.config.description or ""
+
+    @property
+    def ttl(self) -> float | None:
+        """Seconds until an object expires; None: never."""
+        return self.stream_info.config.max_age or None
+
+    @property
+    def storage(self) -> str:
+        return self.stream_info.config.storage or "file"
+
+    @property
+    def replicas(self) -> int:
+        return self.stream_info.config.num_replicas or 1
+
+    @property
+    def sealed(self) -> bool:
+        """True once `seal` was called: nothing can be changed any more."""
+        return bool(self.stream_info.config.sealed)
+
+    @property
+    def size(self) -> int:
+        """Bytes of everything in the store, meta information included."""
+        return self.stream_info.state.bytes
+
+    @property
+    def backing_store(self) -> str:
+        return "JetStream"
+
+    @property
+    def is_compressed(self) -> bool:
+        return self.stream_info.config.compression not in (None, "", "none")
+
+    @property
+    def metadata(self) -> dict[str, str]:
+        """The metadata that was given, without what the server added."""
+        given = self.stream_info.config.metadata or {}
+        return {key: value for key, value in given.items() if not key.startswith("_nats.")}
+
+    def __repr__(self) -> str:
+        return f"<ObjectStoreStatus {self.bucket}: {self.size} bytes{' sealed' if self.sealed else ''}>"

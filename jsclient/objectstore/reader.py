@@ -1,0 +1,124 @@
+"""Reading an object as a binary file: chunks in order, a window of memory, size and digest checked on the way."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from jsclient.errors import DigestMismatch
+from jsclient.objectstore.models import ObjectInfo, decode_digest
+
+if TYPE_CHECKING:
+    from jsclient.objectstore.sources import Progress
+
+
+class ObjectReader(io.RawIOBase):
+    """The data of one object as a readable binary file (not seekable); `info` tells what it is.
+
+    Works with `shutil.copyfileobj`, `io.BufferedReader`, `io.TextIOWrapper`, pandas and whatever else reads files.
+    Size and SHA-256 are checked when the last chunk arrives, before its bytes are given out: DigestMismatch then,
+    so what was read before must not be used. Close it, or use it in a `with`. One thread reads; any may close.
+    """
+
+    def __init__(self, info: ObjectInfo, chunks: Iterator[bytes], progress: Progress = None) -> None:
+        super().__init__()
+        self.info = info
+        self._chunks = chunks
+        self._progress = progress
+        self._digest = hashlib.sha256()
+        self._received = 0
+        self._left: memoryview = memoryview(b"")
+        self._done = False
+        if info.size == 0:
+            self._finish()
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill as much of the buffer as one chunk allows; 0 at the end."""
+        target = memoryview(buffer).cast("B")
+        if not len(target):
+            return 0
+        left = self._left or self._next()
+        count = min(len(left), len(target))
+        target[:count] = left[:count]
+        self._left = left[count:]
+        return count
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        """At most `size` bytes (all that are left for -1); b"" at the end."""
+        if size is None or size < 0:
+            return self.readall()
+        if size == 0:
+            return b""
+        left = self._left or self._next()
+        self._left = left[size:]
+        return bytes(left[:size])
+
+    def readall(self) -> bytes:
+        """Everything that is left, in one piece: as much memory as that takes."""
+        return b"".join(self.chunks())
+
+    def chunks(self) -> Iterator[bytes]:
+        """What is left, chunk by chunk as stored: the cheapest way to read it all."""
+        if self._left:
+            rest, self._left = bytes(self._left), memoryview(b"")
+            yield rest
+        while chunk := self._next_chunk():
+            yield chunk
+
+    def _next(self) -> memoryview:
+        return memoryview(self._next_chunk())
+
+    def _next_chunk(self) -> bytes:
+        """The next chunk; b"" at the end. The last one is only given out if the whole is what was stored."""
+        self._check_open()
+        if self._done:
+            return b""
+        chunk = next(self._chunks, None)
+        if chunk is None:
+            self._damaged(f"only {self._received} of {self.info.size} bytes are there")
+        self._digest.update(chunk)
+        self._received += len(chunk)
+        if self._received > self.info.size:
+            self._damaged(f"more than its {self.info.size} bytes are there")
+        if self._received == self.info.size:
+            self._finish()
+        if self._progress is not None:
+            self._progress(self._received, self.info.size)
+        return chunk or self._next_chunk()
+
+    def _finish(self) -> None:
+        self._done = True
+        self._stop()
+        if not self.info.digest:
+            return  # links and deleted objects have none; nor has an object whose writer left it out
+        if self._digest.digest() != decode_digest(self.info.digest, self.info.bucket):
+            self._damaged("its SHA-256 is not the one that was stored with it")
+
+    def _damaged(self, what: str) -> NoReturn:
+        self._done = True
+        self.close()
+        raise DigestMismatch(f"object {self.info.name!r} in {self.info.bucket!r} is damaged: {what}", self.info.bucket)
+
+    def _stop(self) -> None:
+        close = getattr(self._chunks, "close", None)
+        if close is not None:
+            close()
+
+    def _check_open(self) -> None:
+        if self.closed:
+            raise ValueError("I/O operation on a closed object reader")
+
+    def close(self) -> None:
+        """Stop reading; the consumer on the server goes away."""
+        if not self.closed:
+            self._left = memoryview(b"")
+            self._stop()
+        super().close()
+
+    def __repr__(self) -> str:
+        return f"<ObjectReader {self.info.name!r} {self._received}/{self.info.size} bytes>"

@@ -1,0 +1,457 @@
+"""An object store: one stream with the chunks of objects and, one message each, what is known about them."""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+import logging
+import os
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
+
+from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.errors import (
+    ApiError,
+    BucketNotFound,
+    InvalidName,
+    JsClientError,
+    MessageNotFound,
+    NotStored,
+    ObjectChanged,
+    ObjectExists,
+    ObjectLinkError,
+    ObjectNotFound,
+    StreamNotFound,
+    UnknownOutcome,
+    WrongLastSequence,
+)
+from jsclient.jetstream.headers import ROLLUP, ROLLUP_SUBJECT
+from jsclient.jetstream.stream import Stream
+from jsclient.nuid import next_nuid
+from jsclient.objectstore.download import fetch_chunks
+from jsclient.objectstore.models import (
+    SUBJECT_ROOT,
+    ObjectInfo,
+    ObjectLink,
+    ObjectMeta,
+    ObjectStoreStatus,
+    check_link_target,
+    chunk_subject,
+    decode_info,
+    meta_subject,
+    stream_name,
+)
+from jsclient.objectstore.reader import ObjectReader
+from jsclient.objectstore.sources import Data, Progress, chunks_of
+from jsclient.objectstore.upload import Upload
+from jsclient.objectstore.watch import ObjectWatcher, WatchOptions
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream
+
+logger = logging.getLogger("jsclient.objectstore")
+
+STALL_TIMEOUT: Final = 30.0
+"""Seconds without a chunk (or a listed object) after which a read gives up."""
+
+REPAIR_SETTLE: Final = 2.0
+"""Seconds that chunks without an object must not have grown to count as abandoned."""
+
+META_ATTEMPTS: Final = 10
+_ROLLUP: Final = {ROLLUP: ROLLUP_SUBJECT}
+
+
+class ObjectStore:
+    """A handle on an object store; thread-safe. Made by the functions of `jsclient.objectstore`.
+
+    A put becomes visible as a whole, when its last step (the meta information) is stored: until then, and after
+    any failure, readers see the object that was there before.
+    """
+
+    def __init__(self, js: JetStream, bucket: str) -> None:
+        self._js = js
+        self.bucket = bucket
+        self.stream_name = stream_name(bucket)
+        self._stream = Stream(js, self.stream_name)
+        self._lock = threading.Lock()
+        self._leftovers: set[tuple[str, str]] = set()
+
+    # --- storing ------------------------------------------------------------------------------------------
+
+    def put(self, name: str | ObjectMeta, data: Data, *, progress: Progress = None) -> ObjectInfo:
+        """Store an object under a name (or with an ObjectMeta), replacing one of that name; returns its info.
+
+        `data`: bytes, str (the text itself, as UTF-8), an `os.PathLike` (the file), a binary file object, or an
+        iterable of bytes. About 4 MiB are in memory at a time, whatever the size of the object.
+        `progress(stored, total)` is called as chunks are confirmed; total is None when it cannot be known.
+
+        An exception means that the old object is untouched. The chunks sent are then removed, or, if the server
+        is away, with the next call that changes this store (`status(repair=True)` finds those of other processes).
+        """
+        meta = name if isinstance(name, ObjectMeta) else ObjectMeta(name=name)
+        subject = meta_subject(self.bucket, meta.name)
+        self._clean_up()
+        upload = Upload(self._js, self._stream, self.bucket, meta.chunk_size)
+        try:
+            with chunks_of(data, meta.chunk_size) as (chunks, total):
+                upload.run(chunks, total, progress)
+        except BaseException as error:
+            if not upload.discard():
+                self._remember(meta.name, upload.nuid)
+            if isinstance(error, StreamNotFound):
+                raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
+            raise
+        info = ObjectInfo(
+            name=meta.name,
+            bucket=self.bucket,
+            nuid=upload.nuid,
+            size=upload.size,
+            chunks=upload.chunks,
+            digest=upload.digest,
+            description=meta.description,
+            headers=meta.headers,
+            metadata=meta.metadata,
+            chunk_size=meta.chunk_size,
+        )
+        return self._replace(subject, info)
+
+    def put_file(
+        self, path: str | os.PathLike[str], name: str | ObjectMeta | None = None, *, progress: Progress = None
+    ) -> ObjectInfo:
+        """Store a file; its name is the path as given unless you say otherwise."""
+        return self.put(os.fspath(path) if name is None else name, Path(path), progress=progress)
+
+    def _replace(self, subject: str, info: ObjectInfo) -> ObjectInfo:
+        """Make uploaded chunks the object of that name, after exactly the one that is there now.
+
+        Nobody's chunks get lost between: whoever is second replaces, and frees, what the first one stored. When the
+        outcome of the last step is unknown the chunks stay until a later call has seen whether they are needed.
+        """
+        before = None
+        try:
+            for _ in range(META_ATTEMPTS):
+                there = self._read_meta(subject)
+                if there is not None and there.nuid == info.nuid:
+                    stored = there  # an attempt whose ack was lost
+                    break
+                before = there
+                try:
+                    stored = self._store_meta(subject, info, 0 if before is None else before.revision)
+                    break
+                except WrongLastSequence:
+                    continue  # another writer was faster: its object is the one to replace now
+            else:
+                raise ObjectChanged(f"others keep replacing object {info.name!r} in {self.bucket!r}", self.bucket)
+        except BaseException as error:
+            self._remember(info.name, info.nuid)
+            if isinstance(error, (ApiError, NotStored, ObjectChanged)):
+                self._clean_up()
+            raise
+        if before is not None:
+            self._free(before)
+        return stored
+
+    def _store_meta(self, subject: str, info: ObjectInfo, expected: int) -> ObjectInfo:
+        """Store meta information if the last one is at `expected`; the id makes it safe to send it again.
+
+        The time is this machine's, as in nats.go: asking for the server's could only fail after the fact.
+        """
+        options: dict[str, Any] = {"expected_last_subject_seq": expected}
+        ack = self._js.publish(subject, info.to_json(), headers=_ROLLUP, msg_id=next_nuid(), **options)
+        return info.changed(revision=ack.seq, mtime=dt.datetime.now(dt.timezone.utc))
+
+    def _read_meta(self, subject: str) -> ObjectInfo | None:
+        """The meta information as the leader knows it (a replica may lag behind); None when there is none."""
+        try:
+            message = self._stream.get_last_msg(subject, direct=False)
+        except MessageNotFound:
+            return None
+        except StreamNotFound as error:
+            raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
+        return decode_info(message.data, self.bucket, message.time, message.seq)
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def get(
+        self, name: str, *, show_deleted: bool = False, progress: Progress = None, timeout: Timeout = DEFAULT
+    ) -> ObjectReader:
+        """The object as a readable binary file; its `info` tells what it is. Links are followed.
+
+        `timeout`: seconds without data after which a read gives up with TimedOut (30 by default). Raises
+        ObjectNotFound, ObjectLinkError (a link to a whole bucket); reading raises DigestMismatch, ObjectChanged.
+        """
+        info = self.info(name, show_deleted=show_deleted)
+        if info.link is not None:
+            store, target = self._follow(info)
+            return store._open(target, progress, timeout)
+        return self._open(info, progress, timeout)
+
+    def _open(self, info: ObjectInfo, progress: Progress, timeout: Timeout) -> ObjectReader:
+        chunks: Iterator[bytes] = iter(())
+        if info.size:
+            chunks = fetch_chunks(self._js, self._stream, info, resolve(timeout, STALL_TIMEOUT))
+        return ObjectReader(info, chunks, progress)
+
+    def _follow(self, info: ObjectInfo) -> tuple[ObjectStore, ObjectInfo]:
+        link = info.link
+        assert link is not None
+        if not link.name:
+            raise ObjectLinkError(f"object {info.name!r} is a link to the whole bucket {link.bucket!r}", self.bucket)
+        store = self if link.bucket == self.bucket else ObjectStore(self._js, link.bucket)
+        target = store.info(link.name)
+        if target.link is not None:
+            raise ObjectLinkError(f"object {info.name!r} links to {link.name!r}, which is a link itself", self.bucket)
+        return store, target
+
+    def get_bytes(self, name: str, *, progress: Progress = None, timeout: Timeout = DEFAULT) -> bytes:
+        """The whole object in memory."""
+        with self.get(name, progress=progress, timeout=timeout) as reader:
+            return reader.readall()
+
+    def get_string(self, name: str, *, encoding: str = "utf-8", timeout: Timeout = DEFAULT) -> str:
+        """The whole object as text."""
+        return self.get_bytes(name, timeout=timeout).decode(encoding)
+
+    def get_file(
+        self,
+        name: str,
+        destination: str | os.PathLike[str] | IO[bytes],
+        *,
+        progress: Progress = None,
+        timeout: Timeout = DEFAULT,
+    ) -> ObjectInfo:
+        """Write the object to a path, or into a binary file object.
+
+        The file of that path appears (and replaces an older one) only when all data has arrived and its digest is
+        right. What a file object has got before a DigestMismatch stays in it.
+        """
+        with self.get(name, progress=progress, timeout=timeout) as reader:
+            if isinstance(destination, (str, os.PathLike)):
+                _write_whole(reader, Path(destination))
+            else:
+                for chunk in reader.chunks():
+                    destination.write(chunk)
+            return reader.info
+
+    def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
+        """What is known about an object (of a link: about the link); ObjectNotFound when it is not there."""
+        found = self._read_meta(meta_subject(self.bucket, name))
+        if found is None or (found.deleted and not show_deleted):
+            self._not_found(name)
+        return found
+
+    def _not_found(self, name: str) -> NoReturn:
+        raise ObjectNotFound(f"object not found: {name!r} in object store {self.bucket!r}", self.bucket, name)
+
+    # --- changing -----------------------------------------------------------------------------------------
+
+    def update_meta(self, name: str, meta: ObjectMeta) -> ObjectInfo:
+        """Replace name, description, headers and metadata of an object; its data stays where it is.
+
+        A name other than `name` renames it: ObjectExists if there is an object of that name. ObjectChanged when
+        somebody else changed the object at the same moment.
+        """
+        current = self.info(name)
+        target = meta_subject(self.bucket, meta.name)
+        changed = current.changed(
+            name=meta.name, description=meta.description, headers=meta.headers, metadata=meta.metadata
+        )
+        expected = current.revision
+        if meta.name != name:
+            there = self._read_meta(target)
+            if there is not None and not there.deleted:
+                self._exists(meta.name)
+            expected = 0 if there is None else there.revision
+        try:
+            stored = self._store_meta(target, changed, expected)
+        except WrongLastSequence as error:
+            text = f"object {name!r} in {self.bucket!r} was changed by somebody else meanwhile"
+            raise ObjectChanged(text, self.bucket) from error
+        if meta.name != name:
+            self._stream.purge(subject=meta_subject(self.bucket, name))
+        return stored
+
+    def delete(self, name: str) -> None:
+        """Delete an object: its chunks go, a note that it was deleted stays (`show_deleted`)."""
+        subject = meta_subject(self.bucket, name)
+        self._clean_up()
+        for _ in range(META_ATTEMPTS):
+            current = self._read_meta(subject)
+            if current is None:
+                self._not_found(name)
+            gone = current.changed(deleted=True, size=0, chunks=0, digest="")
+            try:
+                self._store_meta(subject, gone, current.revision)
+            except WrongLastSequence:
+                continue
+            except UnknownOutcome:
+                self._remember(name, current.nuid)
+                raise
+            self._free(current)
+            return
+        raise ObjectChanged(f"others keep replacing object {name!r} in {self.bucket!r}", self.bucket)
+
+    def add_link(self, name: str, target: ObjectInfo) -> ObjectInfo:
+        """Make `name` a link to an object of this or another store; it may replace a link, not an object."""
+        return self._add_link(name, check_link_target(target))
+
+    def add_bucket_link(self, name: str, store: ObjectStore | str) -> ObjectInfo:
+        """Make `name` a link to a whole object store."""
+        bucket = store if isinstance(store, str) else store.bucket
+        stream_name(bucket)  # checks it
+        return self._add_link(name, ObjectLink(bucket))
+
+    def _add_link(self, name: str, link: ObjectLink) -> ObjectInfo:
+        subject = meta_subject(self.bucket, name)
+        there = self._read_meta(subject)
+        if there is not None and not there.deleted and not there.is_link:
+            self._exists(name)
+        info = ObjectInfo(name=name, bucket=self.bucket, nuid=next_nuid(), link=link)
+        try:
+            return self._store_meta(subject, info, 0 if there is None else there.revision)
+        except WrongLastSequence as error:
+            raise ObjectChanged(f"object {name!r} in {self.bucket!r} was made meanwhile", self.bucket) from error
+
+    def _exists(self, name: str) -> NoReturn:
+        raise ObjectExists(f"object exists: {name!r} in object store {self.bucket!r}", self.bucket, name)
+
+    def seal(self) -> None:
+        """Close the store for good: nothing can be stored, changed or deleted any more. Cannot be undone."""
+        self._stream.seal()
+
+    # --- all objects --------------------------------------------------------------------------------------
+
+    def watch(
+        self,
+        *,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        timeout: float | None = None,
+    ) -> ObjectWatcher:
+        """The infos of all objects, then every change as it happens; the data itself is not sent.
+
+        An iterator; once all current objects were given it gives None, once. It goes on over reconnects and server
+        restarts until `stop()` or the end of its `with`. `timeout`: seconds an iteration waits for the next one
+        before it raises TimedOut (None: for ever); `next(timeout=)` overrides it. The other arguments are those
+        of `KeyValue.watch`; the store keeps one state per object, so history shows renames and deletes only.
+        """
+        options = WatchOptions(
+            include_history=include_history, updates_only=updates_only, ignore_deletes=ignore_deletes
+        )
+        return ObjectWatcher(self._js, self.bucket, self.stream_name, options, timeout)
+
+    def list(self, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> Iterator[ObjectInfo]:
+        """All objects, lazily; nothing when there are none. `timeout` is for the next one, 30 s by default."""
+        return self._list(show_deleted, resolve(timeout, STALL_TIMEOUT))
+
+    def _list(self, show_deleted: bool, timeout: float | None) -> Iterator[ObjectInfo]:
+        with self.watch(ignore_deletes=not show_deleted, timeout=timeout) as watcher:
+            for info in watcher:
+                if info is None:
+                    return
+                yield info
+
+    def __iter__(self) -> Iterator[ObjectInfo]:
+        return self.list()
+
+    def __contains__(self, name: str) -> bool:
+        try:
+            self.info(name)
+        except (ObjectNotFound, InvalidName):
+            return False
+        return True
+
+    def status(self, *, repair: bool = False) -> ObjectStoreStatus:
+        """What the store is and holds. With `repair`, first remove what killed writers left behind.
+
+        That are chunks that belong to no object: unfinished uploads, and objects whose delete or replacement did
+        not get to its end. They are looked at twice, 2 seconds apart, so that uploads under way are left alone;
+        one that pauses for longer than that fails with ObjectChanged and may be repeated.
+        """
+        repaired = self._repair() if repair else 0
+        try:
+            return ObjectStoreStatus(self._stream.info(), repaired)
+        except StreamNotFound as error:
+            raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
+
+    # --- what failures leave behind -----------------------------------------------------------------------
+
+    def _repair(self) -> int:
+        self._clean_up()
+        orphans = self._orphans()
+        if not orphans:
+            return 0
+        time.sleep(REPAIR_SETTLE)
+        later = self._orphans()
+        abandoned = [subject for subject, count in orphans.items() if later.get(subject) == count]
+        for subject in abandoned:
+            self._stream.purge(subject=subject)
+        return len(abandoned)
+
+    def _orphans(self) -> dict[str, int]:
+        """Chunk subjects that no object refers to, with their numbers of chunks."""
+        # Chunks first: an upload that ends between the two questions is then seen as an object.
+        found = dict(self._stream.subjects(f"{SUBJECT_ROOT}{self.bucket}.C.>"))
+        if not found:
+            return {}
+        for info in self.list():
+            found.pop(chunk_subject(self.bucket, info.nuid), None)
+        return found
+
+    def _remember(self, name: str, nuid: str) -> None:
+        with self._lock:
+            self._leftovers.add((name, nuid))
+
+    def _clean_up(self) -> None:
+        """Remove what earlier failures of this handle left, if it can be done now and nothing refers to it."""
+        with self._lock:
+            leftovers = builtins.list(self._leftovers)
+        for name, nuid in leftovers:
+            try:
+                there = self._read_meta(meta_subject(self.bucket, name))
+                if there is None or there.deleted or there.nuid != nuid:
+                    self._stream.purge(subject=chunk_subject(self.bucket, nuid))
+            except JsClientError as error:
+                logger.warning("chunks of %r stay in object store %s for now: %s", name, self.bucket, error)
+                continue
+            with self._lock:
+                self._leftovers.discard((name, nuid))
+
+    def _free(self, replaced: ObjectInfo) -> None:
+        """Free the chunks of an object that was replaced or deleted; if that fails now, a later call does it."""
+        if not replaced.nuid or replaced.is_link:
+            return
+        try:
+            self._stream.purge(subject=chunk_subject(self.bucket, replaced.nuid))
+        except JsClientError as error:
+            logger.warning("chunks of %r stay in object store %s for now: %s", replaced.name, self.bucket, error)
+            self._remember(replaced.name, replaced.nuid)
+
+    def __reduce__(self) -> Any:
+        return self._js.nc.refuse_pickle(self)
+
+    def __repr__(self) -> str:
+        return f"<ObjectStore {self.bucket}>"
+
+
+def _write_whole(reader: ObjectReader, path: Path) -> None:
+    """Write to a temporary file beside the destination and rename it at the end: all of it or nothing."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
+    try:
+        with open(handle, "wb", buffering=0) as file:
+            for chunk in reader.chunks():
+                view = memoryview(chunk)
+                while len(view):
+                    view = view[file.write(view) :]
+        umask = os.umask(0)
+        os.umask(umask)
+        os.chmod(temporary, 0o666 & ~umask)
+        os.replace(temporary, path)
+    except BaseException:
+        os.unlink(temporary)
+        raise

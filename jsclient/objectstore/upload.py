@@ -1,0 +1,117 @@
+"""The chunks of one put: sent through a bounded window, verified, and removed again if anything goes wrong.
+
+Chunks must be stored in order, so nothing is ever sent twice: one chunk that fails ends the upload. The acks
+prove the order (their sequences must rise): a publish that the client repeated after a 503 would show there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient.errors import ApiError, JsClientError, ObjectChanged
+from jsclient.nuid import next_nuid
+from jsclient.objectstore.models import chunk_subject, encode_digest
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream, Stream
+    from jsclient.objectstore.sources import Progress
+
+logger = logging.getLogger("jsclient.objectstore")
+
+WINDOW_BYTES: Final = 4 << 20
+"""Bytes of chunks under way: 32 of the usual size. More does not make it faster, and memory grows by this."""
+
+MIN_WINDOW: Final = 2
+"""Chunks under way at least, however large they are."""
+
+VERIFY_AFTER: Final = 1.0
+"""Seconds after which an upload is counted again before it becomes the object.
+
+A repair removes unfinished uploads that have not grown for REPAIR_SETTLE seconds, so a faster one cannot be hit.
+"""
+
+PURGE_TIMEOUT: Final = 5.0
+
+
+class Upload:
+    """The chunks of one object on their own subject; not thread-safe, made for one put."""
+
+    def __init__(self, js: JetStream, stream: Stream, bucket: str, chunk_size: int) -> None:
+        self.nuid = next_nuid()
+        self.subject = chunk_subject(bucket, self.nuid)
+        self.size = 0
+        self.chunks = 0
+        self.digest = ""
+        self._js = js
+        self._stream = stream
+        self._bucket = bucket
+        self._window = max(MIN_WINDOW, WINDOW_BYTES // chunk_size)
+        self._futures: deque[Any] = deque()
+        self._last_seq = 0
+
+    def run(self, chunks: Iterator[bytes], total: int | None, progress: Progress) -> None:
+        """Store all chunks and wait for their acks. After an exception call `discard`."""
+        started = time.monotonic()
+        digest = hashlib.sha256()
+        publish, futures = self._js.publish_async, self._futures
+        for chunk in chunks:
+            if len(futures) >= self._window:
+                self._confirm()
+                if progress is not None:
+                    progress(self.size - sum(len(future.payload) for future in futures), total)
+            futures.append(publish(self.subject, chunk))
+            digest.update(chunk)
+            self.size += len(chunk)
+            self.chunks += 1
+        while futures:
+            self._confirm()
+        if progress is not None:
+            progress(self.size, total)
+        self.digest = encode_digest(digest.digest())
+        if time.monotonic() - started > VERIFY_AFTER:
+            self._verify()
+
+    def _confirm(self) -> None:
+        """Wait for the oldest ack; it must be stored after the one before it."""
+        ack = self._futures[0].result()
+        self._futures.popleft()
+        if ack.seq <= self._last_seq:
+            raise ObjectChanged("the chunks of the object were stored in another order than sent", self._bucket)
+        self._last_seq = ack.seq
+
+    def _verify(self) -> None:
+        """Are all chunks there? A repair may have taken a slow upload for an abandoned one, a crash may lose some."""
+        info = self._stream.info(subjects_filter=self.subject)
+        there = (info.state.subjects or {}).get(self.subject, 0)
+        if there != self.chunks:
+            text = f"{self.chunks - there} of {self.chunks} chunks of the object went away while it was stored"
+            raise ObjectChanged(text, self._bucket)
+
+    def discard(self) -> bool:
+        """Remove what was stored; False when that was not possible now (the server is away)."""
+        if not self.chunks:
+            return True
+        settled = self._settle()
+        try:
+            self._stream.purge(subject=self.subject, timeout=PURGE_TIMEOUT)
+        except (JsClientError, OSError) as error:
+            logger.warning("chunks of an unfinished upload stay in %s for now: %s", self._bucket, error)
+            return isinstance(error, ApiError) and error.code == 404
+        return settled
+
+    def _settle(self) -> bool:
+        """Wait for the chunks under way: a purge that overtakes them would leave them behind."""
+        deadline = time.monotonic() + PURGE_TIMEOUT
+        settled = True
+        for future in self._futures:
+            try:
+                error = future.exception(max(0.0, deadline - time.monotonic()))
+            except JsClientError:
+                return False
+            settled = settled and (error is None or isinstance(error, ApiError))
+        return settled

@@ -1,0 +1,40 @@
+"""Watching an object store: infos of objects, never their data."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from jsclient.errors import BadObjectMeta
+from jsclient.keyvalue.watch import StreamWatcher, WatchOptions
+from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, decode_info
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream
+    from jsclient.jetstream.message import JetStreamMsg
+
+logger = logging.getLogger("jsclient.objectstore")
+
+
+class ObjectWatcher(StreamWatcher[ObjectInfo]):
+    """What `ObjectStore.watch` returns: an iterator of infos, with one None when all current objects were given."""
+
+    def __init__(self, js: JetStream, bucket: str, stream: str, options: WatchOptions, timeout: float | None) -> None:
+        self.bucket = bucket
+        super().__init__(js, stream, [f"{SUBJECT_ROOT}{bucket}.M.>"], options, timeout)
+
+    def _entry(self, message: JetStreamMsg) -> ObjectInfo | None:
+        metadata = message.metadata
+        try:
+            info = decode_info(message.data, self.bucket, metadata.timestamp, metadata.stream_seq)
+        except BadObjectMeta as error:
+            # One message that somebody else garbled must not end the listing of all other objects.
+            logger.warning("%s (subject %s)", error, message.subject)
+            return None
+        return None if self._ignore_deletes and info.deleted else info
+
+    def __repr__(self) -> str:
+        return f"<ObjectWatcher {self.bucket}>"
+
+
+__all__ = ["ObjectWatcher", "WatchOptions"]
