@@ -74,8 +74,13 @@ def open_link(
         )
         on_digest(fields.digest)
         connect = _connect_info(options, info, fields, stream.secure)
-        if not stream.send(encode_connect(connect) + PING, deadline.remaining()):
-            raise errors.ConnectFailed(f"{server.url} does not take our CONNECT")
+        try:
+            if not stream.send(encode_connect(connect) + PING, deadline.remaining()):
+                raise errors.ConnectFailed(f"{server.url} does not take our CONNECT")
+        except OSError as error:
+            if isinstance(error, errors.TlsError):
+                raise
+            # The server has hung up; its reason (an -ERR, a TLS alert) may still wait to be read below.
         link = Link(stream, parser, info, server)
         _await_pong(link, deadline)
         stream.set_tick(min(MAX_TICK, options.ping_interval / TICKS_PER_PING))
@@ -196,6 +201,8 @@ def _recv(stream: Transport, server: Server, deadline: Deadline, what: str) -> b
     try:
         data = stream.recv_within(deadline.remaining())
     except OSError as error:
+        if isinstance(error, errors.TlsError):
+            raise  # with TLS 1.3 this is how a server refuses our certificate
         raise errors.ConnectFailed(f"{server.url} broke the connection before {what}: {error}") from error
     if data is None:
         return b""

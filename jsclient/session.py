@@ -125,7 +125,9 @@ class Session:
                 attempts = [*attempts[-50:], (server.url, str(error))]
                 failures = [*failures[-50:], error]
                 self.owner.connect_attempt_failed(server.url, error)
-                if self._refused_for_good(error) or isinstance(error, errors.ConfigError):
+                # Once we were connected, wrong options are for the moment: a file being replaced, a variable to come.
+                wrong_options = isinstance(error, errors.ConfigError) and not self._ever_connected
+                if wrong_options or self._refused_for_good(error):
                     return error
                 if limit is not None and len(failures) >= limit:
                     return self._gave_up(attempts, failures)

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from jsclient.durations import Deadline
-from jsclient.errors import NotANatsServer
+from jsclient.errors import ConfigError, NotANatsServer
 from jsclient.tcp import Transport, format_address
-from protocol.errors import LimitExceeded, WebSocketError
+from protocol.errors import InvalidArgument, LimitExceeded, WebSocketError
 from protocol.websocket import Handshake, WebSocket
 
 FRAME_SLICE: Final = 64 * 1024  # bytes per frame: masking is done ahead of the socket, and copies
@@ -145,13 +145,16 @@ def start_websocket(
 ) -> WebSocketTransport:
     """Upgrade `transport` (TCP, or TLS for wss) to websocket; blocks until the server has agreed.
 
-    `headers` are sent with the request; those of the handshake itself cannot be replaced (InvalidHeader).
+    `headers` are sent with the request; those of the handshake itself cannot be replaced (ConfigError).
     Raises NotANatsServer when the answer is no websocket, TimeoutError, OSError.
     """
     default_port = 443 if transport.secure else 80
     name = format_address(host, port) if port != default_port else format_address(host, port).rpartition(":")[0]
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    handshake = Handshake(name, path, pairs, compression)
+    try:
+        handshake = Handshake(name, path, pairs, compression)
+    except InvalidArgument as error:
+        raise ConfigError(str(error)) from None
     deadline = Deadline(timeout)
     late = TimeoutError(errno.ETIMEDOUT, f"{transport.peer} did not answer the websocket request in time")
     if not transport.send(handshake.request, deadline.remaining()):
