@@ -1,0 +1,268 @@
+"""The handle of a pull consumer: fetch, next, messages, consume, finite reads."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.jetstream import names
+from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Fetch, terms_for
+from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.messages import Messages
+from jsclient.jetstream.models import ConsumerInfo
+from jsclient.jetstream.options import Paused, PullOptions, PullOptionsDict
+from jsclient.jetstream.pull import UNLIMITED_BATCH, PullTerms
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from jsclient.connection import Connection
+    from jsclient.jetstream.consume import ConsumeContext
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.read import FiniteRead
+    from jsclient.message import Msg
+
+EXAMINE_EVERY: Final = 5.0
+"""Seconds between two CONSUMER.INFO that fetches of one handle send to find out about silence."""
+
+EXAMINE_TIMEOUT: Final = 2.0
+
+_PIN_HEADER: Final = "Nats-Pin-Id"
+
+
+class PullSource:
+    """What pulls need to know of a consumer: where they go, its pin ids, and how to find out what is wrong."""
+
+    def __init__(self, connection: Connection, pull_subject: str) -> None:
+        self.nc = connection
+        self.pull_subject = pull_subject
+        self.pins: dict[str, str] = {}  # priority group -> the id by which the server knows its pinned client: us
+        self._examine_lock = threading.Lock()
+        self._examined_at = float("-inf")
+
+    ack_none = False
+
+    def learn_pin(self, group: str, message: Msg) -> None:
+        headers = message.headers
+        pin = headers.get(_PIN_HEADER) if headers is not None else None
+        if pin:
+            self.pins[group] = pin
+
+    def examine(self) -> Exception | Paused | None:
+        """Ask the server why nothing comes; None when it does not tell."""
+        return None
+
+    def diagnose(self) -> Exception | None:
+        """`examine`, but not too often; a pause is no error."""
+        with self._examine_lock:
+            now = time.monotonic()
+            if now < self._examined_at + EXAMINE_EVERY:
+                return None
+            self._examined_at = now
+        found = self.examine()
+        return None if isinstance(found, Paused) else found
+
+
+class AckedConsumer(PullSource):
+    """The consumer behind a message, for +NXT: nothing is known of it but the ack subject."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection, "")
+
+    def __str__(self) -> str:
+        return "the consumer of an acked message"
+
+
+class Consumer(PullSource):
+    """A pull consumer. Thread-safe; made by `create_consumer`, `consumer` and the like, never by hand.
+
+    `js.consumer(stream, name, fetch_info=False)` makes one without a round trip: it then needs only the right to
+    publish to CONSUMER.MSG.NEXT and the ack subjects.
+    """
+
+    def __init__(self, js: JetStream, stream_name: str, name: str, info: ConsumerInfo | None = None) -> None:
+        names.check_stream(stream_name)
+        names.check_consumer(name)
+        if info is not None and info.config.is_push:
+            raise errors.NotPullConsumer(
+                f"consumer {name!r} of {stream_name!r} is a push consumer: use push_consumer()"
+            )
+        super().__init__(js.nc, js.api.subject(f"CONSUMER.MSG.NEXT.{stream_name}.{name}"))
+        self.js = js
+        self.stream_name = stream_name
+        self.name = name
+        self._info = info
+
+    # --- info ---------------------------------------------------------------------------------------------
+
+    @property
+    def cached_info(self) -> ConsumerInfo | None:
+        """What the server said last; no round trip. None for a handle that never asked."""
+        return self._info
+
+    def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """Ask the server. Expensive on servers with many consumers: do not poll. Raises ConsumerNotFound."""
+        operation = f"CONSUMER.INFO.{self.stream_name}.{self.name}"
+        self._info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
+        return self._info
+
+    @property
+    def ack_none(self) -> bool:  # type: ignore[override]
+        return self._info is not None and self._info.config.ack_policy == "none"
+
+    def examine(self) -> Exception | Paused | None:
+        try:
+            info = self.info(EXAMINE_TIMEOUT)
+        except errors.ConsumerNotFound:
+            return errors.ConsumerDeleted(404, "", f"{self} does not exist (any more)")
+        except errors.StreamNotFound as error:
+            return error
+        except errors.JsClientError:
+            return None  # no right to ask, or nobody answers: the missing heartbeat is all we know
+        if info.config.is_push:
+            return errors.NotPullConsumer(f"{self} is a push consumer")
+        if info.paused:
+            return Paused(info.config.pause_until)
+        limit = info.config.max_waiting
+        if limit and info.num_waiting >= limit:
+            text = f"{info.num_waiting} pulls wait on {self} already, its max_waiting is {limit}"
+            return errors.MaxWaitingExceeded(409, "Exceeded MaxWaiting", text)
+        return None
+
+    # --- finite pulls ---------------------------------------------------------------------------------------
+
+    def fetch(
+        self,
+        max_messages: int = 1,
+        timeout: Timeout = DEFAULT,
+        *,
+        no_wait_then: float | None = None,
+        max_bytes: int = 0,
+        heartbeat: Timeout = DEFAULT,
+        group: str = "",
+        min_pending: int = 0,
+        min_ack_pending: int = 0,
+        priority: int | None = None,
+    ) -> Batch:
+        """Wait for `max_messages`, or `timeout` seconds (30 by default), whichever comes first.
+
+        timeout=0 takes only what is there; None waits for all of them. `no_wait_then=5`: what is there at once, or,
+        if nothing is, up to 5 s for the first message. What was received is always returned; if that is nothing and
+        something is wrong, the reason is raised (ConsumerDeleted, PullNoResponders, NoHeartbeat, BadPullRequest ...).
+        """
+        if not 0 < max_messages <= UNLIMITED_BATCH:
+            raise errors.ConfigError(f"max_messages must be between 1 and {UNLIMITED_BATCH}, got {max_messages}")
+        if no_wait_then is not None:
+            if timeout is not DEFAULT:
+                raise errors.ConfigError("timeout and no_wait_then exclude each other")
+            timeout = no_wait_then
+        seconds = resolve(timeout, FETCH_TIMEOUT)
+        if seconds == 0:
+            heartbeat = 0.0
+        terms = self._limited(
+            terms_for(
+                seconds,
+                heartbeat,
+                group=group,
+                min_pending=min_pending,
+                min_ack_pending=min_ack_pending,
+                priority=priority,
+            )
+        )
+        no_wait = seconds == 0 or no_wait_then is not None
+        return Fetch(self, max_messages, terms, timeout=seconds, max_bytes=max_bytes, no_wait=no_wait).run()
+
+    def fetch_no_wait(self, max_messages: int) -> Batch:
+        """What is there now, up to `max_messages`; an empty batch when nothing is."""
+        return self.fetch(max_messages, 0)
+
+    def fetch_bytes(self, max_bytes: int, timeout: Timeout = DEFAULT, **options: Any) -> Batch:
+        """As `fetch`, limited by size: subjects, replies, headers and payloads together.
+
+        Raises MaxBytesExceeded when the next message alone is larger.
+        """
+        if max_bytes < 1:
+            raise errors.ConfigError(f"max_bytes must be positive, got {max_bytes}")
+        limit = UNLIMITED_BATCH
+        if self._info is not None and self._info.config.max_batch:
+            limit = min(limit, max(self._info.config.max_batch, 1))
+        return self.fetch(options.pop("max_messages", limit), timeout, max_bytes=max_bytes, **options)
+
+    def next(self, timeout: Timeout = DEFAULT, **options: Any) -> JetStreamMsg:
+        """One message; waits at most `timeout` seconds (30 by default; 0: only what is there).
+
+        Raises NoMessages when none came in time: that is no failure. Options are those of `fetch`.
+        """
+        batch = self.fetch(1, timeout, **options)
+        if not batch:
+            raise errors.NoMessages(f"no message of {self} in time")
+        return batch[0]
+
+    def _limited(self, terms: PullTerms) -> PullTerms:
+        """A pull may live at most max_expires of the consumer; a longer fetch then pulls again."""
+        limit = self._info.config.max_expires if self._info is not None else None
+        if not limit or terms.expires <= limit:
+            return terms
+        heartbeat = terms.heartbeat if 2 * terms.heartbeat <= limit else 0.0
+        return PullTerms(float(limit), heartbeat, terms.group, terms.min_pending, terms.min_ack_pending, terms.priority)
+
+    # --- continuous pulls -------------------------------------------------------------------------------------
+
+    def messages(self, **options: Unpack[PullOptionsDict]) -> Messages:
+        """An endless, pre-buffered iterator; several threads may share it. Options: see PullOptions."""
+        return Messages(self, self._pull_options(options))
+
+    def consume(
+        self,
+        handler: Callable[[JetStreamMsg], Any],
+        *,
+        workers: int = 1,
+        **options: Unpack[PullOptionsDict],
+    ) -> ConsumeContext:
+        """Call `handler(msg)` for every message, in `workers` threads (1: in order, one after the other).
+
+        Acking is the handler's business. What it raises goes to `on_error` (or the log), and the worker goes on.
+        """
+        from jsclient.jetstream.consume import ConsumeContext
+
+        return ConsumeContext(self.messages(**options), handler, workers)
+
+    def _pull_options(self, given: PullOptionsDict) -> PullOptions:
+        """The options, with defaults lowered to the limits of the consumer where they are known."""
+        config = self._info.config if self._info is not None else None
+        if config is not None:
+            if config.max_batch and "max_messages" not in given:
+                given["max_messages"] = min(PullOptions().max_messages, config.max_batch)
+            if config.max_bytes and "max_bytes" not in given:
+                given["max_bytes"] = min(PullOptions().max_bytes, config.max_bytes)
+            if config.max_expires and "expires" not in given:
+                given["expires"] = max(1.0, min(PullOptions().expires, float(config.max_expires)))
+        return PullOptions(**given)
+
+    def read_until(
+        self,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        max_messages: int = 500,
+        timeout: Timeout = DEFAULT,
+    ) -> FiniteRead:
+        """Iterate over what is there and end exactly: see FiniteRead."""
+        from jsclient.jetstream.read import FiniteRead
+
+        return FiniteRead(self, end_seq, time=time, drained=drained, max_messages=max_messages, timeout=timeout)
+
+    def __str__(self) -> str:
+        return f"consumer {self.name!r} of stream {self.stream_name!r}"
+
+    def __repr__(self) -> str:
+        return f"<Consumer {self.name!r} of {self.stream_name!r}>"
+
+    def __reduce__(self) -> Any:
+        return self.nc.refuse_pickle(self)

@@ -1,0 +1,380 @@
+"""Finite pulls: `fetch`, `fetch_bytes`, `fetch_no_wait`, `next`, and `ack_next`.
+
+A fetch lives through what is not the application's business: a reconnect, a leader change or a server that shuts
+down gets a new pull for what is still missing, within the same timeout. It ends with an error (raised if nothing
+was received, else in `Batch.error`) on what it cannot mend.
+"""
+
+from __future__ import annotations
+
+import enum
+import itertools
+import logging
+import time
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, overload
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.jetstream.inboxes import ELECTION, message_size, nak_all, pool_of
+from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.pull import PullTerms, Verdict, alarm_at, classify
+from jsclient.outbox import Unkept
+from jsclient.states import LinkEvent, Wake
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.jetstream.consumer import Consumer
+    from jsclient.message import Msg
+
+log = logging.getLogger("jsclient.jetstream.pull")
+
+FETCH_TIMEOUT: Final = 30.0
+"""Seconds that fetch and next wait unless told otherwise (nats.go, nats.java: 30 s)."""
+
+FETCH_HEARTBEAT: Final = 5.0
+"""Idle heartbeat of pulls that wait for 10 s or more (nats.go)."""
+
+GRACE: Final = 1.0
+"""The client waits this much longer than the pull lives on the server, or it would lose the race against the 408."""
+
+NO_WAIT_TIMEOUT: Final = 5.0
+"""Seconds for the answer to a pull that does not wait: a round trip, so as long as any API call."""
+
+RETRY: Final = 0.25
+"""Seconds before a pull is repeated after a leader change or while leaders are elected."""
+
+
+class Ended(str, enum.Enum):
+    """Why a fetch ended."""
+
+    COMPLETE = "complete"
+    TIMEOUT = "timeout"
+    NO_MESSAGES = "no messages"
+    MAX_BYTES = "max bytes"
+    ERROR = "error"
+
+
+class Batch(Sequence[JetStreamMsg]):
+    """What a fetch brought: an immutable sequence, false when empty.
+
+    `ended` says why it ended; `error` is what cut it short, None in good order and after a plain timeout.
+    """
+
+    __slots__ = ("_messages", "ended", "error")
+
+    def __init__(self, messages: list[JetStreamMsg], ended: Ended, error: Exception | None = None) -> None:
+        self._messages = messages
+        self.ended = ended
+        self.error = error
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def __iter__(self) -> Iterator[JetStreamMsg]:
+        return iter(self._messages)
+
+    @overload
+    def __getitem__(self, index: int) -> JetStreamMsg: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> tuple[JetStreamMsg, ...]: ...
+
+    def __getitem__(self, index: int | slice) -> JetStreamMsg | tuple[JetStreamMsg, ...]:
+        return tuple(self._messages[index]) if isinstance(index, slice) else self._messages[index]
+
+    def __repr__(self) -> str:
+        error = f" error={self.error!r}" if self.error is not None else ""
+        return f"<Batch {len(self._messages)} messages ended={self.ended.value!r}{error}>"
+
+
+class Fetch:
+    """One finite pull; made for one call, used by one thread."""
+
+    _numbers = itertools.count(1)  # tokens are unique in the process, so a late status never meets a later pull
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        want: int,
+        terms: PullTerms,
+        *,
+        timeout: float | None,
+        max_bytes: int = 0,
+        no_wait: bool = False,
+        ack: bytes | None = None,
+    ) -> None:
+        self.consumer = consumer
+        self.connection: Connection = consumer.nc
+        self.want = want
+        self.terms = terms
+        self.max_bytes = max_bytes
+        self.no_wait = no_wait
+        self.subject = consumer.pull_subject if ack is None else ack.decode()
+        self.body_prefix = b"" if ack is None else b"+NXT "
+        self.messages: list[JetStreamMsg] = []
+        self.size = 0
+        self.ended: Ended | None = None
+        self.error: Exception | None = None
+        self.number = 0  # of the pull that is alive, 0 when none is
+        self.pulls = 0
+        self.pulled_at = 0.0
+        self.retry_at: float | None = None
+        self.live_terms = terms
+        self.dead_pull = False  # a pull of ours may be alive on the server although we do not count on it
+        started = time.monotonic()
+        self.deadline = float("inf") if timeout is None else started + timeout
+        self.disturbed = started - ELECTION
+        self.pool = pool_of(self.connection)
+        self.inbox = self.pool.lease(self.connection, self.subject)
+
+    # --- the call -----------------------------------------------------------------------------------------
+
+    def run(self) -> Batch:
+        """Raises what ended it if no message was received; else it is in the batch."""
+        try:
+            self._pull()
+            popleft = self.inbox.mailbox.popleft
+            while self.ended is None:
+                try:
+                    item = popleft()
+                except IndexError:
+                    item = self._wait()
+                if item is not None:
+                    self._handle(item)
+        except BaseException as error:
+            self._give_up(error)
+            if not isinstance(error, errors.JsClientError) or not self.messages:
+                raise
+            self.ended, self.error = Ended.ERROR, error
+        else:
+            self._release()
+        if self.error is not None and not self.messages:
+            raise self.error
+        return Batch(self.messages, self.ended, self.error)
+
+    def _handle(self, item: Any) -> None:
+        """Take one item, and every plain message behind it."""
+        connection, append = self.connection, self.messages.append
+        popleft = self.inbox.mailbox.popleft
+        try:
+            while item.raw_headers is None:
+                append(JetStreamMsg(item, connection))
+                if self.max_bytes:
+                    self.size += message_size(item)
+                if len(self.messages) == self.want:
+                    self.ended = Ended.COMPLETE
+                    return
+                item = popleft()
+        except IndexError:
+            return
+        except AttributeError:
+            self._link_event(item)
+            return
+        if self.inbox.is_control(item):
+            self._status(item)
+            return
+        append(JetStreamMsg(item, connection))
+        if self.terms.group:
+            self.consumer.learn_pin(self.terms.group, item)
+        if self.max_bytes:
+            self.size += message_size(item)
+        if len(self.messages) == self.want:
+            self.ended = Ended.COMPLETE
+
+    # --- pulls --------------------------------------------------------------------------------------------
+
+    def _pull(self) -> None:
+        """Ask for what is still missing."""
+        self.retry_at = None
+        left = self.deadline - time.monotonic()
+        if self.pulls and left <= 0:
+            self.ended = Ended.TIMEOUT
+            return
+        terms = self.terms
+        if self.pulls and left < terms.expires and not self.no_wait:
+            # The heartbeat must be at most half of what is left, or the server refuses the pull.
+            heartbeat = terms.heartbeat if 2 * terms.heartbeat <= left else 0.0
+            terms = PullTerms(left, heartbeat, terms.group, terms.min_pending, terms.min_ack_pending, terms.priority)
+        self.pulls += 1
+        number = next(self._numbers)
+        max_bytes = max(self.max_bytes - self.size, 1) if self.max_bytes else 0
+        pin_id = self.consumer.pins.get(terms.group, "") if terms.group else ""
+        body = terms.request(self.want - len(self.messages), max_bytes, pin_id, self.no_wait)
+        frame = self.connection.encode(self.subject, self.body_prefix + body, self.inbox.reply(number))
+        self.live_terms = terms
+        try:
+            self.connection.post_now(Unkept(frame))
+        except errors.ConnectionLost:
+            if self.no_wait and terms.expires == 0:
+                raise
+            self._lost_link()
+            return
+        self.number, self.pulled_at = number, time.monotonic()
+
+    def _wait(self) -> Any:
+        """The next item, or None when a timer was due."""
+        now = time.monotonic()
+        due = min(self.deadline + GRACE, self._alarm_at(), self.retry_at or float("inf"))
+        if now < due:
+            item = self.inbox.inbox.next(None if due == float("inf") else due - now)
+            if item is not None:
+                return None if isinstance(item, Wake) else item
+            now = time.monotonic()
+        if self.retry_at is not None and now >= self.retry_at:
+            self._pull()
+        elif self.number and now >= min(self.deadline + GRACE, self._alarm_at()):
+            self._silent()
+        elif not self.number and now >= self.deadline:
+            self.ended = Ended.TIMEOUT
+        return None
+
+    def _alarm_at(self) -> float:
+        if not self.number:
+            return self.deadline
+        if self.no_wait and self.live_terms.expires == 0:
+            return self.pulled_at + NO_WAIT_TIMEOUT
+        return alarm_at(self.inbox.mailbox.last_frame, self.pulled_at, self.live_terms)
+
+    def _silent(self) -> None:
+        """No frame for two heartbeats, or not even the 408 came: ask once what is wrong."""
+        self.number = 0
+        self.dead_pull = True
+        found = self.consumer.diagnose()
+        if found is not None:
+            self._fail(found)
+        elif self.live_terms.heartbeat:
+            self._fail(errors.NoHeartbeat(f"no heartbeat for {2 * self.live_terms.heartbeat:g} s from {self.consumer}"))
+        elif self.no_wait and self.live_terms.expires == 0:
+            self._fail(errors.ReadStalled(f"the server did not answer a pull on {self.subject!r}"))
+        elif self.deadline - time.monotonic() > 0:
+            self._pull()
+        else:
+            self.ended = Ended.TIMEOUT
+
+    # --- what comes beside messages -------------------------------------------------------------------------
+
+    def _link_event(self, event: Any) -> None:
+        if event is LinkEvent.DISCONNECTED:
+            self._lost_link()
+        elif event is LinkEvent.RECONNECTED:
+            self.disturbed = time.monotonic()
+            if not self.number:
+                self._pull()
+        else:
+            self._fail(event)  # the server refused the pull: no permission to publish there
+
+    def _lost_link(self) -> None:
+        self.number, self.retry_at = 0, None
+        self.disturbed = time.monotonic()
+        self.dead_pull = True
+
+    def _status(self, message: Msg) -> None:
+        number = self.inbox.number(message)
+        if number is not None and number != self.number:
+            return  # of an earlier pull of this inbox
+        status = message.status
+        assert status is not None
+        verdict = classify(status.code, status.description, message.headers, self.subject)
+        if verdict.kind == "alive":
+            return
+        self.number = 0
+        if verdict.kind == "quiet":
+            self._ended_quietly(verdict)
+        elif verdict.forget_pin:
+            self.consumer.pins.pop(self.terms.group, None)
+            self._pull()
+        elif verdict.kind == "report" and (verdict.all_pulls or self._electing(status.code)):
+            log.info("%s: %s; pulling again", self.consumer, verdict.error)
+            self.disturbed = time.monotonic() if verdict.all_pulls else self.disturbed
+            self.retry_at = time.monotonic() + RETRY
+        else:
+            self._fail(verdict.error)
+
+    def _electing(self, code: int) -> bool:
+        return code == 503 and time.monotonic() < max(self.disturbed, self.pool.reconnected_at) + ELECTION
+
+    def _ended_quietly(self, verdict: Verdict) -> None:
+        if verdict.reason == "max bytes":
+            self.ended = Ended.MAX_BYTES
+            if not self.messages and verdict.error is not None:
+                text = f"the next message is larger than max_bytes={self.max_bytes}: raise the limit"
+                self.error = errors.MaxBytesExceeded(409, verdict.error.args and str(verdict.error) or "", text)
+        elif verdict.reason == "complete":
+            self.ended = Ended.COMPLETE
+        elif self.no_wait:
+            self.ended = Ended.NO_MESSAGES
+        elif verdict.reason == "timeout" and self.deadline - time.monotonic() > GRACE:
+            self._pull()  # it lived shorter than the call may wait
+        else:
+            self.ended = Ended.TIMEOUT if verdict.reason == "timeout" else Ended.NO_MESSAGES
+
+    def _fail(self, error: Exception | None) -> None:
+        self.ended, self.error = Ended.ERROR, error
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def _release(self) -> None:
+        """Use the inbox again if no pull can be left behind, else make the server forget it."""
+        complete = len(self.messages) == self.want or not self.number
+        if complete and not self.dead_pull:
+            self.pool.give_back(self.inbox)
+        else:
+            self.pool.forget(self.inbox)
+            nak_all(self.inbox.settle(self.connection.is_connected), self.connection)
+
+    def _give_up(self, error: BaseException) -> None:
+        """Interrupted, or the connection is closed: what was received goes back at once."""
+        self.pool.forget(self.inbox)
+        left = self.inbox.settle(False)
+        if not isinstance(error, errors.JsClientError):
+            nak_all([message.msg for message in self.messages] + left, self.connection)
+
+
+def terms_for(
+    timeout: float | None,
+    heartbeat: Timeout,
+    *,
+    group: str = "",
+    min_pending: int = 0,
+    min_ack_pending: int = 0,
+    priority: int | None = None,
+) -> PullTerms:
+    """The pull terms of a fetch; heartbeats by default from 10 s on. Raises ConfigError."""
+    expires = FETCH_TIMEOUT if timeout is None else timeout
+    if heartbeat is DEFAULT:
+        beat = FETCH_HEARTBEAT if expires >= 2 * FETCH_HEARTBEAT else 0.0
+    else:
+        beat = resolve(heartbeat, None) or 0.0
+        if 2 * beat > expires:
+            raise errors.ConfigError(f"heartbeat must be at most half of the timeout, {expires / 2:g} s; got {beat:g}")
+    check_priority(group, min_pending, min_ack_pending, priority)
+    return PullTerms(expires, beat, group, min_pending, min_ack_pending, priority)
+
+
+def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:
+    """Refuse what the server would answer with 400 or ignore."""
+    if (min_pending or min_ack_pending or priority is not None) and not group:
+        raise errors.ConfigError("min_pending, min_ack_pending and priority need group=, a priority group")
+    if min_pending < 0 or min_ack_pending < 0:
+        raise errors.ConfigError("min_pending and min_ack_pending must not be negative")
+    if priority is not None and not 0 <= priority <= 9:
+        raise errors.ConfigError(f"priority must be between 0 (highest) and 9, got {priority}")
+
+
+def next_after(message: JetStreamMsg, timeout: Timeout) -> JetStreamMsg:
+    """Send +NXT: ack `message` (claimed by the caller) and wait for the next one of its consumer."""
+    from jsclient.jetstream.consumer import AckedConsumer
+
+    seconds = resolve(timeout, FETCH_TIMEOUT)
+    reply = message.msg.raw_reply
+    assert reply is not None
+    try:
+        fetch = Fetch(AckedConsumer(message.connection), 1, terms_for(seconds, 0.0), timeout=seconds, ack=reply)
+        batch = fetch.run()
+    except BaseException:
+        message.release()
+        raise
+    if not batch:
+        raise errors.NoMessages(f"acked; no next message within {seconds:g} s")
+    return batch[0]

@@ -1,0 +1,188 @@
+"""Reply inboxes of pulls: `<inbox>.*`, one subscription that serves many pulls, each with a token of its own.
+
+A fresh subscription per fetch would cost a SUB and an UNSUB (and their way through a cluster) each time. An inbox
+is used again only after a *clean* end: every message asked for came, or the server ended the pull. Otherwise it is
+closed, so that the server drops the pull: an orphan would swallow messages that the next fetch waits for.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections import deque
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.message import Msg
+    from jsclient.subscription import Inbox
+
+IDLE_INBOXES: Final = 8
+"""Subscriptions kept per connection for the next fetch; more threads than this that fetch at once open their own."""
+
+FLUSH_TIMEOUT: Final = 1.0
+"""Seconds to wait for what the server had already sent when an inbox is given up."""
+
+ELECTION: Final = 10.0
+"""Seconds after a reconnect in which a 503 rather means an election (4-8 s) than a missing consumer."""
+
+
+class PullInbox:
+    """One wildcard subscription and the counter of its tokens."""
+
+    def __init__(self, connection: Connection) -> None:
+        base = connection.new_inbox()
+        self.connection = connection
+        self.inbox: Inbox = connection.open_inbox(base + ".*")
+        self.prefix = base.encode() + b"."
+        self.mailbox = self.inbox.mailbox
+        self.pull_subject = ""  # where the pulls of whoever holds it go
+        self._cut = len(self.prefix)
+
+    def reply(self, number: int) -> bytes:
+        return b"%b%d" % (self.prefix, number)
+
+    def is_control(self, message: Msg) -> bool:
+        """Whether it came from the server to us: a stored message keeps its own subject, so a publisher who forges
+        a status line is never mistaken for the server."""
+        headers = message.raw_headers
+        return headers is not None and headers[8:9] == b" " and message.raw_subject.startswith(self.prefix)
+
+    def number(self, message: Msg) -> int | None:
+        """The pull that a status belongs to."""
+        try:
+            return int(message.raw_subject[self._cut :])
+        except ValueError:
+            return None
+
+    def snapshot(self) -> tuple[int, int]:
+        """(messages, bytes) received and not taken, without statuses and link events."""
+        count = size = 0
+        for item in tuple(self.mailbox.items):
+            if self._is_message(item):
+                count += 1
+                size += message_size(item)
+        return count, size
+
+    def _is_message(self, item: Any) -> bool:
+        return not isinstance(item, (LinkEvent, Exception)) and not self.is_control(item)
+
+    def settle(self, graceful: bool = True) -> list[Msg]:
+        """UNSUB, and return the messages that the server had already sent and nobody took."""
+        connection = self.connection
+        if self.mailbox.closed is None and graceful:
+            connection.remove_subscription(self.inbox, tell_server=True, keep_sink=True)
+            try:
+                connection.flush(FLUSH_TIMEOUT)
+            except errors.JsClientError:
+                pass  # nothing more comes over a link that is gone
+        left = self.leftovers()
+        self.inbox.close()
+        return left
+
+    def leftovers(self) -> list[Msg]:
+        """Empty the mailbox; only delivered messages are returned."""
+        left: list[Msg] = []
+        items = self.mailbox.items
+        while items:
+            try:
+                item = items.popleft()
+            except IndexError:
+                break
+            if self._is_message(item):
+                left.append(item)
+        return left
+
+
+def message_size(message: Any) -> int:
+    """As the server counts it against max_bytes."""
+    size = len(message.raw_subject) + len(message.payload) + len(message.raw_reply or b"")
+    return size + len(message.raw_headers) if message.raw_headers is not None else size
+
+
+class PullInboxes:
+    """The idle inboxes of one connection; thread-safe (a deque, no lock)."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = weakref.ref(connection)
+        self._idle: deque[PullInbox] = deque()
+        self._active: set[PullInbox] = set()
+        self.reconnected_at = float("-inf")
+        connection.add_link_listener(self._link_event)
+        connection.add_violation_listener(self._violation)
+
+    def _link_event(self, event: LinkEvent) -> None:
+        if event is LinkEvent.RECONNECTED:
+            self.reconnected_at = time.monotonic()
+        elif event is LinkEvent.CLOSED:
+            self._idle.clear()
+
+    def _violation(self, error: errors.PermissionViolation) -> None:
+        """On the reader thread: whoever pulls on the refused subject gets the reason instead of silence."""
+        for inbox in tuple(self._active):
+            if inbox.pull_subject == error.subject:
+                inbox.mailbox.put(error)
+
+    def lease(self, connection: Connection, pull_subject: str) -> PullInbox:
+        """An inbox for one caller until `give_back` or `forget`."""
+        inbox = self._idle_one(connection) or PullInbox(connection)
+        inbox.pull_subject = pull_subject
+        self._active.add(inbox)
+        return inbox
+
+    def _idle_one(self, connection: Connection) -> PullInbox | None:
+        while self._idle:
+            try:
+                inbox = self._idle.pop()
+            except IndexError:
+                break
+            if inbox.mailbox.closed is None:
+                nak_all(inbox.leftovers(), connection)
+                return inbox
+        return None
+
+    def forget(self, inbox: PullInbox) -> None:
+        """The caller has closed the inbox, or does it now."""
+        self._active.discard(inbox)
+
+    def give_back(self, inbox: PullInbox) -> None:
+        """After a clean end only."""
+        self._active.discard(inbox)
+        if len(self._idle) < IDLE_INBOXES and inbox.mailbox.closed is None:
+            self._idle.append(inbox)
+        else:
+            inbox.inbox.close()
+
+    def close_idle(self) -> None:
+        """Drop the idle subscriptions."""
+        while self._idle:
+            self._idle.pop().inbox.close()
+
+
+_pools: weakref.WeakKeyDictionary[Connection, PullInboxes] = weakref.WeakKeyDictionary()
+_pools_lock = threading.Lock()
+
+
+def pool_of(connection: Connection) -> PullInboxes:
+    """The pull inboxes of a connection, made at first use."""
+    pool = _pools.get(connection)
+    if pool is None:
+        with _pools_lock:
+            pool = _pools.get(connection)
+            if pool is None:
+                pool = _pools[connection] = PullInboxes(connection)
+    return pool
+
+
+def nak_all(messages: list[Msg], connection: Connection) -> None:
+    """Give messages back to the server, so that another consumer gets them now and not after ack_wait."""
+    for message in messages:
+        if message.raw_reply:
+            try:
+                connection.post(b"PUB " + message.raw_reply + b" 4\r\n-NAK\r\n")
+            except errors.JsClientError:
+                return  # the connection is gone: ack_wait does it

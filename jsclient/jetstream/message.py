@@ -1,0 +1,276 @@
+"""A message that a consumer delivered: the ack family and the metadata of the ack subject.
+
+Hot path: a fetch of 1,000 makes 1,000 of these, so a message is a Struct outside the garbage collector around
+the wire message (51 ns), everything else is decoded when asked for, and the guard against acking twice costs
+nothing until it is used.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any, Final, NoReturn
+
+import msgspec
+
+from jsclient.durations import DEFAULT, NANOSECONDS, Timeout, to_ns
+from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
+
+if TYPE_CHECKING:
+    import protocol
+    from jsclient.connection import Connection
+    from jsclient.message import Msg
+
+ACK: Final = b"+ACK"
+NAK: Final = b"-NAK"
+IN_PROGRESS: Final = b"+WPI"  # resets ack_wait; "work in progress"
+TERM: Final = b"+TERM"
+NEXT: Final = b"+NXT"
+
+_ACK_PREFIX: Final = b"$JS.ACK."
+_ACK_TAIL: Final = b" 4\r\n+ACK\r\n"
+_EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_TERM_REASON_SINCE: Final = (2, 10, 4)
+
+
+class Metadata(msgspec.Struct, frozen=True, gc=False):
+    """What the ack subject tells about a delivered message."""
+
+    stream: str
+    consumer: str
+    stream_seq: int
+    consumer_seq: int
+    num_delivered: int
+    """1 for the first delivery."""
+    num_pending: int
+    """Messages of this consumer that were not delivered yet when this one was sent."""
+    timestamp_ns: int
+    """When the stream stored it: nanoseconds since 1970, exact."""
+    domain: str = ""
+
+    @property
+    def timestamp(self) -> dt.datetime:
+        """The same as an aware UTC datetime, cut to microseconds."""
+        return _EPOCH + dt.timedelta(microseconds=self.timestamp_ns // 1000)
+
+
+def parse_ack_subject(raw: bytes | None) -> Metadata:
+    """Metadata from the reply of a delivered message; raises NotJetStreamMessage for any other subject.
+
+    v1 has 9 tokens, `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>`; v2 (server 2.14 with
+    its feature flag) has 11 or more, with domain (`_`: none) and account hash before the stream. Positions past
+    the eleventh are the server's own. ADR-15, and the parser of nats.go: 10 tokens are neither.
+    """
+    if raw is not None and raw.startswith(_ACK_PREFIX):
+        tokens = raw.split(b".")
+        domain = b""
+        if len(tokens) >= 11:
+            domain = b"" if tokens[2] == b"_" else tokens[2]
+            tokens = tokens[2:]
+        elif len(tokens) != 9:
+            tokens = []
+        try:
+            _, _, stream, consumer, delivered, sseq, cseq, stamp, pending, *_ = tokens
+            return Metadata(
+                stream.decode(),
+                consumer.decode(),
+                int(sseq),
+                int(cseq),
+                int(delivered),
+                int(pending),
+                int(stamp),
+                domain.decode(),
+            )
+        except ValueError:
+            pass
+    raise NotJetStreamMessage(f"not a message of a JetStream consumer: its reply is {raw!r}")
+
+
+def consumer_position(raw: bytes) -> tuple[bytes, int, int]:
+    """(consumer, consumer sequence, stream sequence) of an ack subject: the part that ordered consumers check."""
+    tokens = raw.split(b".", 10)
+    at = 3 if len(tokens) == 9 else 5
+    return tokens[at], int(tokens[at + 3]), int(tokens[at + 2])
+
+
+class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
+    """One delivered message. Any thread may ack it; of several threads exactly one succeeds.
+
+    `ack`, `nak`, `term` and `in_progress` are coalesced publishes: they return at once and leave with the next
+    write, within about a millisecond, and before any call of ours that waits. They survive a lost connection. None
+    of them tells whether the server got it: `double_ack` does. Even a confirmed ack does not survive a crash of the
+    server in every case, so a message may come again: make processing idempotent.
+    """
+
+    msg: Msg
+    """The wire message below."""
+    connection: Connection
+    _open: bool = True
+    _metadata: Metadata | None = None
+
+    # --- what it holds ----------------------------------------------------------------------------------
+
+    @property
+    def subject(self) -> str:
+        return self.msg.subject
+
+    @property
+    def reply(self) -> str:
+        """The ack subject."""
+        return self.msg.reply
+
+    @property
+    def data(self) -> bytes:
+        return self.msg.payload
+
+    @property
+    def payload(self) -> bytes:
+        return self.msg.payload
+
+    @property
+    def headers(self) -> protocol.Headers | None:
+        """None when the message has none; decoded at every access."""
+        return self.msg.headers
+
+    @property
+    def metadata(self) -> Metadata:
+        """Parsed once. Raises NotJetStreamMessage where an account import rewrote the ack subject; acks still work."""
+        known = self._metadata
+        if known is None:
+            known = self._metadata = parse_ack_subject(self.msg.raw_reply)
+        return known
+
+    @property
+    def size(self) -> int:
+        """Bytes as the server counts them against max_bytes: subject, reply, headers, payload."""
+        msg = self.msg
+        return len(msg.raw_subject) + len(msg.raw_reply or b"") + len(msg.raw_headers or b"") + len(msg.payload)
+
+    @property
+    def is_acked(self) -> bool:
+        """True once acked, naked or terminated through this object."""
+        return not hasattr(self, "_open")
+
+    # --- the ack family ---------------------------------------------------------------------------------
+
+    def ack(self) -> None:
+        """Done: the message must not come again. Raises MsgAlreadyAcked, MsgNoReply, ConnectionClosed."""
+        reply = self.msg.raw_reply
+        if not reply:
+            _no_reply()
+        try:
+            # Deleting a slot is one C call that fails if it is empty: a compare-and-set without a lock.
+            del self._open
+        except AttributeError:
+            _already()
+        try:
+            self.connection.post(b"PUB " + reply + _ACK_TAIL)
+        except BaseException:
+            self._open = True
+            raise
+
+    def double_ack(self, timeout: Timeout = DEFAULT) -> None:
+        """Ack and wait (5 s by default) until the server confirms it.
+
+        Raises RequestTimeout when no confirmation came: it may or may not be acked, and may be acked again.
+        Raises NoResponders when the consumer does not exist any more.
+        """
+        self._claim()
+        try:
+            self.connection.request(self.reply, ACK, timeout=timeout)
+        except BaseException:
+            self._open = True
+            raise
+
+    def nak(self, delay: float | dt.timedelta | None = None) -> None:
+        """Not done: deliver it again, at once or after `delay` seconds. A consumer's backoff does not apply."""
+        body = NAK
+        if delay is not None:
+            if not to_ns(delay) >= 0:
+                raise ConfigError(f"delay must be 0 or more seconds, got {delay!r}")
+            body = b'-NAK {"delay":%d}' % to_ns(delay)
+        self._finish(body)
+
+    def term(self, reason: str | None = None) -> None:
+        """Give up: never deliver it again. A reason goes into the advisory; raises NotSupported below 2.10.4,
+        where the server would ignore the whole ack."""
+        body = TERM
+        if reason is not None:
+            if not _at_least(self.connection, _TERM_REASON_SINCE):
+                raise NotSupported("term(reason) needs nats-server 2.10.4: an older one ignores such an ack")
+            body = TERM + b" " + reason.encode()
+        self._finish(body)
+
+    def in_progress(self) -> None:
+        """Still working: restart the server's ack_wait clock. May be repeated."""
+        if not hasattr(self, "_open"):
+            _already()
+        self._post(IN_PROGRESS)
+
+    def ack_next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
+        """Ack and ask for the next message in one frame; waits at most `timeout` seconds (30 by default) for it.
+
+        Raises NoMessages when none came in time. For consumers that have one message in flight.
+        """
+        from jsclient.jetstream.fetch import next_after
+
+        self._claim()
+        return next_after(self, timeout)
+
+    # --- helpers ----------------------------------------------------------------------------------------
+
+    def _claim(self) -> None:
+        if not self.msg.raw_reply:
+            _no_reply()
+        try:
+            del self._open
+        except AttributeError:
+            _already()
+
+    def release(self) -> None:
+        """Allow another ack after one whose outcome is unknown. For layers above."""
+        self._open = True
+
+    def _finish(self, body: bytes) -> None:
+        self._claim()
+        try:
+            self._post(body)
+        except BaseException:
+            self._open = True
+            raise
+
+    def _post(self, body: bytes) -> None:
+        reply = self.msg.raw_reply
+        if not reply:
+            _no_reply()
+        self.connection.post(b"PUB %b %d\r\n%b\r\n" % (reply, len(body), body))
+
+    def __repr__(self) -> str:
+        state = "" if hasattr(self, "_open") else " acked"
+        return f"<JetStreamMsg {self.subject!r} {len(self.msg.payload)} bytes reply={self.reply!r}{state}>"
+
+    def __reduce__(self) -> Any:
+        return self.connection.refuse_pickle(self)
+
+
+def _already() -> NoReturn:
+    raise MsgAlreadyAcked("the message was already acked, naked or terminated; nothing was sent") from None
+
+
+def _no_reply() -> NoReturn:
+    raise MsgNoReply("the message has no reply subject: no consumer waits for an ack of it")
+
+
+def _at_least(connection: Connection, wanted: tuple[int, int, int]) -> bool:
+    numbers = connection.server_info.version.split("-")[0].split(".")
+    try:
+        return tuple(int(n) for n in numbers[:3]) >= wanted
+    except ValueError:
+        return True  # a development build; it is newer than any number
+
+
+def timestamp_ns(moment: dt.datetime) -> int:
+    """An aware datetime as nanoseconds since 1970, without the rounding of a float."""
+    if moment.tzinfo is None:
+        raise ConfigError(f"the time has no time zone: {moment!r}")
+    since = moment - _EPOCH
+    return (since.days * 86_400 + since.seconds) * NANOSECONDS + since.microseconds * 1_000

@@ -1,0 +1,434 @@
+"""`Consumer.messages()`: an endless, pre-buffered iterator over a pull consumer.
+
+The reader thread puts messages into the inbox; whoever takes them keeps the pulls going, so there is no thread of
+ours behind it. All bookkeeping is in PullState. The lock is taken when something else than a plain message comes,
+when a pull is due, and before waiting: never for a message that is there.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.jetstream.fetch import FETCH_TIMEOUT
+from jsclient.jetstream.inboxes import nak_all, pool_of
+from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.options import Paused, PullOptions, Resumed
+from jsclient.jetstream.pull import Verdict, alarm_at, classify
+from jsclient.outbox import Unkept
+from jsclient.states import WAKE, LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.jetstream.consumer import PullSource
+    from jsclient.message import Msg
+
+log = logging.getLogger("jsclient.jetstream.pull")
+
+DIAGNOSE_EVERY: Final = 10.0
+"""Seconds between two CONSUMER.INFO of one iterator: that request is expensive for a server with many consumers."""
+
+FOREVER: Final = float("inf")
+
+
+class Messages:
+    """Iterate for ever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
+
+    Leaving its `with` block (or `close()`) gives messages that were received and not taken back to the server.
+    What no pull can survive (consumer deleted, request refused) is raised from the iterator; the rest goes to
+    `on_error` and it goes on. It lives through reconnects, leader changes and missing heartbeats.
+    """
+
+    def __init__(self, source: PullSource, options: PullOptions) -> None:
+        self.source = source
+        self.options = options
+        self.connection: Connection = source.nc
+        self.connection.check_usable()
+        self.missed_heartbeats = 0
+        self.paused_until: Paused | None = None
+        self._terms = options.terms()
+        self._state = options.state()
+        self._take = self._state.take
+        self._inbox = pool_of(self.connection).lease(self.connection, source.pull_subject)
+        self._mailbox = self._inbox.mailbox
+        self._popleft = self._mailbox.popleft
+        self._lock = threading.RLock()  # reentrant: a signal handler may stop what its own thread takes from
+        self._due = True  # a pull may be due: look when the application comes for the next message
+        self._waiting = 0
+        self._connected = True
+        self._pulled_at = time.monotonic()
+        self._diagnosed_at = -FOREVER
+        self._terminal: Exception | None = None
+        self._stopped = False
+        self._draining = False
+        self._closed = False
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> Messages:
+        return self
+
+    def __next__(self) -> JetStreamMsg:
+        try:
+            message = self._get(None)
+        except errors.IteratorClosed:
+            raise StopIteration from None
+        assert message is not None
+        return message
+
+    def next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
+        """One message; waits at most `timeout` seconds (30 by default; 0: only what has been received already).
+
+        Raises NoMessages when none came in time, IteratorClosed after `stop`, `close` or the end of a drain.
+        """
+        seconds = resolve(timeout, FETCH_TIMEOUT)
+        message = self._get(seconds)
+        if message is None:
+            raise errors.NoMessages(f"no message of {self.source} within {seconds:g} s")
+        return message
+
+    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+        """The next message, or None after the timeout. The hot path: no lock, one count, one object."""
+        if self._due:
+            self._keep_pulling()
+        try:
+            item = self._popleft()
+            if item.raw_headers is None and not self._stopped:
+                return self._deliver(item)
+        except IndexError:
+            item = None
+        except AttributeError:
+            pass  # a link event
+        return self._get_slowly(item, timeout)
+
+    def _deliver(self, item: Msg) -> JetStreamMsg:
+        state = self._state
+        if self._take() >= state.check_at:
+            self._reached()
+        if state.max_bytes:
+            state.taken_bytes += len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+            if item.raw_headers is not None:
+                state.taken_bytes += len(item.raw_headers)
+        return JetStreamMsg(item, self.connection)
+
+    def _get_slowly(self, item: Any, timeout: float | None) -> JetStreamMsg | None:
+        deadline = Deadline(timeout)
+        while True:
+            if item is not None:
+                found = self._handle(item)
+                if found is not None:
+                    return found
+            self._check_open()
+            try:
+                item = self._mailbox.take()
+                if item is None:
+                    if timeout == 0 or deadline.expired():
+                        return None
+                    item = self._wait(deadline)
+            except errors.SubscriptionClosed:
+                self._finish()
+
+    def _handle(self, item: Any) -> JetStreamMsg | None:
+        """A message is returned; statuses and link events are dealt with."""
+        if item is WAKE:
+            return None
+        if isinstance(item, LinkEvent):
+            self._link_event(item)
+            return None
+        if isinstance(item, Exception):
+            self._fail(item)  # no permission to publish pulls
+            return None
+        if self._inbox.is_control(item):
+            self._status(item)
+            return None
+        if self._stopped:
+            self._give_back([item])
+            return None
+        if self.options.group:
+            self.source.learn_pin(self.options.group, item)
+        return self._admit(item)
+
+    def _admit(self, item: Msg) -> JetStreamMsg | None:
+        """Ordered consumers look at the message first."""
+        return self._deliver(item)
+
+    def _check_open(self) -> None:
+        if self._terminal is not None:
+            self.close()
+            raise self._terminal
+        if self._stopped:
+            self._finish()
+
+    def _finish(self) -> None:
+        self.close()
+        raise errors.IteratorClosed(f"the iterator over {self.source} was stopped")
+
+    # --- pulling ------------------------------------------------------------------------------------------
+
+    def _reached(self) -> None:
+        """The threshold is reached: pull now if somebody waits for messages, else when the next one is asked for.
+
+        A worker that takes one message at a time must not have another one sent while it works (nats.go #1338).
+        """
+        state = self._state
+        if state.stop_after is not None:
+            with self._lock:
+                if state.taken() >= state.stop_after:
+                    self.stop()
+                    return
+        if self._waiting:
+            self._keep_pulling()
+        else:
+            self._due = True
+
+    def _keep_pulling(self) -> None:
+        """Send the pull that is due, if any."""
+        with self._lock:
+            self._due = False
+            if self._stopped or self._draining or not self._connected:
+                return
+            now = time.monotonic()
+            need = self._state.need(now)
+            if need is None:
+                return
+            number = self._state.opened(*need)
+            self._pulled_at = now
+            pins = self.source.pins
+            body = self._terms.request(*need, pins.get(self.options.group, "") if pins else "")
+            frame = self.connection.encode(self.source.pull_subject, body, self._inbox.reply(number))
+        try:
+            self.connection.post_now(Unkept(frame))
+        except errors.ConnectionLost:
+            with self._lock:
+                self._disconnected()
+
+    def _wait(self, deadline: Deadline) -> Any:
+        """Nothing is there: keep pulls and timers going until something is, or the deadline; may return None."""
+        with self._lock:
+            self._waiting += 1
+        try:
+            self._keep_pulling()
+            now = time.monotonic()
+            due = self._next_timer()
+            left = deadline.remaining()
+            if due > now or self._mailbox.items:
+                seconds = left if due == FOREVER else due - now if left is None else min(left, due - now)
+                item = self._inbox.inbox.next(seconds)
+                if item is not None:
+                    return item
+        finally:
+            with self._lock:
+                self._waiting -= 1
+        if time.monotonic() >= self._next_timer():
+            self._silent()
+        return None
+
+    def _next_timer(self) -> float:
+        """When to look again although nothing came: a back-off ends, or silence becomes an alarm."""
+        with self._lock:
+            if not self._connected or self._draining or self._stopped:
+                return FOREVER
+            state = self._state
+            if state.outstanding(len(self._mailbox)) == 0:
+                return state.retry_at if state.retry_at > time.monotonic() else FOREVER
+            return alarm_at(self._mailbox.last_frame, self._pulled_at, self._terms)
+
+    # --- what comes beside messages -------------------------------------------------------------------------
+
+    def _link_event(self, event: LinkEvent) -> None:
+        with self._lock:
+            if event is LinkEvent.DISCONNECTED:
+                self._disconnected()
+            elif event is LinkEvent.RECONNECTED:
+                # Subscriptions are re-sent by the connection, pulls are ours; features.md 1.9: at once.
+                self._connected = True
+                self._state.lost(*self._inbox.snapshot())
+                self._state.works()
+        if event is LinkEvent.RECONNECTED:
+            self._keep_pulling()
+
+    def _disconnected(self) -> None:
+        self._connected = False
+        self._state.lost(*self._inbox.snapshot())
+
+    def _status(self, message: Msg) -> None:
+        status = message.status
+        assert status is not None
+        verdict = classify(status.code, status.description, message.headers, self.source.pull_subject)
+        if verdict.kind == "alive":
+            self._state.works()
+            return
+        with self._lock:
+            number = self._inbox.number(message)
+            asked = self._state.open.get(number) if number is not None else None
+            buffered = self._inbox.snapshot()[0]
+            if not self._state.ended(number, verdict, buffered, time.monotonic()):
+                return
+            if verdict.forget_pin:
+                self.source.pins.pop(self.options.group, None)
+            if verdict.kind == "terminal":
+                self._fail(verdict.error)
+        if verdict.kind == "report":
+            self._report(verdict.error)
+        elif verdict.reason == "max bytes":
+            self._too_large(verdict, asked, buffered)
+        elif verdict.reason == "timeout" and asked is not None and verdict.unserved is not None:
+            if verdict.unserved[0] == asked[0]:
+                self._diagnose()
+        self._keep_pulling()
+
+    def _too_large(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> None:
+        """A pull with the whole byte limit brought nothing: the next message can never come within it."""
+        limit = self._state.max_bytes
+        if buffered or asked is None or asked[1] < limit or (verdict.unserved and verdict.unserved[1] < limit):
+            return
+        text = f"the next message is larger than max_bytes={limit}: raise the limit"
+        with self._lock:
+            self._state.failed(time.monotonic())
+        self._report(errors.MaxBytesExceeded(409, "", text))
+
+    def _silent(self) -> None:
+        """No frame for two heartbeats while a pull is out: ask once what is wrong, then pull again."""
+        with self._lock:
+            if time.monotonic() < self._next_timer() or self._mailbox.items:
+                return
+            if self._state.outstanding(0) == 0:
+                return  # it was a back-off that ended
+            self._state.lost(0)
+            self._pulled_at = time.monotonic()
+            self.missed_heartbeats += 1
+        if self._diagnose():
+            return
+        seconds = 2 * self._terms.heartbeat or self._terms.expires + 1
+        self._report(errors.NoHeartbeat(f"no heartbeat and no message of {self.source} for {seconds:g} s"))
+
+    def _diagnose(self) -> bool:
+        """One CONSUMER.INFO, not too often; True when it explains the silence."""
+        with self._lock:
+            now = time.monotonic()
+            if now < self._diagnosed_at + DIAGNOSE_EVERY:
+                return False
+            self._diagnosed_at = now
+        diagnosis = self.source.examine()
+        if isinstance(diagnosis, Paused):
+            self.paused_until = diagnosis
+            self._event(diagnosis)
+            return True
+        if self.paused_until is not None:
+            self.paused_until = None
+            self._event(Resumed())
+        if diagnosis is None:
+            return False
+        if isinstance(diagnosis, errors.MaxWaitingExceeded):
+            with self._lock:
+                self._state.failed(time.monotonic())
+            self._report(diagnosis)
+        else:
+            self._fail(diagnosis)
+        return True
+
+    def _fail(self, error: Exception | None) -> None:
+        """No pull can work any more: everybody who takes gets the reason."""
+        self._terminal = error
+        self._mailbox.wake()
+
+    def _report(self, error: Exception | None) -> None:
+        if error is not None:
+            _call(self.options.on_error, error, f"{self.source}: %s")
+
+    def _event(self, event: Any) -> None:
+        log.info("%s: %s", self.source, event)
+        _call(self.options.on_event, event, None)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    @property
+    def buffered(self) -> int:
+        """Messages received and not taken."""
+        return len(self._mailbox)
+
+    @property
+    def delivered(self) -> int:
+        """Messages taken up to now."""
+        with self._lock:
+            return self._state.delivered(self._state.taken())
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def stop(self) -> None:
+        """End the iteration: blocked and later calls end at once. Safe in a signal handler; does not wait.
+
+        What was received and not taken is given back when the iterator is next asked, or closed.
+        """
+        self._stopped = True
+        self._mailbox.wake()
+
+    def drain(self) -> None:
+        """Ask for nothing more; the iteration ends after what was received."""
+        with self._lock:
+            if self._draining or self._stopped:
+                return
+            self._draining = True
+        connection, inbox = self.connection, self._inbox.inbox
+        connection.remove_subscription(inbox, tell_server=True, keep_sink=True)
+        try:
+            connection.flush(1.0)
+        except errors.JsClientError:
+            pass  # nothing more can come over a link that is gone
+        inbox.drain_sub()
+
+    def close(self) -> None:
+        """Stop and release the subscription; messages not taken go back to the server at once. Idempotent."""
+        self._stopped = True
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        give_back = not self.options.leave_buffered and self.connection.is_connected
+        self._mailbox.wake()
+        pool_of(self.connection).forget(self._inbox)
+        self._give_back(self._inbox.settle(graceful=give_back))
+
+    def _give_back(self, messages: list[Msg]) -> None:
+        if not self.options.leave_buffered and not self.source.ack_none:
+            nak_all(messages, self.connection)
+
+    def __enter__(self) -> Messages:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            try:
+                pool_of(self.connection).forget(self._inbox)
+                # A finalizer runs anywhere, also where our locks are held: the work is done on another thread.
+                self.connection.run_callback(self._inbox.inbox.close)
+            except Exception:  # the interpreter is going down
+                pass
+
+    def __repr__(self) -> str:
+        state = "closed" if self._closed else "stopped" if self._stopped else "open"
+        return f"<Messages of {self.source} {state} buffered={len(self._mailbox)}>"
+
+    def __reduce__(self) -> Any:
+        return self.connection.refuse_pickle(self)
+
+
+def _call(hook: Any, value: Any, text: str | None) -> None:
+    """Call a hook of the application; what it raises must not end the consume."""
+    if hook is None:
+        if text is not None:
+            log.warning(text, value)
+        return
+    try:
+        hook(value)
+    except Exception:
+        log.exception("a hook of the application failed")

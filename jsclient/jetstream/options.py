@@ -1,0 +1,135 @@
+"""Options of continuous pulls: `messages()` and `consume()`."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from typing import Any, Final, TypedDict
+
+import attrs
+
+from jsclient.durations import DEFAULT, Default
+from jsclient.errors import ConfigError
+from jsclient.jetstream.fetch import check_priority
+from jsclient.jetstream.pull import UNLIMITED_BATCH, PullState, PullTerms
+
+MAX_MESSAGES: Final = 500
+"""Messages buffered and requested together (nats.go, nats.java, async-nats 200-500)."""
+
+MAX_BYTES: Final = 64 * 1024 * 1024
+"""Bytes of the same: 500 messages of 1 MiB would be half a GiB."""
+
+EXPIRES: Final = 30.0
+"""Seconds that a pull lives on the server (nats.go, nats.java)."""
+
+HEARTBEAT: Final = 5.0
+"""Seconds between signs of life; twice this without one is an alarm. nats.go's 15 s notices after half a minute."""
+
+
+@attrs.frozen
+class Paused:
+    """The consumer was paused on the server (2.11): pulls wait, nothing is delivered until `until`."""
+
+    until: dt.datetime | None
+
+
+@attrs.frozen
+class Resumed:
+    """A paused consumer delivers again."""
+
+
+class PullOptionsDict(TypedDict, total=False):
+    """Keyword arguments of `messages()` and `consume()`; see PullOptions."""
+
+    max_messages: int
+    max_bytes: int
+    expires: float
+    heartbeat: float | None | Default
+    threshold_messages: int | None
+    threshold_bytes: int | None
+    stop_after: int | None
+    group: str
+    min_pending: int
+    min_ack_pending: int
+    priority: int | None
+    leave_buffered: bool
+    on_error: Callable[[Exception], Any] | None
+    on_event: Callable[[Any], Any] | None
+
+
+@attrs.frozen(kw_only=True)
+class PullOptions:
+    """What a continuous pull may hold and how it watches the server.
+
+    `max_messages` and `max_bytes` (0: no limit of that kind) bound what is buffered and requested together; a new
+    pull goes out when less than `threshold_messages` or `threshold_bytes` (half of them by default) are under way.
+    `expires` (at least 1 s) is the life of a pull, `heartbeat` the interval of signs of life (5 s, at most half of
+    `expires`; None: none, then a dead pull is noticed only after it should have expired).
+    `stop_after`: end after exactly that many messages. `group`, `min_pending`, `min_ack_pending` (server 2.11) and
+    `priority` (2.12) are for priority groups. `leave_buffered`: at the end leave messages that were received and
+    not taken to the server's ack_wait, instead of giving them back at once.
+
+    `on_error(error)` is called in the thread that waits, for everything that the pull survives (NoHeartbeat,
+    ConsumerLeadershipChanged, PullNoResponders ...); without it such errors are logged. `on_event` gets Paused
+    and Resumed.
+    """
+
+    max_messages: int = MAX_MESSAGES
+    max_bytes: int = MAX_BYTES
+    expires: float = EXPIRES
+    heartbeat: float | None | Default = DEFAULT
+    threshold_messages: int | None = None
+    threshold_bytes: int | None = None
+    stop_after: int | None = None
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    priority: int | None = None
+    leave_buffered: bool = False
+    on_error: Callable[[Exception], Any] | None = None
+    on_event: Callable[[Any], Any] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_messages < 0 or self.max_bytes < 0 or not (self.max_messages or self.max_bytes):
+            raise ConfigError("max_messages and max_bytes must not be negative, and one of them must be set")
+        if not self.expires >= 1.0:
+            raise ConfigError(f"expires must be at least 1 s, got {self.expires!r}")
+        beat = self.seconds_between_heartbeats
+        if beat and not 0.1 <= beat <= self.expires / 2:
+            raise ConfigError(f"heartbeat must be between 0.1 s and half of expires ({self.expires / 2:g} s): {beat:g}")
+        for name, limit in (("threshold_messages", self.batch_limit), ("threshold_bytes", self.max_bytes)):
+            value = getattr(self, name)
+            if value is not None and not 1 <= value <= limit:
+                raise ConfigError(f"{name} must be between 1 and {limit}, got {value}")
+        if self.stop_after is not None and self.stop_after < 1:
+            raise ConfigError(f"stop_after must be positive, got {self.stop_after}")
+        check_priority(self.group, self.min_pending, self.min_ack_pending, self.priority)
+
+    @property
+    def batch_limit(self) -> int:
+        return self.max_messages or UNLIMITED_BATCH
+
+    @property
+    def seconds_between_heartbeats(self) -> float:
+        if isinstance(self.heartbeat, Default):
+            return min(HEARTBEAT, self.expires / 2)
+        return self.heartbeat or 0.0
+
+    def terms(self) -> PullTerms:
+        return PullTerms(
+            self.expires,
+            self.seconds_between_heartbeats,
+            self.group,
+            self.min_pending,
+            self.min_ack_pending,
+            self.priority,
+        )
+
+    def state(self) -> PullState:
+        return PullState(
+            self.batch_limit,
+            self.max_bytes,
+            threshold_messages=self.threshold_messages,
+            threshold_bytes=self.threshold_bytes,
+            stop_after=self.stop_after,
+        )

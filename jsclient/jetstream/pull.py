@@ -1,0 +1,293 @@
+"""The bookkeeping of pull requests: credit, statuses, back-off. No socket, no clock, no thread.
+
+Invariant: what is buffered and what is requested never exceed `max_messages` together (and `max_bytes`): credit
+returns when the *application* takes a message. The server answers every pull on its own reply subject
+`<inbox>.<number>`, so a status names the pull that it ends and a late one is told from a current one; messages
+keep their own subject and count against the whole.
+"""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from jsclient import errors
+from jsclient.durations import to_ns
+
+UNLIMITED_BATCH: Final = 1_000_000
+"""Messages asked for where only bytes are limited (nats.go, nats.java)."""
+
+REMEMBERED: Final = 1_024
+"""Pulls remembered as open; the server holds at most max_waiting, 512 by default."""
+
+FIRST_DELAY: Final = 0.1
+LONGEST_DELAY: Final = 5.0
+"""Back-off after statuses that would come again at once, such as 503 while a leader is elected (4-8 s)."""
+
+
+class PullRequest(msgspec.Struct, omit_defaults=True):
+    """The JSON body of CONSUMER.MSG.NEXT; durations in ns."""
+
+    batch: int = 0
+    expires: int = 0
+    max_bytes: int = 0
+    no_wait: bool = False
+    idle_heartbeat: int = 0
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    id: str = ""
+    priority: int | None = None  # 0 is the highest and must be sent
+
+
+class PullTerms(msgspec.Struct, frozen=True):
+    """What all pulls of one call share: seconds, and the priority group options."""
+
+    expires: float = 30.0
+    heartbeat: float = 0.0
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    priority: int | None = None
+
+    def request(self, batch: int, max_bytes: int = 0, pin_id: str = "", no_wait: bool = False) -> bytes:
+        """The body of one pull."""
+        return msgspec.json.encode(
+            PullRequest(
+                batch=batch,
+                expires=to_ns(self.expires),
+                max_bytes=max_bytes,
+                no_wait=no_wait,
+                idle_heartbeat=to_ns(self.heartbeat),
+                group=self.group,
+                min_pending=self.min_pending,
+                min_ack_pending=self.min_ack_pending,
+                id=pin_id,
+                priority=self.priority,
+            )
+        )
+
+
+# --- statuses -------------------------------------------------------------------------------------------------
+
+
+class Verdict(NamedTuple):
+    """What a status of a pull inbox means."""
+
+    kind: str
+    """"alive": heartbeat · "quiet": this pull ended in good order · "report": tell the application and go on ·
+    "terminal": no pull of this consumer can work any more."""
+    error: Exception | None = None
+    all_pulls: bool = False
+    """Every pull of the consumer is gone, not only this one."""
+    unserved: tuple[int, int] | None = None
+    """Messages and bytes of the pull that will not come, where the server says so."""
+    back_off: bool = False
+    forget_pin: bool = False
+    reason: str = ""
+    """Of a quiet end: "no messages", "timeout", "max bytes", "complete"."""
+
+
+def classify(code: int, description: str, headers: Any = None, subject: str = "") -> Verdict:
+    """The verdict on one status (features.md 1.17); descriptions are compared as substrings without case."""
+    text = description.lower()
+    unserved = _unserved(headers)
+    if code == 100:
+        return Verdict("alive")
+    if code == 404:
+        return Verdict("quiet", unserved=unserved, reason="no messages")
+    if code in (408, 409) and "exceeds maxbytes" in text:  # 2.8 sent it as 408
+        error = errors.MaxBytesExceeded(code, description)
+        return Verdict("quiet", error, unserved=unserved, reason="max bytes")
+    if code == 408:
+        reason = "no messages" if "requests pending" in text else "timeout"
+        return Verdict("quiet", unserved=unserved, reason=reason)
+    if code == 409:
+        return _conflict(text, description, unserved)
+    if code == 423:
+        return Verdict(
+            "report", errors.PinIdMismatch(code, description), all_pulls=True, unserved=unserved, forget_pin=True
+        )
+    if code == 400:
+        return Verdict("terminal", errors.BadPullRequest(code, description), unserved=unserved)
+    if code == 503:
+        text = f"nobody answers pulls on {subject or 'the consumer'}: no such stream or consumer, or no leader"
+        return Verdict("report", errors.PullNoResponders(text, subject), unserved=unserved, back_off=True)
+    return Verdict("report", errors.PullStatusError(code, description), unserved=unserved, back_off=True)
+
+
+def _conflict(text: str, description: str, unserved: tuple[int, int] | None) -> Verdict:
+    if "batch completed" in text:
+        return Verdict("quiet", unserved=unserved or (0, 0), reason="complete")
+    if "consumer deleted" in text:
+        return Verdict("terminal", errors.ConsumerDeleted(409, description), all_pulls=True)
+    if "leadership change" in text:
+        error: Exception = errors.ConsumerLeadershipChanged(409, description)
+        return Verdict("report", error, all_pulls=True, unserved=unserved, back_off=True)
+    if "server shutdown" in text:
+        error = errors.PullServerShutdown(409, description)
+        return Verdict("report", error, all_pulls=True, unserved=unserved, back_off=True)
+    if "push based" in text:
+        return Verdict("terminal", errors.NotPullConsumer(f"cannot pull: {description}"), all_pulls=True)
+    if "maxwaiting" in text:
+        return Verdict("report", errors.MaxWaitingExceeded(409, description), unserved=unserved, back_off=True)
+    if "exceeded" in text:
+        # A limit of the consumer's configuration: the same pull would be refused again and again.
+        return Verdict("report", errors.BadPullRequest(409, description), unserved=unserved, back_off=True)
+    return Verdict("report", errors.PullStatusError(409, description), unserved=unserved, back_off=True)
+
+
+def _unserved(headers: Any) -> tuple[int, int] | None:
+    if headers is None:
+        return None
+    messages = headers.get("Nats-Pending-Messages")
+    if messages is None:
+        return None
+    try:
+        return int(messages), int(headers.get("Nats-Pending-Bytes") or 0)
+    except ValueError:
+        return None
+
+
+# --- credit ---------------------------------------------------------------------------------------------------
+
+
+class PullState:
+    """The credit of one continuous consume.
+
+    `take()` counts a message that the application takes and is the only call on the hot path: an
+    `itertools.count`, atomic without a lock. A new pull is due as soon as its result reaches `check_at`.
+    All other methods are called under the owner's lock.
+    """
+
+    def __init__(
+        self,
+        max_messages: int,
+        max_bytes: int = 0,
+        *,
+        threshold_messages: int | None = None,
+        threshold_bytes: int | None = None,
+        stop_after: int | None = None,
+    ) -> None:
+        self.max_messages = max_messages
+        self.max_bytes = max_bytes
+        self.threshold_messages = (max_messages + 1) // 2 if threshold_messages is None else threshold_messages
+        self.threshold_bytes = (max_bytes + 1) // 2 if threshold_bytes is None else threshold_bytes
+        self.stop_after = stop_after
+        self.take = itertools.count(1).__next__
+        self.granted = 0  # messages requested up to now, without those that the server said will not come
+        self.granted_bytes = 0
+        self.taken_bytes = 0  # the owner adds the size of what is taken
+        self.check_at = 1
+        self.open: dict[int, tuple[int, int]] = {}
+        self._counter = itertools.count(1)
+        self._failures = 0
+        self._reads = 0  # how often the count was read
+        self.retry_at = 0.0
+
+    def taken(self) -> int:
+        """Messages taken up to now. A count is read by counting once more, so every limit moves along by one."""
+        self.granted += 1
+        self.check_at += 1
+        self._reads += 1
+        if self.stop_after is not None:
+            self.stop_after += 1
+        return self.take()
+
+    def need(self, now: float = 0.0) -> tuple[int, int] | None:
+        """(messages, bytes) of the pull that is due, or None. 0 bytes: no limit."""
+        taken = self.taken()
+        # More may come than was asked for: after a reconnect the old pull can be served beside the new one.
+        self.granted = max(self.granted, taken)
+        pending = self.granted - taken
+        if pending == 0:
+            # Nothing is under way, so no bytes are either; 2.9 ends a full pull without saying what was left.
+            self.granted_bytes = self.taken_bytes
+        pending_bytes = max(self.granted_bytes - self.taken_bytes, 0)
+        self._set_check(taken)
+        low = pending < self.threshold_messages
+        low_bytes = self.max_bytes > 0 and pending_bytes < self.threshold_bytes
+        if not (low or low_bytes) or now < self.retry_at:
+            return None
+        batch = self.max_messages - pending
+        if self.stop_after is not None:
+            batch = min(batch, self.stop_after - self.granted)
+        nbytes = self.max_bytes - pending_bytes if self.max_bytes else 0
+        if batch <= 0 or (self.max_bytes and nbytes <= 0):
+            return None
+        return batch, nbytes
+
+    def _set_check(self, taken: int) -> None:
+        check_at = max(taken + 1, self.granted - self.threshold_messages + 1)
+        if self.max_bytes and self.granted_bytes - self.taken_bytes < self.threshold_bytes:
+            check_at = taken + 1
+        self.check_at = check_at if self.stop_after is None else min(check_at, self.stop_after)
+
+    def outstanding(self, buffered: int) -> int:
+        """Messages asked for that have not come yet; with any, the server owes us heartbeats."""
+        return max(self.granted - self.taken() - buffered, 0)
+
+    def opened(self, batch: int, nbytes: int) -> int:
+        """A pull goes out; its number is the last token of its reply subject."""
+        number = next(self._counter)
+        if len(self.open) >= REMEMBERED:
+            del self.open[next(iter(self.open))]
+        self.open[number] = (batch, nbytes)
+        self.granted += batch
+        self.granted_bytes += nbytes
+        self._set_check(self.taken())
+        return number
+
+    def ended(self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0) -> bool:
+        """A status ended a pull. False when that pull is forgotten already: then it says nothing new.
+
+        `buffered` is the number of messages received and not taken.
+        """
+        asked = self.open.pop(number, None) if number is not None else None
+        if number is not None and asked is None:
+            return False
+        taken = self.taken()
+        if verdict.all_pulls:
+            self.lost(buffered)
+        else:
+            messages, nbytes = verdict.unserved or asked or (0, 0)
+            if asked is not None:
+                messages, nbytes = min(messages, asked[0]), min(nbytes, asked[1])
+            self.granted = max(self.granted - messages, taken + buffered)
+            self.granted_bytes = max(self.granted_bytes - nbytes, self.taken_bytes)
+        if verdict.back_off:
+            self.failed(now)
+        self._set_check(taken)
+        return True
+
+    def lost(self, buffered: int, buffered_bytes: int = 0) -> None:
+        """No pull is alive (leader change, reconnect, missed heartbeats): only what is buffered counts."""
+        self.open.clear()
+        taken = self.taken()
+        self.granted = taken + buffered
+        self.granted_bytes = self.taken_bytes + buffered_bytes
+        self._set_check(taken)
+
+    def failed(self, now: float) -> None:
+        """Wait before the next pull: 0.1 s, doubled up to 5 s until something works."""
+        self.retry_at = now + min(FIRST_DELAY * 2**self._failures, LONGEST_DELAY)
+        self._failures = min(self._failures + 1, 16)
+
+    def works(self) -> None:
+        """A message or heartbeat came, or the link is new: pull at once."""
+        self._failures = 0
+        self.retry_at = 0.0
+
+    def delivered(self, count: int) -> int:
+        """How many messages were taken when `take()` returned `count`, without the times it was only read."""
+        return count - self._reads
+
+
+def alarm_at(last_frame: float, last_pull: float, terms: PullTerms) -> float:
+    """When silence means that the pull is dead: two heartbeats after the last frame of any kind (ADR-37), or, for
+    pulls without heartbeats, a second after their expiry."""
+    if terms.heartbeat:
+        return max(last_frame, last_pull) + 2 * terms.heartbeat
+    return last_pull + terms.expires + 1.0
