@@ -1,0 +1,145 @@
+"""Check the house rules that the code itself can show: who imports whom, and no sleeping in tests.
+
+    python tools/layers.py [ROOT]       prints one line per finding, exit status 1 when there is one
+
+The rules: imports point one way only (LAYERS); `protocol` knows no socket, thread, queue or clock and nothing of
+jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep;
+nothing imports tools. Imports under `if TYPE_CHECKING:` are for the type checker and are left out.
+"""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+
+#: package or module of jsclient -> its floor. A module may import its own floor and those below. What is not named
+#: here is a module of the core (floor 2 or 3 make no difference to those above) and counts as CORE.
+CORE = 3
+FLOORS = {
+    "protocol": 0,
+    **dict.fromkeys(["errors", "_api_errors", "_store_errors", "server_errors", "durations", "checks", "message"], 1),
+    **dict.fromkeys(["options", "nuid", "nkeys", "auth", "servers", "secret"], 1),
+    **dict.fromkeys(["transport", "tcp", "tls", "ws", "link"], 2),
+    "jetstream": 4,
+    **dict.fromkeys(["keyvalue", "objectstore", "services", "workers"], 5),
+    **dict.fromkeys(["spark", "testing", "__main__", "cli"], 6),
+}
+#: These never import each other although they share a floor.
+APART = ({"keyvalue", "objectstore"}, {"services"}, {"workers"}, {"spark"}, {"testing"})
+
+PURE = {"socket", "ssl", "threading", "queue", "select", "selectors", "time", "asyncio", "jsclient", "concurrent"}
+BANNED = {
+    "protocol": PURE,
+    "jsclient/jetstream": {"socket", "ssl", "select", "selectors"},
+    "jsclient/keyvalue": {"socket", "ssl", "select", "selectors"},
+    "jsclient/objectstore": {"socket", "ssl", "select", "selectors"},
+}
+
+
+def is_type_checking(node: ast.AST) -> bool:
+    if not isinstance(node, ast.If):
+        return False
+    test = node.test
+    name = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
+    return name == "TYPE_CHECKING"
+
+
+def imports(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
+    """(line, dotted module) of every import that runs, relative ones resolved against `package`."""
+    for node in ast.iter_child_nodes(tree):
+        if is_type_checking(node):
+            continue
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = package.split(".")[: len(package.split(".")) - node.level + 1]
+                base = ".".join([*parts, base]).rstrip(".")
+            if base == "jsclient":  # `from jsclient import link` names a module; deeper names change no floor
+                yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+            else:
+                yield node.lineno, base
+        else:
+            yield from imports(node, package)
+
+
+def floor(module: str) -> tuple[str, int] | None:
+    """(name, floor) of a module of ours; None for others and for the bare package `jsclient`."""
+    parts = module.split(".")
+    if parts[0] == "protocol":
+        return "protocol", FLOORS["protocol"]
+    if parts[0] != "jsclient" or len(parts) == 1:
+        return None
+    return parts[1], FLOORS.get(parts[1], CORE)
+
+
+def is_module(root: Path, module: str) -> bool:
+    path = root.joinpath(*module.split("."))
+    return path.with_suffix(".py").is_file() or path.is_dir()
+
+
+def check_library(root: Path, path: Path) -> Iterator[str]:
+    """Findings in one file of protocol or jsclient."""
+    relative = path.relative_to(root)
+    module = ".".join(relative.with_suffix("").parts)
+    package = module if path.name == "__init__.py" else module.rpartition(".")[0]
+    module = module.removesuffix(".__init__")
+    own = floor(module)
+    for line, target in imports(ast.parse(path.read_text(), str(relative)), package):
+        top = target.split(".")[0]
+        where = f"{relative}:{line}: imports {target}"
+        for folder, banned in BANNED.items():
+            if str(relative).startswith(f"{folder}/") and top in banned:
+                yield f"{where}; {folder} must not know {top}"
+        if top == "pyspark" and not str(relative).startswith("jsclient/spark/"):
+            yield f"{where}; only jsclient/spark imports pyspark"
+        if top in ("tools", "tests"):
+            yield f"{where}; {top} is imported by nothing"
+        theirs = floor(target)
+        if own is None or theirs is None or not is_module(root, ".".join(target.split(".")[:2])):
+            continue
+        if theirs[1] > own[1]:
+            yield f"{where}, which stands above {own[0]}"
+        elif (
+            theirs[0] != own[0]
+            and any((own[0] in group) != (theirs[0] in group) for group in APART)
+            and (theirs[1] == own[1])
+        ):
+            yield f"{where}; {own[0]} and {theirs[0]} do not know each other"
+
+
+def check_test(root: Path, path: Path) -> Iterator[str]:
+    """Findings in one test file: calls of anything named sleep."""
+    relative = path.relative_to(root)
+    for node in ast.walk(ast.parse(path.read_text(), str(relative))):
+        if isinstance(node, ast.Call):
+            function = node.func
+            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+            if name == "sleep":
+                yield f"{relative}:{node.lineno}: sleeps; wait on a condition (jsclient.testing.wait_until)"
+
+
+def findings(root: Path = ROOT) -> list[str]:
+    found: list[str] = []
+    for folder in ("protocol", "jsclient"):
+        for path in sorted((root / folder).rglob("*.py")):
+            found += check_library(root, path)
+    for path in sorted((root / "tests").rglob("*.py")):
+        found += check_test(root, path)
+    return list(dict.fromkeys(found))
+
+
+def main(argv: list[str]) -> int:
+    found = findings(Path(argv[1]) if len(argv) > 1 else ROOT)
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv))
