@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, TooManyRequests
+from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, RequestTimeout, TooManyRequests
 from jsclient.jetstream import headers as names
 from jsclient.jetstream import wire
 from jsclient.jetstream.models import MessageResponse, RawStreamMsg
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 _ADDED: Final = frozenset(
     (names.STREAM, names.SUBJECT, names.SEQUENCE, names.TIME_STAMP, names.NUM_PENDING, names.LAST_SEQUENCE)
 )
+
+SILENCE: Final = 1.0
+"""Seconds after which a server that may be too old to say no is taken to have said it."""
 
 
 def from_leader(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
@@ -92,21 +95,27 @@ def _without_added(found: Headers) -> Headers | None:
 
 
 class Reader:
-    """Reads from one stream in the way that fits: `direct` True or False as told, None as the stream allows."""
+    """Reads from one stream: direct or from its leader, and direct with the leader as the way out.
 
-    def __init__(self, api: Api, stream: str, use_direct: bool) -> None:
+    `silent`: the server is older than 2.10 and does not answer direct gets on a stream that does not allow them.
+    """
+
+    def __init__(self, api: Api, stream: str, use_direct: bool, *, fall_back: bool, silent: bool) -> None:
         self._api = api
         self._stream = stream
         self._direct = use_direct
+        self._fall_back = fall_back
+        self._patience = SILENCE if silent and fall_back else None
 
-    def get(self, request: dict[str, Any], timeout: Timeout = DEFAULT, *, fall_back: bool = True) -> RawStreamMsg:
+    def get(self, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
         if not self._direct:
             return from_leader(self._api, self._stream, request, timeout)
         deadline = Deadline(resolve(timeout, self._api.timeout))
+        wait = deadline.remaining() if self._patience is None else deadline.at_most(self._patience)
         try:
-            return direct(self._api, self._stream, request, deadline.remaining())
-        except NoResponders:
-            # The stream does not allow direct gets any more, or not yet on this server.
-            if not fall_back:
+            return direct(self._api, self._stream, request, wait)
+        except (NoResponders, RequestTimeout) as error:
+            # The stream does not exist, does not allow direct gets any more, or not yet on this server.
+            if not self._fall_back or (self._patience is None and isinstance(error, RequestTimeout)):
                 raise
         return from_leader(self._api, self._stream, request, deadline.remaining())

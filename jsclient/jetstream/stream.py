@@ -140,8 +140,10 @@ class Stream:
         return self._get({"last_by_subj": names.check_subject(subject, wildcards=True)}, direct, timeout)
 
     def _get(self, request: dict[str, Any], direct: bool | None, timeout: Timeout) -> RawStreamMsg:
-        reader = stored.Reader(self.js.api, self.name, self.reads_direct(direct))
-        return reader.get(request, timeout, fall_back=direct is None)
+        use_direct = self.reads_direct(direct)
+        silent = use_direct and self.js.capabilities.at_least((2, 10)) is False
+        reader = stored.Reader(self.js.api, self.name, use_direct, fall_back=direct is None, silent=silent)
+        return reader.get(request, timeout)
 
     def reads_direct(self, direct: bool | None = None) -> bool:
         """Whether reads go to any replica: as asked here, else as the JetStream object says, else as the stream allows.

@@ -1,0 +1,72 @@
+"""Listings are complete beyond one page of the server: 1,024 names, 256 infos, 100,000 subjects."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import jsclient
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, manage
+from jsclient.testing import NatsServer
+
+
+@pytest.fixture
+def own_server() -> Iterator[NatsServer]:
+    with NatsServer() as server:
+        yield server
+
+
+@pytest.mark.timeout(180)
+def test_1100_streams(own_server: NatsServer) -> None:
+    """More than one page of names and more than four of infos, in both tiers."""
+    wanted = [f"S{number:04}" for number in range(1_100)]
+    with jsclient.connect(own_server.url) as nc:
+        pages: list[str] = []
+        js = JetStream(nc, on_request=lambda subject, payload: pages.append(subject))
+        for name in wanted:
+            js.create_stream(StreamConfig(name=name, subjects=[f"list.{name}"], storage="memory"))
+        pages.clear()
+        assert sorted(js.stream_names()) == wanted
+        assert pages == ["$JS.API.STREAM.NAMES"] * 2
+        pages.clear()
+        assert sorted(info.config.name for info in js.streams()) == wanted
+        assert len(pages) == 5
+        pages.clear()
+        assert len(list(js.stream_names(subject="list.>"))) == 1_100
+        first = js.stream_names()
+        assert len(pages) == 2  # lazy: a listing that nobody reads asks for nothing
+        next(first)
+        assert len(pages) == 3
+        assert js.stream_name_by_subject("list.S1050") == "S1050"
+
+
+@pytest.mark.timeout(120)
+def test_300_consumers(own_server: NatsServer) -> None:
+    wanted = [f"c{number:03}" for number in range(300)]
+    with jsclient.connect(own_server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="S", subjects=["s"], storage="memory"))
+        for name in wanted:
+            manage.put(js, "S", ConsumerConfig(durable_name=name), "create")
+        assert sorted(stream.consumer_names()) == wanted
+        assert sorted(info.name for info in stream.consumers()) == wanted
+        assert sorted(js.consumer_names("S")) == wanted
+        assert len(list(js.consumers("S"))) == 300
+
+
+@pytest.mark.timeout(180)
+def test_120000_subjects(own_server: NatsServer, count: Callable[[int, int], int]) -> None:
+    wanted = count(120_000, 12_000)
+    with jsclient.connect(own_server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="S", subjects=["s.*"], storage="memory"))
+        for number in range(wanted):
+            js.publish_async(f"s.{number}")
+        js.publish_async_complete(60)
+        info = stream.info(subjects_filter="s.>", timeout=30)
+        assert info.state.messages == wanted
+        assert info.state.subjects is not None
+        assert len(info.state.subjects) == wanted
+        assert len(dict(stream.subjects(timeout=30))) == wanted
+        assert set(info.state.subjects.values()) == {1}

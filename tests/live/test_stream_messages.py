@@ -1,0 +1,215 @@
+"""Stored messages: get, next, last, direct, batches, delete; the same results in every way and on every server."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import JetStream, RawStreamMsg, Stream, StreamConfig
+from jsclient.testing import NatsServer
+
+SUBJECTS = ["s.a", "s.b", "s.a", "s.c", "s.b", "s.a"]
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        yield js
+        for name in list(js.stream_names()):
+            js.delete_stream(name)
+
+
+@pytest.fixture(params=["leader", "direct"])
+def stream(js: JetStream, request: pytest.FixtureRequest) -> Stream:
+    stream = js.create_stream(StreamConfig(name="S", subjects=["s.>"], allow_direct=request.param == "direct"))
+    for number, subject in enumerate(SUBJECTS, 1):
+        js.publish(subject, b"m%d" % number, headers={"X-Number": str(number)})
+    return stream
+
+
+def pairs(messages: Iterator[RawStreamMsg]) -> list[tuple[int, str]]:
+    return [(message.seq, message.subject) for message in messages]
+
+
+def test_get_by_sequence(stream: Stream) -> None:
+    before = dt.datetime.now(dt.timezone.utc) - dt.timedelta(minutes=1)
+    message = stream.get_msg(3)
+    assert (message.seq, message.subject, message.data, message.stream) == (3, "s.a", b"m3", "S")
+    assert message.headers is not None
+    assert list(message.headers.items()) == [("X-Number", "3")]
+    assert message.time is not None
+    assert before < message.time < before + dt.timedelta(minutes=2)
+    assert message == stream.get_msg(3, direct=False)
+    with pytest.raises(errors.MessageNotFound):
+        stream.get_msg(7)
+    with pytest.raises(errors.ConfigError):
+        stream.get_msg(0)
+
+
+def test_next_and_last_by_subject(stream: Stream) -> None:
+    assert stream.get_msg(2, subject="s.a").seq == 3
+    assert stream.get_msg(4, subject="s.*").seq == 4
+    assert stream.get_last_msg("s.a").seq == 6
+    assert stream.get_last_msg("s.b").data == b"m5"
+    assert stream.get_last_msg("s.>").seq == 6
+    for call in (
+        lambda: stream.get_msg(1, subject="s.none"),
+        lambda: stream.get_msg(6, subject="s.b"),
+        lambda: stream.get_last_msg("s.none"),
+    ):
+        with pytest.raises(errors.MessageNotFound) as caught:
+            call()
+        assert caught.value.err_code == 10037
+
+
+def test_binary_payloads_and_headers(stream: Stream, js: JetStream) -> None:
+    payload = bytes(range(256))
+    headers = jsclient.Headers([("A", "1"), ("a", "2"), ("A", "3"), ("Empty", "")])
+    js.publish("s.bin", payload, headers=headers)
+    for direct in (False, stream.reads_direct()):
+        message = stream.get_last_msg("s.bin", direct=direct)
+        assert message.data == payload
+        assert message.headers is not None
+        assert list(message.headers.items()) == list(headers.items())
+    js.publish("s.bare")
+    for direct in (False, stream.reads_direct()):
+        bare = stream.get_last_msg("s.bare", direct=direct)
+        assert (bare.data, bare.headers) == (b"", None)
+
+
+def test_which_way_is_chosen(stream: Stream, js: JetStream) -> None:
+    calls: list[str] = []
+
+    def traced(**options: bool | None) -> JetStream:
+        return JetStream(js.nc, on_request=lambda subject, payload: calls.append(subject), **options)  # type: ignore[arg-type]
+
+    allowed = stream.reads_direct()
+    auto = traced().stream("S")
+    auto.get_msg(1)
+    auto.get_last_msg("s.a")
+    auto.get_msg(1, direct=False)
+    auto_calls = [call.removeprefix("$JS.API.") for call in calls[1:]]
+    if allowed:
+        assert auto_calls == ["DIRECT.GET.S", "DIRECT.GET.S.s.a", "STREAM.MSG.GET.S"]
+    else:
+        assert auto_calls == ["STREAM.MSG.GET.S"] * 3
+    calls.clear()
+    traced(direct_get=False).stream("S").get_msg(1)
+    assert calls[1:] == ["$JS.API.STREAM.MSG.GET.S"]
+    blind = traced().stream("S", fetch_info=False)
+    calls.clear()
+    blind.get_msg(1)
+    assert calls == ["$JS.API.STREAM.MSG.GET.S"]
+
+
+def test_direct_where_it_is_not_allowed(js: JetStream) -> None:
+    stream = js.create_stream(StreamConfig(name="N", subjects=["n"]))
+    js.publish("n")
+    with pytest.raises((errors.NoResponders, errors.RequestTimeout)):  # 2.9 does not answer
+        stream.get_msg(1, direct=True, timeout=1)
+    assert JetStream(js.nc, direct_get=True).stream("N").get_msg(1).seq == 1  # a wish, not an order
+
+
+def test_direct_was_switched_off_meanwhile(js: JetStream) -> None:
+    stream = js.create_stream(StreamConfig(name="N", subjects=["n"], allow_direct=True))
+    js.publish("n")
+    assert stream.get_msg(1).seq == 1
+    assert stream.cached_info is not None
+    js.update_stream(stream.cached_info.config.replace(allow_direct=False))
+    assert stream.get_msg(1).seq == 1
+
+
+def test_batch(stream: Stream, js: JetStream) -> None:
+    everything = list(enumerate(SUBJECTS, 1))
+    assert pairs(stream.get_batch(100)) == everything
+    assert pairs(stream.get_batch(2)) == everything[:2]
+    assert pairs(stream.get_batch(2, seq=4)) == everything[3:5]
+    assert pairs(stream.get_batch(10, subject="s.b")) == [(2, "s.b"), (5, "s.b")]
+    assert pairs(stream.get_batch(10, seq=3, subject="s.a")) == [(3, "s.a"), (6, "s.a")]
+    assert pairs(stream.get_batch(10, seq=50)) == []
+    assert pairs(stream.get_batch(10, subject="s.none")) == []
+    first = next(stream.get_batch(3))
+    assert first == stream.get_msg(1, direct=False)
+    stream.delete_msg(3)
+    assert [seq for seq, _ in pairs(stream.get_batch(10, seq=2))] == [2, 4, 5, 6]
+    for wrong in ({"batch": 0}, {"batch": 1, "seq": 0}, {"batch": 1, "seq": 1, "start_time": dt.datetime.now()}):
+        with pytest.raises(errors.ConfigError):
+            stream.get_batch(**wrong)  # type: ignore[arg-type]
+
+
+def test_batch_from_a_time(stream: Stream, server: NatsServer) -> None:
+    at = stream.get_msg(4).time
+    assert at is not None
+    if server.version < (2, 11) or not stream.reads_direct():
+        with pytest.raises(errors.NotSupported):
+            stream.get_batch(10, start_time=at)
+        return
+    assert [seq for seq, _ in pairs(stream.get_batch(10, start_time=at))] == [4, 5, 6]
+    with pytest.raises(errors.ConfigError, match="time zone"):
+        stream.get_batch(10, start_time=dt.datetime(2026, 1, 1))
+
+
+def test_long_batches_come_in_parts(js: JetStream, count: Callable[[int, int], int]) -> None:
+    """More messages than one answer of the server holds, by number and by bytes."""
+    wanted = count(12_000, 1_200)
+    stream = js.create_stream(StreamConfig(name="L", subjects=["l.*"], allow_direct=True, storage="memory"))
+    for number in range(wanted):
+        js.publish_async(f"l.{number % 7}", b"x" * 100)
+    js.publish_async_complete(30)
+    assert [message.seq for message in stream.get_batch(wanted + 5)] == list(range(1, wanted + 1))
+    assert [message.seq for message in stream.get_batch(400, max_bytes=2_000)] == list(range(1, 401))
+
+
+def test_newest_of_each_subject(stream: Stream, js: JetStream, server: NatsServer) -> None:
+    assert pairs(stream.get_last_msgs("s.*")) == [(4, "s.c"), (5, "s.b"), (6, "s.a")]
+    assert pairs(stream.get_last_msgs(["s.a", "s.c"])) == [(4, "s.c"), (6, "s.a")]
+    assert pairs(stream.get_last_msgs("s.none")) == []
+    at = stream.get_msg(4).time
+    if server.version < (2, 11) or not stream.reads_direct():
+        with pytest.raises(errors.NotSupported):
+            stream.get_last_msgs("s.*", up_to_seq=4)
+    else:
+        assert pairs(stream.get_last_msgs("s.*", up_to_seq=4)) == [(2, "s.b"), (3, "s.a"), (4, "s.c")]
+        assert at is not None
+        later = at + dt.timedelta(microseconds=1)
+        assert [seq for seq, _ in pairs(stream.get_last_msgs("s.*", up_to_time=later))][:2] == [2, 3]
+    for wrong in ({"subjects": []}, {"subjects": "s.a", "up_to_seq": 1, "up_to_time": at}, {"subjects": "a..b"}):
+        with pytest.raises(errors.ConfigError):
+            stream.get_last_msgs(**wrong)  # type: ignore[arg-type]
+
+
+def test_newest_of_very_many_subjects(js: JetStream) -> None:
+    """More than the 1,024 that one answer of the server may hold."""
+    stream = js.create_stream(StreamConfig(name="L", subjects=["l.*"], allow_direct=True, storage="memory"))
+    for _ in range(2):
+        for number in range(1_300):
+            js.publish_async(f"l.{number}", b"x")
+    js.publish_async_complete(30)
+    found = pairs(stream.get_last_msgs("l.>"))
+    assert found == [(1_301 + number, f"l.{number}") for number in range(1_300)]
+
+
+def test_delete_and_secure_delete(stream: Stream) -> None:
+    stream.delete_msg(1)
+    stream.secure_delete_msg(2)
+    for seq in (1, 2):
+        with pytest.raises(errors.MessageNotFound):
+            stream.get_msg(seq)
+        with pytest.raises(errors.MessageDeleteFailed):
+            stream.delete_msg(seq)
+    with pytest.raises(errors.ConfigError):
+        stream.delete_msg(0)
+    assert stream.info(deleted_details=True).state.messages == 4
+
+
+def test_a_deleted_stream(js: JetStream, stream: Stream) -> None:
+    stream.delete()
+    with pytest.raises((errors.StreamNotFound, errors.NoResponders)):
+        stream.get_msg(1)
+    with pytest.raises((errors.StreamNotFound, errors.NoResponders)):
+        list(stream.get_batch(3))
