@@ -120,7 +120,7 @@ class Parser(Generic[M]):
                 continue
             size = sizes.get(digits)
             if size is None:
-                size = self._size(digits, line)
+                size = self._learn(digits)  # -1 if it is none: then data[end] is the line's LF
             body = eol + 2
             end = body + size
             if end + 2 > length or data[end] != 13 or data[end + 1] != 10 or not subject or not sid:
@@ -131,9 +131,10 @@ class Parser(Generic[M]):
             else:
                 header_size = sizes.get(header_digits)
                 if header_size is None:
-                    header_size = self._size(header_digits, line)
-                if header_size > size:
-                    raise ProtocolError(f"header size is larger than the total size: {shorten(line)}")
+                    header_size = self._learn(header_digits)
+                if not 0 <= header_size <= size:
+                    start = self._frame_at(data, start, eol, events)
+                    continue
                 split = body + header_size
                 append(message(subject, sid, reply or None, data[split:end], data[body:split]))
             start = end + 2
@@ -203,12 +204,21 @@ class Parser(Generic[M]):
         return fields[0], fields[1], reply, header_size, size
 
     def _size(self, digits: bytes, line: bytes) -> int:
-        # Strict ASCII digits: int() would also take "+1", "1_1" and " 1".
-        if not digits.isdigit():
-            raise ProtocolError(f"not a size: {shorten(line)}")
-        size = int(digits) if len(digits) <= _SIZE_DIGITS else self._max_payload + 1
-        if size > self._max_payload:
+        size = self._learn(digits)
+        if size >= 0:
+            return size
+        if digits.isdigit():
             raise LimitExceeded(f"payload above the limit of {self._max_payload} bytes: {shorten(line)}")
+        raise ProtocolError(f"not a size: {shorten(line)}")
+
+    def _learn(self, digits: bytes) -> int:
+        """The size, entered into the table; -1 when it is none or too large."""
+        # Strict ASCII digits: int() would also take "+1", "1_1" and " 1".
+        if not digits.isdigit() or len(digits) > _SIZE_DIGITS:
+            return -1
+        size = int(digits)
+        if size > self._max_payload:
+            return -1
         if len(self._sizes) < _KNOWN_SIZES:
             self._sizes[digits] = size
         return size
