@@ -1,1 +1,61 @@
-"""JetStream for Spark: what executors and the data source use."""
+"""The JetStream data source for Spark, and helpers for code that runs on executors.
+
+    df = spark.read.format("jetstream").option("servers", "nats://n1").load("ORDERS")
+
+Installed with pyspark, `format("jetstream")` is there by itself; `register(spark)` does it by hand. Inside
+`foreachPartition` and `mapInArrow`: `connection`, `publish_partition`, `read_range`, `ack_partition`.
+Everything is explained in the README.md of this folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from jsclient.spark.errors import JetStreamSparkError, from_spark
+
+if TYPE_CHECKING:
+    from jsclient.spark.datasource import JetStreamDataSource
+    from jsclient.spark.helpers import ack_partition, publish_partition, read_range
+    from jsclient.spark.listener import JetStreamListener, lag
+    from jsclient.spark.pool import close_idle, connection
+
+__all__ = [
+    "JetStreamDataSource",
+    "JetStreamListener",
+    "JetStreamSparkError",
+    "ack_partition",
+    "close_idle",
+    "connection",
+    "from_spark",
+    "lag",
+    "publish_partition",
+    "read_range",
+    "register",
+]
+
+# Loaded when first used: a task that only needs a connection loads neither pyarrow nor the data source.
+_HOMES = {
+    "JetStreamDataSource": "datasource",
+    "JetStreamListener": "listener",
+    "lag": "listener",
+    "connection": "pool",
+    "close_idle": "pool",
+    "publish_partition": "helpers",
+    "read_range": "helpers",
+    "ack_partition": "helpers",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'jsclient.spark' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"jsclient.spark.{home}"), name)
+
+
+def register(spark: Any) -> None:
+    """Make `format("jetstream")` known to a session where it is not found by itself (code shipped as a zip, say)."""
+    from jsclient.spark.datasource import JetStreamDataSource
+
+    spark.dataSource.register(JetStreamDataSource)

@@ -1,0 +1,56 @@
+"""Many confirmed acknowledgements at once: one round trip for a window of them instead of one for each."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jsclient import errors
+from jsclient.outbox import Unkept
+from jsclient.spark.chunks import ChunkQueue
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+CONFIRM_TIMEOUT: Final = 5.0
+ATTEMPTS: Final = 3
+
+
+def confirm_all(nc: Connection, replies: list[str]) -> int:
+    """+ACK to every reply subject; returns their number when the server has answered all of them.
+
+    An ack is idempotent, so what is not answered (a lost link, a busy server) is sent again.
+    """
+    if not replies:
+        return 0
+    queue = ChunkQueue()
+    inbox = nc.new_inbox()
+    subscription = nc.open_sink(f"{inbox}.*", queue)
+    open_ = dict(enumerate(replies))
+    try:
+        for _ in range(ATTEMPTS):
+            frames = [nc.encode(reply, b"+ACK", reply=f"{inbox}.{number}") for number, reply in open_.items()]
+            try:
+                nc.post_now(Unkept(b"".join(frames)))
+            except errors.ConnectionLost:
+                pass
+            while open_:
+                item = queue.next(CONFIRM_TIMEOUT)
+                if item is None or item is LinkEvent.RECONNECTED:
+                    break
+                if isinstance(item, LinkEvent):
+                    nc.check_usable()
+                    continue
+                for message in item:
+                    if message.status is None:
+                        open_.pop(int(message.raw_subject.rpartition(b".")[2]), None)
+            if not open_:
+                return len(replies)
+    finally:
+        subscription.close()
+    raise JetStreamSparkError(
+        "JETSTREAM_PUBLISH_FAILED",
+        f"{len(open_)} of {len(replies)} acknowledgements were not confirmed, the first on {next(iter(open_.values()))!r}:"
+        " the consumer is gone, or its leader is away",
+    )

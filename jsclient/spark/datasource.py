@@ -1,0 +1,79 @@
+"""The entry point that Spark knows: `format("jetstream")`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import MutableMapping
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSource
+
+from jsclient.spark import options as known
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.schema import SOURCE_DDL
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        DataSourceReader,
+        DataSourceStreamReader,
+        DataSourceStreamWriter,
+        DataSourceWriter,
+    )
+    from pyspark.sql.types import StructType
+
+
+class Given(dict[str, str]):
+    """The options as Spark gave them; shows only their names, because some values are secrets."""
+
+    def __repr__(self) -> str:
+        return f"<options {', '.join(sorted(self))}>"
+
+    __str__ = __repr__
+
+
+class JetStreamDataSource(DataSource):
+    """Batch and streaming, reading and writing. Options and their defaults: jsclient/spark/README.md."""
+
+    def __init__(self, options: MutableMapping[str, str]) -> None:
+        self.options: Any = Given({name.lower(): value for name, value in options.items()})
+
+    @classmethod
+    def name(cls) -> str:
+        return "jetstream"
+
+    def schema(self) -> str:
+        return SOURCE_DDL
+
+    def reader(self, schema: StructType) -> DataSourceReader:
+        from jsclient.spark import pushdown
+        from jsclient.spark.reader import JetStreamReader
+
+        options = known.parse(self.options, known.READ)
+        if options.filter_pushdown == "auto" and pushdown.MODULE in sys.modules:
+            return pushdown.PushdownReader(options, schema)
+        return JetStreamReader(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from jsclient.spark.stream import JetStreamStreamReader
+
+        return JetStreamStreamReader(known.parse(self.options, known.READ_STREAM), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        from jsclient.spark.writer import JetStreamWriter
+
+        _refuse(overwrite, 'write.mode("overwrite")')
+        return JetStreamWriter(known.parse(self.options, known.WRITE), schema)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        from jsclient.spark.writer import JetStreamStreamWriter
+
+        _refuse(overwrite, 'outputMode("complete")')
+        return JetStreamStreamWriter(known.parse(self.options, known.WRITE_STREAM), schema)
+
+
+def _refuse(overwrite: bool, what: str) -> None:
+    if overwrite:
+        raise JetStreamSparkError(
+            "JETSTREAM_OVERWRITE_UNSUPPORTED",
+            f"{what} would have to purge the stream, which is never done in silence; use append, or purge by hand",
+        )

@@ -1,0 +1,76 @@
+"""How far a query is behind its stream."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from pyspark.sql.streaming.listener import StreamingQueryListener
+
+log = logging.getLogger("jsclient.spark")
+
+
+def lag(progress: Any) -> dict[str, int]:
+    """Stream -> sequences behind its end, from `query.lastProgress` or the progress of a listener event.
+
+    A Python source has no metrics of its own in Spark 4.3; the end of the stream comes as `latestOffset`. Deleted
+    messages and those that the filters skip count as well.
+    """
+    sources = progress["sources"] if isinstance(progress, dict) else progress.sources if progress is not None else []
+    behind: dict[str, int] = {}
+    for source in sources or ():
+        latest, end = (_offset(source, name) for name in ("latestOffset", "endOffset"))
+        if latest and end and latest.get("stream") == end.get("stream"):
+            behind[str(end["stream"])] = max(0, int(latest["seq"]) - int(end["seq"]))
+    return behind
+
+
+def _offset(source: Any, name: str) -> dict[str, Any]:
+    value = source.get(name) if isinstance(source, dict) else getattr(source, name, None)
+    try:
+        decoded = json.loads(value) if isinstance(value, str) else value
+    except ValueError:
+        return {}
+    return decoded if isinstance(decoded, dict) and "seq" in decoded else {}
+
+
+class JetStreamListener(StreamingQueryListener):
+    """Logs one line per batch: lag, rows per second, trigger time; or gives the numbers to `export`.
+
+    `spark.streams.addListener(JetStreamListener())`. `export(numbers)` runs on Spark's listener thread and gets
+    {"query", "batch", "stream", "behind", "rows_per_second", "trigger_ms"}.
+    """
+
+    def __init__(self, export: Callable[[dict[str, Any]], None] | None = None) -> None:
+        self._export = export
+
+    def onQueryStarted(self, event: Any) -> None:
+        pass
+
+    def onQueryProgress(self, event: Any) -> None:
+        progress = event.progress
+        for stream, behind in lag(progress).items():
+            numbers = {
+                "query": progress.name or str(progress.id),
+                "batch": progress.batchId,
+                "stream": stream,
+                "behind": behind,
+                "rows_per_second": progress.processedRowsPerSecond,
+                "trigger_ms": dict(progress.durationMs or {}).get("triggerExecution"),
+            }
+            if self._export is not None:
+                self._export(numbers)
+            else:
+                log.info(
+                    "query %(query)s batch %(batch)s: stream %(stream)s %(behind)s behind, "
+                    "%(rows_per_second)s rows/s, trigger %(trigger_ms)s ms",
+                    numbers,
+                )
+
+    def onQueryIdle(self, event: Any) -> None:
+        pass
+
+    def onQueryTerminated(self, event: Any) -> None:
+        pass

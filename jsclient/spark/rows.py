@@ -1,0 +1,177 @@
+"""From record batches, Rows or dicts to what a publisher takes: (subject, header lines, value, message id)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+from jsclient import checks
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.ids import ContentIds
+from protocol import Headers
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jsclient.spark.options import SparkOptions
+    from jsclient.spark.sending import Row
+
+# Columns that are headers by another name; the server checks them while storing.
+FENCES = {
+    "expected_last_subject_seq": "Nats-Expected-Last-Subject-Sequence",
+    "expected_last_seq": "Nats-Expected-Last-Sequence",
+    "ttl": "Nats-TTL",
+}
+
+
+class RowMaker:
+    """Makes the rows of one task. `prefix` is the first part of content ids, None when no ids are wanted."""
+
+    def __init__(self, options: SparkOptions, prefix: str | None) -> None:
+        self._options = options
+        self._subject = None if options.subject is None else options.subject.encode()
+        self._content = None if prefix is None else ContentIds(prefix)
+        self._blocks: dict[Any, bytes] = {}
+
+    # --- record batches ---------------------------------------------------------------------------------
+
+    def of_batch(self, batch: pa.RecordBatch) -> Iterator[Row]:
+        """The rows of a record batch, made column by column."""
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        subjects = self._subjects(columns.get("subject"), batch.num_rows)
+        values = self._values(_binary(columns["value"]))
+        lines = self._lines(columns)
+        return zip(subjects, lines, values, self._ids(columns.get("msg_id"), subjects, lines, values), strict=False)
+
+    def _subjects(self, column: pa.Array | None, count: int) -> list[bytes]:
+        if self._subject is not None:
+            return [self._subject] * count
+        if column is None:
+            raise JetStreamSparkError("JETSTREAM_MISSING_OPTION", "a row has no subject; set the option 'subject'")
+        if column.null_count:
+            raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has a null subject; filter such rows out")
+        return _binary(column).to_pylist()  # type: ignore[no-any-return]
+
+    def _values(self, column: pa.Array) -> list[bytes]:
+        if not column.null_count:
+            return column.to_pylist()  # type: ignore[no-any-return]
+        if self._options.null_value == "error":
+            raise _null_value()
+        return [value or b"" for value in column.to_pylist()]
+
+    def _lines(self, columns: Mapping[str, pa.Array]) -> Iterable[bytes]:
+        names = [
+            name for name in ("headers", *FENCES) if name in columns and columns[name].null_count < len(columns[name])
+        ]
+        if not names:
+            return repeat(b"")
+        given = [columns[name].to_pylist() for name in names]
+        return [self._block(dict(zip(names, row, strict=True))) for row in zip(*given, strict=True)]
+
+    def _ids(
+        self, column: pa.Array | None, subjects: list[bytes], lines: Iterable[bytes], values: list[bytes]
+    ) -> Iterable[bytes | None]:
+        if self._uses_column(column is not None):
+            if column is None or column.null_count:
+                raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
+            return [_id(text) for text in _binary(column).to_pylist()]
+        if self._content is None:
+            return repeat(None)
+        return map(self._content.next, subjects, lines, values)
+
+    def _uses_column(self, there: bool) -> bool:
+        if self._options.delivery_semantics == "at-least-once":
+            return False
+        return self._options.message_id == "column" or (self._options.message_id == "auto" and there)
+
+    # --- single rows ------------------------------------------------------------------------------------
+
+    def of_rows(self, rows: Iterable[Any]) -> Iterator[Row]:
+        """The same for pyspark Rows and dicts with the columns of the sink."""
+        for row in rows:
+            fields = row.asDict() if hasattr(row, "asDict") else row
+            if not isinstance(fields, Mapping):
+                raise JetStreamSparkError(
+                    "JETSTREAM_SCHEMA_MISMATCH", f"rows must be Rows or dicts, not {type(row).__name__}"
+                )
+            yield self._single(fields)
+
+    def _single(self, fields: Mapping[str, Any]) -> Row:
+        subject = self._subject or _bytes(fields.get("subject"))
+        if not subject:
+            raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no subject")
+        value = _bytes(fields.get("value"))
+        if value is None:
+            if self._options.null_value == "error":
+                raise _null_value()
+            value = b""
+        lines = self._block({name: fields[name] for name in ("headers", *FENCES) if name in fields})
+        msg_id = _bytes(fields.get("msg_id"))
+        if self._uses_column(msg_id is not None):
+            if msg_id is None:
+                raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
+            return subject, lines, value, _id(msg_id)
+        return subject, lines, value, None if self._content is None else self._content.next(subject, lines, value)
+
+    # --- headers ----------------------------------------------------------------------------------------
+
+    def _block(self, given: Mapping[str, Any]) -> bytes:
+        """Header lines of one row; checked, since a line break in a value would forge headers."""
+        items: list[tuple[str, str]] = []
+        for name, value in given.items():
+            if value is None:
+                continue
+            if name == "headers":
+                items += _pairs(value)
+            else:
+                items.append((FENCES[name], str(value)))
+        if not items:
+            return b""
+        key = tuple(items)
+        block = self._blocks.get(key)
+        if block is None:
+            if len(self._blocks) > 1000:
+                self._blocks.clear()
+            encoded = checks.header_block(Headers(items))
+            block = self._blocks[key] = encoded[len(b"NATS/1.0\r\n") : -2]
+        return block
+
+
+def _pairs(value: Any) -> list[tuple[str, str]]:
+    """A map column as pairs: Arrow gives a list of tuples, a Row a dict; values are texts or lists of texts."""
+    pairs: list[tuple[str, str]] = []
+    for name, texts in value.items() if isinstance(value, Mapping) else value:
+        if name.lower() == "nats-msg-id":
+            raise JetStreamSparkError(
+                "JETSTREAM_SCHEMA_MISMATCH", "a row has the header Nats-Msg-Id; give ids in the column msg_id"
+            )
+        pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
+    return pairs
+
+
+def _id(raw: bytes) -> bytes:
+    if not raw or b"\r" in raw or b"\n" in raw or b"\0" in raw:
+        raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", f"{raw[:60]!r} cannot be a message id")
+    return raw
+
+
+def _null_value() -> JetStreamSparkError:
+    return JetStreamSparkError(
+        "JETSTREAM_NULL_VALUE", "a row has a null value; filter such rows out, or set nullValue=empty"
+    )
+
+
+def _bytes(value: Any) -> bytes | None:
+    if value is None:
+        return None
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _binary(column: pa.Array) -> pa.Array:
+    import pyarrow as pa
+
+    return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
+
+
+MakeRows = Callable[[Any], Iterator["Row"]]

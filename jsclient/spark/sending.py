@@ -1,0 +1,332 @@
+"""Publishing the rows of a task: many under way at once, every one acknowledged before the task returns.
+
+Not `publish_async`: that makes a future per message, which nobody would look at here. Frames are kept by number
+until their ack comes, so what is overdue, refused for the moment or lost with its link is sent again with the same
+message id.
+"""
+
+from __future__ import annotations
+
+import logging
+import queue
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import attrs
+import msgspec
+
+from jsclient import errors, waiting
+from jsclient.durations import Deadline
+from jsclient.outbox import Unkept
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.spark.options import SparkOptions
+    from protocol import Msg
+
+log = logging.getLogger("jsclient.spark")
+
+BLOCK: Final = 32 * 1024  # bytes of frames that are handed over at once
+UNACKED_BYTES: Final = 16 << 20  # with large rows this ends the window before maxInFlight does
+RETRY_PAUSE: Final = 0.25  # seconds before a row is sent again that found no responder or a busy stream
+TICK: Final = 0.5  # seconds between two looks at overdue acks while waiting
+
+# subject, header lines ("Name: value\r\n" each, or empty), value, message id or None
+Row = tuple[bytes, bytes, bytes, bytes | None]
+
+
+class AckError(msgspec.Struct, gc=False):
+    code: int = 0
+    err_code: int = 0
+    description: str = ""
+
+
+class Ack(msgspec.Struct, gc=False):
+    """A PubAck, as far as it is of interest here."""
+
+    stream: str = ""
+    seq: int = 0
+    duplicate: bool = False
+    count: int = 0
+    error: AckError | None = None
+
+
+decode_ack = msgspec.json.Decoder(Ack).decode
+
+
+@attrs.define
+class Totals:
+    """What one task has published; part of its commit message."""
+
+    rows: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+    streams: dict[str, tuple[int, int]] = attrs.field(factory=dict)  # stream -> (first, last sequence)
+
+    def acked(self, stream: str, seq: int) -> None:
+        known = self.streams.get(stream)
+        self.streams[stream] = (seq, seq) if known is None else (min(known[0], seq), max(known[1], seq))
+
+    def add(self, other: Totals) -> None:
+        self.rows += other.rows
+        self.bytes += other.bytes
+        self.duplicates += other.duplicates
+        for stream, (first, last) in other.streams.items():
+            self.acked(stream, first)
+            self.acked(stream, last)
+
+
+def frame_head(nc: Connection, subject: bytes, reply: bytes) -> bytes:
+    """`HPUB <subject> <reply>`, checked; the error names the subject."""
+    frame = nc.encode(subject.decode("utf-8", "surrogateescape"), b"", reply)
+    return b"H" + frame[: frame.rindex(b" ")]
+
+
+def header_block(lines: bytes, msg_id: bytes | None) -> bytes:
+    if msg_id is None:
+        return b"NATS/1.0\r\n%b\r\n" % lines
+    return b"NATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n" % (msg_id, lines)
+
+
+class WindowPublisher:
+    """Publishes rows with at most `maxInFlight` unacknowledged. One thread; acks arrive on the reader thread."""
+
+    def __init__(self, nc: Connection, options: SparkOptions) -> None:
+        self._nc = nc
+        self._options = options
+        self.totals = Totals()
+        self._pending: dict[int, bytes] = {}  # frames without an ack, oldest first
+        self._again: list[int] = []
+        self._number = 0
+        self._sent = 0  # bytes, counted by the task's thread
+        self._freed = 0  # bytes, counted by the reader thread
+        self._heads: dict[bytes, bytes] = {}
+        self._inbox = nc.new_inbox().encode() + b"."
+        self._skip = len(self._inbox)
+        self._error: BaseException | None = None
+        self._wake_at = 0  # the reader thread wakes us when no more than so many are under way
+        self._parked = False
+        self._ticket: queue.SimpleQueue[None] = queue.SimpleQueue()
+        self._acks = 0
+        self._reconnected = False
+        self._subscription = nc.open_sink((self._inbox + b"*").decode(), self)
+        nc.add_violation_listener(self.failed)
+
+    # --- the reader thread ------------------------------------------------------------------------------
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        pending, skip, totals = self._pending, self._skip, self.totals
+        stream, first, last, duplicates, freed = "", 0, 0, 0, 0
+        for message in messages:
+            number = int(message.raw_subject[skip:])
+            try:
+                ack = decode_ack(message.payload)
+            except msgspec.DecodeError:
+                ack = None
+            if ack is None or ack.error is not None or not ack.seq:
+                self._refused(number, message, ack)
+                continue
+            frame = pending.pop(number, None)
+            if frame is None:
+                continue  # a late answer to what was sent twice
+            freed += len(frame)
+            duplicates += ack.duplicate
+            if ack.stream != stream:
+                if stream:
+                    totals.acked(stream, first)
+                    totals.acked(stream, last)
+                stream, first, last = ack.stream, ack.seq, ack.seq
+            elif ack.seq > last:
+                last = ack.seq
+            elif ack.seq < first:
+                first = ack.seq
+        if stream:
+            totals.acked(stream, first)
+            totals.acked(stream, last)
+        totals.duplicates += duplicates
+        self._freed += freed
+        self._acks += len(messages)
+        if self._parked and (len(pending) <= self._wake_at or self._error or self._again):
+            self._wake()
+
+    def _refused(self, number: int, message: Msg, ack: Ack | None) -> None:
+        """Not an ack: nobody there or busy (sent again by the other thread), or an error that ends the task."""
+        status = message.status
+        if status is not None and status.code == 503:
+            self._again.append(number)
+        elif ack is not None and ack.error is not None:
+            error = errors.api_error(ack.error.code, ack.error.err_code, ack.error.description)
+            temporary = (errors.DuplicateInProcess, errors.JetStreamTemporarilyUnavailable, errors.TooManyRequests)
+            if isinstance(error, temporary):
+                self._again.append(number)
+            else:
+                self._error = self._error or error
+        else:
+            self._error = self._error or errors.InvalidPubAck(f"not an ack of a stream: {message.payload[:80]!r}")
+
+    def link_event(self, event: LinkEvent) -> None:
+        if event is LinkEvent.RECONNECTED:
+            self._reconnected = True
+        elif event is LinkEvent.CLOSED and self._error is None:
+            self._error = errors.ConnectionClosed("the connection was closed while rows were being published")
+        self._wake()
+
+    def failed(self, error: BaseException) -> None:
+        self._error = self._error or error
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._parked:
+            self._parked = False
+            self._ticket.put(None)
+
+    # --- the task's thread ------------------------------------------------------------------------------
+
+    def publish(self, rows: Iterable[Row]) -> None:
+        """Send rows; returns when the last one is on its way, not when it is acknowledged."""
+        pending, heads = self._pending, self._heads
+        window, limit = self._options.max_in_flight, self._nc.max_payload
+        block: list[bytes] = []
+        size, number, nbytes = 0, self._number, 0
+        first = number
+        for subject, lines, value, msg_id in rows:
+            head = heads.get(subject)
+            if head is None:
+                head = heads[subject] = self._head(subject)
+            if msg_id is None:
+                headers = b"NATS/1.0\r\n%b\r\n" % lines
+            else:
+                headers = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n" % (msg_id, lines)
+            length, total = len(headers), len(headers) + len(value)
+            if total > limit:
+                raise errors.PayloadTooLarge(f"a row of {total} bytes; the server takes {limit} (max_payload)")
+            number += 1
+            frame = b"%b%d %d %d\r\n%b%b\r\n" % (head, number, length, total, headers, value)
+            pending[number] = frame
+            block.append(frame)
+            size += len(frame)
+            nbytes += len(value)
+            if size >= BLOCK:
+                self._number = number
+                self._send(block, size)
+                block, size = [], 0
+                if len(pending) >= window or self._sent - self._freed >= UNACKED_BYTES:
+                    self._wait(window // 2)
+            elif len(pending) >= window:
+                self._number = number
+                self._send(block, size)
+                block, size = [], 0
+                self._wait(window // 2)
+        self._number = number
+        if block:
+            self._send(block, size)
+        self.totals.rows += number - first
+        self.totals.bytes += nbytes
+
+    def finish(self) -> Totals:
+        """Wait until everything is acknowledged."""
+        self._wait(0)
+        self._raise()
+        return self.totals
+
+    def close(self) -> None:
+        self._nc.remove_violation_listener(self.failed)
+        self._subscription.close()
+
+    def _head(self, subject: bytes) -> bytes:
+        if len(self._heads) >= 10_000:
+            self._heads.clear()
+        return frame_head(self._nc, subject, self._inbox[:-1]) + b"."
+
+    def _send(self, block: list[bytes], size: int) -> None:
+        self._sent += size
+        self._post(b"".join(block))
+
+    def _post(self, data: bytes) -> None:
+        try:
+            self._nc.post_now(Unkept(data))
+        except (errors.ConnectionLost, errors.UnknownOutcome):
+            # Offline: everything pending is sent again when the link is back.
+            self._reconnected = self._reconnected or self._nc.is_connected
+
+    def _raise(self) -> None:
+        if self._error is not None:
+            raise self._error
+
+    def _wait(self, most: int) -> None:
+        """Until at most `most` rows are under way; sends again what needs it."""
+        pending, options = self._pending, self._options
+        attempts, seen = 0, self._acks
+        overdue, offline = Deadline(options.ack_timeout), Deadline(options.reconnect_timeout)
+        while True:
+            self._raise()
+            if len(pending) <= most and self._sent - self._freed < UNACKED_BYTES:
+                return
+            if self._acks != seen:
+                attempts, seen = (attempts, self._acks) if self._again else (0, self._acks)
+                overdue = Deadline(options.ack_timeout)
+            connected = self._nc.is_connected
+            if connected:
+                offline = Deadline(options.reconnect_timeout)
+            elif offline.expired():
+                raise errors.ConnectionLost(
+                    f"not connected for {options.reconnect_timeout:g} s, {len(pending)} unacked"
+                )
+            if self._reconnected and connected:
+                self._reconnected = False
+                overdue = Deadline(options.ack_timeout)
+                self._send_again(list(pending))
+            elif self._again or (overdue.expired() and connected):
+                attempts += 1
+                self._check_attempts(attempts)
+                self._pause_and_repeat(overdue.expired())
+                overdue = Deadline(options.ack_timeout)
+            self._park(most)
+
+    def _check_attempts(self, attempts: int) -> None:
+        if attempts > self._options.publish_retries:
+            raise errors.NoStreamResponse(
+                f"{len(self._pending)} rows are not acknowledged after {attempts - 1} repeats: no stream takes their "
+                "subject, or its leader is away"
+            )
+
+    def _pause_and_repeat(self, everything: bool) -> None:
+        if everything:
+            self._again.clear()
+            self._send_again(list(self._pending))
+            return
+        try:
+            # Nothing is expected from the queue but a reason to hurry; the pause keeps a busy stream from worse.
+            waiting.get(queue.SimpleQueue(), RETRY_PAUSE)
+        except queue.Empty:
+            pass
+        again, self._again = self._again, []
+        self._send_again(again)
+
+    def _send_again(self, numbers: list[int]) -> None:
+        frames = [frame for frame in (self._pending.get(n) for n in numbers) if frame is not None]
+        log.info("publishing %d rows again", len(frames))
+        for i in range(0, len(frames), 100):
+            self._post(b"".join(frames[i : i + 100]))
+
+    def _park(self, most: int) -> None:
+        self._wake_at = most
+        self._parked = True
+        # Looked at again after parking, so that an ack in between is not missed.
+        if len(self._pending) > most or self._sent - self._freed >= UNACKED_BYTES:
+            self._nc.flush_outbox()
+            try:
+                waiting.get(self._ticket, TICK)
+            except queue.Empty:
+                pass
+        self._parked = False
+
+
+def publish_failed(options: SparkOptions, where: str, error: BaseException) -> JetStreamSparkError:
+    """What a task raises; the text says whether a retry makes sense."""
+    text = options.hide(f"{type(error).__name__}: {error}")
+    lasting = isinstance(error, (errors.ConfigError, errors.PermissionViolation, errors.ApiError))
+    advice = "; a retry cannot cure it" if lasting else ""
+    return JetStreamSparkError("JETSTREAM_PUBLISH_FAILED", f"{where}: {text}{advice}")
