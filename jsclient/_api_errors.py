@@ -97,7 +97,7 @@ class InvalidStreamConfig(
 
 
 class MirrorOrSourceError(
-    ApiError,
+    InvalidStreamConfig,
     err_code=(
         *(10021, 10022, 10024, 10029, 10030, 10031, 10032, 10033, 10034, 10045, 10046, 10140, 10141, 10142, 10143),
         *(10144, 10145, 10146, 10147, 10150, 10151, 10152, 10154, 10155, 10156, 10213, 10214, 10215, 10216, 10217),
@@ -238,15 +238,15 @@ class InvalidConsumerConfig(
     """The server refuses the consumer's configuration or the change of it; the description has the reason."""
 
 
-class ConsumerFilterError(ApiError, err_code=(10093, 10131, 10136, 10137, 10138, 10139)):
+class ConsumerFilterError(InvalidConsumerConfig, err_code=(10093, 10131, 10136, 10137, 10138, 10139)):
     """The consumer's filters overlap each other, are empty, or do not fit the stream's subjects."""
 
 
-class WorkQueueConsumerError(ApiError, err_code=(10098, 10099, 10100, 10101)):
+class WorkQueueConsumerError(InvalidConsumerConfig, err_code=(10098, 10099, 10100, 10101)):
     """A work-queue stream allows explicit acks, deliver "all" and filters that do not overlap between consumers."""
 
 
-class PriorityGroupError(ApiError, err_code=(10159, 10160, 10161, 10162, 10196, 10197)):
+class PriorityGroupError(InvalidConsumerConfig, err_code=(10159, 10160, 10161, 10162, 10196, 10197)):
     """The priority group or policy is invalid, or does not exist on the consumer."""
 
 
@@ -302,3 +302,7 @@ __all__ = [
     "InvalidConsumerReset",
     "StreamIdentityMismatch",
 ]
+
+for _name in __all__:
+    # They are public in jsclient.errors, and named so in tracebacks and pickles.
+    globals()[_name].__module__ = "jsclient.errors"

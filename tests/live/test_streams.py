@@ -124,15 +124,22 @@ def test_purge_family(js: JetStream) -> None:
     assert stream.purge(seq=5) == 2  # what is left of 1-4; 5 itself stays
     assert stream.info().state.messages == 5
     assert stream.purge(subject="s.b") == 3
-    stream.purge(keep=1)  # 2.9 says that it removed one more than it did
-    assert stream.info().state.messages == 1
-    assert stream.purge() == 1
+    assert stream.purge() == 2
     assert stream.info().state.last_seq == 10
+    fill(js, "s.a", "s.b", "s.a")
+    assert stream.purge(keep=1) == 2
+    assert stream.info().state.first_seq == 13
+
+
+def test_purge_refuses_what_would_mean_everything(js: JetStream) -> None:
+    stream = js.create_stream(StreamConfig(name="S", subjects=["s.>"]))
+    fill(js, "s.a")
     with pytest.raises(errors.ConfigError, match="exclude"):
         stream.purge(seq=2, keep=1)
     for wrong in ({"seq": 0}, {"keep": 0}):
         with pytest.raises(errors.ConfigError, match="1 or more"):
-            stream.purge(**wrong)  # type: ignore[arg-type]
+            stream.purge(**wrong)
+    assert stream.info().state.messages == 1
 
 
 def test_seal_and_denials(js: JetStream) -> None:
