@@ -24,6 +24,9 @@ RECOUNT_AFTER: Final = 1.0
 Some of them may have been deleted or expired on the way; then no message ever comes that completes them.
 """
 
+FIRST_WAIT: Final = 0.25
+"""Seconds that making a watcher waits for the first current message."""
+
 T = TypeVar("T")
 
 
@@ -87,9 +90,18 @@ class StreamWatcher(Generic[T]):
         self._messages = self._consumer.messages()
         info = self._consumer.cached_info
         self._expected = 0 if info is None else info.num_pending
+        if info is not None and options.updates_only:
+            self._settle_at(info.delivered.stream_seq)
         if not self._complete and not self._expected:
-            self._waiting.append(None)
-            self._complete = True
+            self._finish_initial()
+        self._begin()
+
+    def _begin(self) -> None:
+        """Ask for messages now and wait a moment for the first: changes made after this call come after it."""
+        try:
+            self._accept(self._messages.next(timeout=0.0 if self._complete else FIRST_WAIT))
+        except NoMessages:
+            pass
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -160,6 +172,16 @@ class StreamWatcher(Generic[T]):
     def _finish_initial(self) -> None:
         self._complete = True
         self._waiting.append(None)
+        self._settle_at(self._consumer.state.snapshot_end or 0)
+
+    def _settle_at(self, seq: int) -> None:
+        """Everything up to this sequence of the stream was given or is not wanted.
+
+        If the consumer must be made again it then begins right after, and no change made meanwhile is missed;
+        without this it would begin as it did the first time, with the last value of each key.
+        """
+        state = self._consumer.state
+        state.last_seq = max(state.last_seq, seq)
 
     def _entry(self, message: JetStreamMsg) -> T | None:
         """What the message means; None when it is not to be shown."""
