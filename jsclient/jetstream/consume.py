@@ -5,19 +5,34 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.jetstream.message import JetStreamMsg
-    from jsclient.jetstream.messages import Messages
 
 log = logging.getLogger("jsclient.jetstream.consume")
 
 STOP_TIMEOUT: Final = 30.0
 """Seconds that leaving a `with` block or `drain` waits for handlers in flight."""
+
+
+class MessageSource(Protocol):
+    """What a consume takes from: the iterators of pull, ordered and push consumers."""
+
+    options: Any
+    source: Any
+    connection: Connection
+
+    @property
+    def buffered(self) -> int: ...
+    def _get(self, timeout: float | None) -> JetStreamMsg | None: ...
+    def stop(self) -> None: ...
+    def drain(self) -> None: ...
+    def close(self) -> None: ...
 
 
 class ConsumeContext:
@@ -27,9 +42,9 @@ class ConsumeContext:
     itself (consumer deleted, `stop_after` reached) `error` says why (None in good order), and `wait` raises it.
     """
 
-    def __init__(self, messages: Messages, handler: Callable[[JetStreamMsg], Any], workers: int) -> None:
+    def __init__(self, messages: MessageSource, handler: Callable[[JetStreamMsg], Any], workers: int) -> None:
         if not callable(handler):
-            messages.close()
+            messages.close()  # type: ignore[unreachable]
             raise errors.ConfigError("consume needs a handler: a function that takes one message")
         if workers < 1:
             messages.close()
@@ -106,7 +121,7 @@ class ConsumeContext:
         return self._done.is_set()
 
     @property
-    def messages(self) -> Messages:
+    def messages(self) -> Any:
         """The iterator below: counters, `buffered`, `paused_until`."""
         return self._messages
 

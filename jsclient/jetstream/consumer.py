@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -17,65 +15,16 @@ from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
 from jsclient.jetstream.options import Paused, PullOptions, PullOptionsDict
 from jsclient.jetstream.pull import UNLIMITED_BATCH, PullTerms
+from jsclient.jetstream.source import PullSource
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from jsclient.connection import Connection
     from jsclient.jetstream.consume import ConsumeContext
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.read import FiniteRead
-    from jsclient.message import Msg
-
-EXAMINE_EVERY: Final = 5.0
-"""Seconds between two CONSUMER.INFO that fetches of one handle send to find out about silence."""
 
 EXAMINE_TIMEOUT: Final = 2.0
-
-_PIN_HEADER: Final = "Nats-Pin-Id"
-
-
-class PullSource:
-    """What pulls need to know of a consumer: where they go, its pin ids, and how to find out what is wrong."""
-
-    def __init__(self, connection: Connection, pull_subject: str) -> None:
-        self.nc = connection
-        self.pull_subject = pull_subject
-        self.pins: dict[str, str] = {}  # priority group -> the id by which the server knows its pinned client: us
-        self._examine_lock = threading.Lock()
-        self._examined_at = float("-inf")
-
-    ack_none = False
-
-    def learn_pin(self, group: str, message: Msg) -> None:
-        headers = message.headers
-        pin = headers.get(_PIN_HEADER) if headers is not None else None
-        if pin:
-            self.pins[group] = pin
-
-    def examine(self) -> Exception | Paused | None:
-        """Ask the server why nothing comes; None when it does not tell."""
-        return None
-
-    def diagnose(self) -> Exception | None:
-        """`examine`, but not too often; a pause is no error."""
-        with self._examine_lock:
-            now = time.monotonic()
-            if now < self._examined_at + EXAMINE_EVERY:
-                return None
-            self._examined_at = now
-        found = self.examine()
-        return None if isinstance(found, Paused) else found
-
-
-class AckedConsumer(PullSource):
-    """The consumer behind a message, for +NXT: nothing is known of it but the ack subject."""
-
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection, "")
-
-    def __str__(self) -> str:
-        return "the consumer of an acked message"
 
 
 class Consumer(PullSource):

@@ -24,7 +24,7 @@ from jsclient.states import LinkEvent, Wake
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.jetstream.consumer import Consumer
+    from jsclient.jetstream.source import PullSource
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.pull")
@@ -95,7 +95,7 @@ class Fetch:
 
     def __init__(
         self,
-        consumer: Consumer,
+        consumer: PullSource,
         want: int,
         terms: PullTerms,
         *,
@@ -299,7 +299,7 @@ class Fetch:
             self.ended = Ended.MAX_BYTES
             if not self.messages and verdict.error is not None:
                 text = f"the next message is larger than max_bytes={self.max_bytes}: raise the limit"
-                self.error = errors.MaxBytesExceeded(409, verdict.error.args and str(verdict.error) or "", text)
+                self.error = errors.MaxBytesExceeded(409, "Message Size Exceeds MaxBytes", text)
         elif verdict.reason == "complete":
             self.ended = Ended.COMPLETE
         elif self.no_wait:
@@ -364,7 +364,7 @@ def check_priority(group: str, min_pending: int, min_ack_pending: int, priority:
 
 def next_after(message: JetStreamMsg, timeout: Timeout) -> JetStreamMsg:
     """Send +NXT: ack `message` (claimed by the caller) and wait for the next one of its consumer."""
-    from jsclient.jetstream.consumer import AckedConsumer
+    from jsclient.jetstream.source import AckedConsumer
 
     seconds = resolve(timeout, FETCH_TIMEOUT)
     reply = message.msg.raw_reply

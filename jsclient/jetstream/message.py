@@ -85,11 +85,16 @@ def parse_ack_subject(raw: bytes | None) -> Metadata:
     raise NotJetStreamMessage(f"not a message of a JetStream consumer: its reply is {raw!r}")
 
 
-def consumer_position(raw: bytes) -> tuple[bytes, int, int]:
+def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
     """(consumer, consumer sequence, stream sequence) of an ack subject: the part that ordered consumers check."""
-    tokens = raw.split(b".", 10)
-    at = 3 if len(tokens) == 9 else 5
-    return tokens[at], int(tokens[at + 3]), int(tokens[at + 2])
+    if raw is not None:
+        tokens = raw.split(b".", 10)
+        count = len(tokens)
+        if count == 9:
+            return tokens[3], int(tokens[6]), int(tokens[5])
+        if count == 11:
+            return tokens[5], int(tokens[8]), int(tokens[7])
+    raise NotJetStreamMessage(f"not a message of a JetStream consumer: its reply is {raw!r}")
 
 
 class JetStreamMsg(msgspec.Struct, gc=False, eq=False):

@@ -24,7 +24,7 @@ from jsclient.states import WAKE, LinkEvent
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.jetstream.consumer import PullSource
+    from jsclient.jetstream.source import PullSource
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.pull")
@@ -276,9 +276,8 @@ class Messages:
             self._report(verdict.error)
         elif verdict.reason == "max bytes":
             self._too_large(verdict, asked, buffered)
-        elif verdict.reason == "timeout" and asked is not None and verdict.unserved is not None:
-            if verdict.unserved[0] == asked[0]:
-                self._diagnose()
+        elif verdict.reason == "timeout" and asked and verdict.unserved and verdict.unserved[0] == asked[0]:
+            self._diagnose()  # it brought nothing: perhaps the consumer is paused
         self._keep_pulling()
 
     def _too_large(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> None:

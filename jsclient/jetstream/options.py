@@ -44,7 +44,7 @@ class PullOptionsDict(TypedDict, total=False):
     max_messages: int
     max_bytes: int
     expires: float
-    heartbeat: float | None | Default
+    heartbeat: float | Default | None
     threshold_messages: int | None
     threshold_bytes: int | None
     stop_after: int | None
@@ -77,7 +77,7 @@ class PullOptions:
     max_messages: int = MAX_MESSAGES
     max_bytes: int = MAX_BYTES
     expires: float = EXPIRES
-    heartbeat: float | None | Default = DEFAULT
+    heartbeat: float | Default | None = DEFAULT
     threshold_messages: int | None = None
     threshold_bytes: int | None = None
     stop_after: int | None = None

@@ -1,0 +1,377 @@
+"""Ordered consumers: every message once and in order, without acks, whatever happens to the consumer.
+
+The consumer on the server is disposable: in memory, one replica, acks off. Each message must have the next
+consumer sequence; when it has not, when heartbeats stop, the consumer is gone or the link was lost, a new one is
+made that begins right after the last message delivered (ADR-17).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.jetstream import manage, names
+from jsclient.jetstream.consume import ConsumeContext
+from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Ended
+from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.messages import Messages
+from jsclient.jetstream.models import ConsumerInfo, StreamInfo
+from jsclient.jetstream.options import PullOptions, PullOptionsDict
+from jsclient.jetstream.ordered_state import LAST_PER_SUBJECT, OrderedOptions, OrderedState
+from jsclient.jetstream.source import PullSource
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    import datetime as dt
+
+    from typing_extensions import Unpack
+
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.read import OrderedRead
+    from jsclient.message import Msg
+
+log = logging.getLogger("jsclient.jetstream.ordered")
+
+FIRST_DELAY: Final = 0.25
+LONGEST_DELAY: Final = 5.0
+"""Back-off between attempts to make the next consumer; elections last 4 to 8 s."""
+
+CREATE_TIMEOUT: Final = 5.0
+
+GONE_ATTEMPTS: Final = 3
+"""How often "stream not found" must be answered before it is believed: a cluster that starts may say so."""
+
+
+class OrderedSource(PullSource):
+    """The current consumer on the server: its name changes with every reset."""
+
+    ack_none = True
+
+    def __init__(self, js: JetStream, stream_name: str, state: OrderedState) -> None:
+        super().__init__(js.nc, "")
+        self.js = js
+        self.stream_name = stream_name
+        self.state = state
+        self.info: ConsumerInfo | None = None
+
+    def create(self) -> None:
+        """Make the next consumer; the old one is removed without waiting."""
+        state = self.state
+        self.delete()
+        if state.options.deliver_policy == LAST_PER_SUBJECT and (state.in_snapshot or state.snapshot_end is None):
+            info = self.js.api.request(f"STREAM.INFO.{self.stream_name}", None, StreamInfo, read=True)
+            state.snapshot_end = info.state.last_seq
+        config = state.next_config()
+        self.info = manage.put(self.js, self.stream_name, config, "", timeout=CREATE_TIMEOUT)
+        self.pull_subject = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
+
+    def delete(self) -> None:
+        """Best effort and without waiting; what is missed the server removes after inactive_threshold."""
+        name = self.state.name.decode()
+        if self.info is None and not name:
+            return
+        self.info = None
+        subject = self.js.api.subject(f"CONSUMER.DELETE.{self.stream_name}.{name}")
+        try:
+            self.nc.post(self.nc.encode(subject, b"", self.nc.new_inbox().encode()))
+        except errors.JsClientError:
+            pass
+
+    def __str__(self) -> str:
+        return f"ordered consumer {self.state.name.decode()!r} of stream {self.stream_name!r}"
+
+
+class OrderedMessages(Messages):
+    """The iterator of an ordered consumer. Threads may share it: each message goes to one of them, in order."""
+
+    source: OrderedSource
+
+    def __init__(self, source: OrderedSource, options: PullOptions, on_close: Callable[[], None]) -> None:
+        self.resets = 0
+        self._on_close = on_close
+        self._order = threading.RLock()  # a message is taken and checked under it, so that order means something
+        self._reset_because: str = ""
+        self._check = source.state.check
+        source.create()
+        super().__init__(source, options)
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+        with self._order:
+            if self._due:
+                self._keep_pulling()
+            try:
+                item = self._popleft()
+                if item.raw_headers is None and not self._stopped:
+                    message = self._admit(item)
+                    if message is not None:
+                        return message
+                    item = None
+            except IndexError:
+                item = None
+            except AttributeError:
+                pass  # a link event
+            return self._get_slowly(item, timeout)
+
+    def _admit(self, item: Msg) -> JetStreamMsg | None:
+        verdict = self._check(item.raw_reply)
+        if verdict == "deliver":
+            return self._deliver(item)
+        if verdict == "skip":
+            self._take()  # delivered before; it counts against what was asked for
+        elif verdict == "gap":
+            self._reset_because = f"messages are missing before {item.reply}"
+        return None
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if self._reset_because:
+            self._reset()
+
+    # --- what makes a new consumer necessary ----------------------------------------------------------------
+
+    def _link_event(self, event: LinkEvent) -> None:
+        with self._lock:
+            if event is LinkEvent.DISCONNECTED:
+                self._disconnected()
+            elif event is LinkEvent.RECONNECTED:
+                self._connected = True
+                self._reset_because = "reconnected"
+
+    def _fail(self, error: Exception | None) -> None:
+        if isinstance(error, errors.ConsumerDeleted):
+            self._reset_because = str(error)
+        else:
+            super()._fail(error)
+
+    def _report(self, error: Exception | None) -> None:
+        resets = (errors.NoHeartbeat, errors.ConsumerLeadershipChanged, errors.PullServerShutdown, errors.NoResponders)
+        if isinstance(error, resets):
+            self._reset_because = str(error)
+        super()._report(error)
+
+    def _diagnose(self) -> bool:
+        return False  # making a new consumer tells what is wrong
+
+    # --- reset ----------------------------------------------------------------------------------------------
+
+    def _reset(self) -> None:
+        """Make the next consumer, with back-off until it works, the iterator is stopped, or attempts are used up."""
+        log.info("%s: %s; making a new one", self.source, self._reset_because)
+        self.resets += 1
+        attempts = gone = 0
+        delay = FIRST_DELAY
+        while not self._stopped and not self._draining:
+            self._reset_because = ""
+            self._forget_buffered()
+            try:
+                if self._connected:
+                    self.source.create()
+                    break
+            except errors.StreamNotFound as error:
+                gone += 1
+                if gone >= GONE_ATTEMPTS:
+                    super()._fail(error)
+                    self._check_open()
+                failure: Exception = error
+            except (errors.ConnectionClosed, errors.ForkedConnection):
+                raise
+            except (errors.ConfigError, errors.NotSupported, errors.PermissionViolation) as error:
+                super()._fail(error)
+                self._check_open()
+            except errors.JsClientError as error:
+                failure = error
+            else:
+                self._pause(None)
+                continue
+            attempts += 1
+            limit = self.source.state.options.max_reset_attempts
+            if limit is not None and attempts >= limit:
+                lost = errors.OrderedConsumerReset(f"{self.source} could not be made again in {attempts} attempts")
+                lost.__cause__ = failure
+                super()._fail(lost)
+                self._check_open()
+            super()._report(failure)
+            delay = self._pause(delay)
+        with self._lock:
+            self._inbox.pull_subject = self.source.pull_subject
+            self._state.lost(0)
+            self._state.works()
+            self._pulled_at = time.monotonic()
+        self._keep_pulling()
+
+    def _forget_buffered(self) -> None:
+        """What the old consumer sent comes again from the new one; the state of the link is read afresh."""
+        self._inbox.leftovers()
+        with self._lock:
+            self._connected = self.connection.is_connected
+            self._state.lost(0)
+
+    def _pause(self, delay: float | None) -> float:
+        """Wait before the next attempt (None: until the link is back, or the iterator is stopped)."""
+        item = self._inbox.inbox.next(1.0 if delay is None else delay)
+        if item is LinkEvent.DISCONNECTED:
+            self._connected = False
+        elif item is LinkEvent.RECONNECTED:
+            self._connected = True
+            return FIRST_DELAY
+        return min((delay or FIRST_DELAY / 2) * 2, LONGEST_DELAY)
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        with self._lock:
+            first = not self._closed
+        super().close()
+        if first:
+            self.source.delete()
+            self._on_close()
+
+
+class OrderedConsumer:
+    """Reads a stream in order, each message once, without acks. Made by `stream.ordered_consumer(...)`.
+
+    Options are those of OrderedOptions: filter_subjects, deliver_policy, opt_start_seq, opt_start_time,
+    replay_policy, headers_only, inactive_threshold, max_reset_attempts, metadata, name_prefix.
+    It has one cursor and serves one fetch, iteration or consume at a time (OrderedConsumerConcurrentRequests);
+    each goes on where the last one ended. `close()` (or leaving `with`) removes its consumer from the server.
+    """
+
+    def __init__(self, js: JetStream, stream_name: str, **options: Any) -> None:
+        self.js = js
+        self.stream_name = names.check_stream(stream_name)
+        self.state = OrderedState(OrderedOptions(**options))
+        self.state.options.filters()
+        self._source = OrderedSource(js, stream_name, self.state)
+        self._busy = threading.Lock()
+        self._fetching: OrderedMessages | None = None  # kept between fetches
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    def messages(self, **options: Unpack[PullOptionsDict]) -> OrderedMessages:
+        """An endless, pre-buffered iterator; options as for Consumer.messages."""
+        self._occupy()
+        try:
+            self._drop_fetching()
+            return OrderedMessages(self._source, PullOptions(**options), self._busy.release)
+        except BaseException:
+            self._busy.release()
+            raise
+
+    def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PullOptionsDict]) -> ConsumeContext:
+        """Call `handler(msg)` for every message, in order, in one worker thread."""
+        return ConsumeContext(self.messages(**options), handler, 1)
+
+    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT) -> Batch:
+        """Wait for `max_messages` or `timeout` seconds (30 by default; 0: only what is there)."""
+        seconds = resolve(timeout, FETCH_TIMEOUT)
+        if max_messages < 1:
+            raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        with self._fetch_stream() as stream:
+            if seconds == 0:
+                max_messages, seconds = min(max_messages, available(self._source)), CREATE_TIMEOUT
+            return _gather(stream, max_messages, seconds)
+
+    def fetch_no_wait(self, max_messages: int) -> Batch:
+        """What is there now, up to `max_messages`."""
+        return self.fetch(max_messages, 0)
+
+    def next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
+        """One message; raises NoMessages when none came in `timeout` seconds (30 by default)."""
+        batch = self.fetch(1, timeout)
+        if not batch:
+            raise errors.NoMessages(f"no message of {self._source} in time")
+        return batch[0]
+
+    def read_until(
+        self,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        timeout: Timeout = DEFAULT,
+        **options: Unpack[PullOptionsDict],
+    ) -> OrderedRead:
+        """Iterate over what is there and end exactly: see OrderedRead."""
+        from jsclient.jetstream.read import OrderedRead
+
+        return OrderedRead(self, end_seq, time=time, drained=drained, timeout=timeout, **options)
+
+    def _occupy(self) -> None:
+        if not self._busy.acquire(blocking=False):
+            raise errors.OrderedConsumerConcurrentRequests(
+                "this ordered consumer is in use: close its iterator or consume first, or make another one"
+            )
+
+    @contextmanager
+    def _fetch_stream(self) -> Iterator[OrderedMessages]:
+        self._occupy()
+        try:
+            if self._fetching is None or self._fetching.closed:
+                self._fetching = OrderedMessages(self._source, PullOptions(), lambda: None)
+            yield self._fetching
+        finally:
+            self._busy.release()
+
+    def _drop_fetching(self) -> None:
+        if self._fetching is not None:
+            self._fetching.close()
+            self._fetching = None
+
+    # --- info and end -----------------------------------------------------------------------------------------
+
+    @property
+    def cached_info(self) -> ConsumerInfo | None:
+        return self._source.info
+
+    def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """Ask for the current consumer; raises OrderedConsumerNotCreated before the first read."""
+        if self._source.info is None:
+            raise errors.OrderedConsumerNotCreated("nothing was read yet: the consumer is made at first use")
+        return manage.info(self.js, self.stream_name, self.state.name.decode(), timeout=timeout)
+
+    def close(self) -> None:
+        """Remove the consumer kept between fetches. Iterators are closed by their own `with`. Idempotent."""
+        self._drop_fetching()
+
+    def __enter__(self) -> OrderedConsumer:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<OrderedConsumer of {self.stream_name!r} after sequence {self.state.last_seq}>"
+
+    def __reduce__(self) -> Any:
+        return self.js.nc.refuse_pickle(self)
+
+
+def available(source: OrderedSource) -> int:
+    """Messages that match and were not delivered to the application yet: one CONSUMER.INFO."""
+    state = source.state
+    info = manage.info(source.js, source.stream_name, state.name.decode())
+    return info.num_pending + max(info.delivered.consumer_seq - (state.expected - 1), 0)
+
+
+def _gather(stream: OrderedMessages, want: int, seconds: float | None) -> Batch:
+    deadline = Deadline(seconds)
+    got: list[JetStreamMsg] = []
+    try:
+        while len(got) < want:
+            message = stream._get(deadline.remaining())
+            if message is None:
+                return Batch(got, Ended.TIMEOUT)
+            got.append(message)
+    except errors.JsClientError as error:
+        if not got:
+            raise
+        return Batch(got, Ended.ERROR, error)
+    return Batch(got, Ended.COMPLETE if got else Ended.NO_MESSAGES)

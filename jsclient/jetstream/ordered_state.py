@@ -1,0 +1,119 @@
+"""The sequence logic of ordered consumers: which message comes next, and how the next consumer begins. Pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from typing import Final
+
+import attrs
+
+from jsclient.errors import ConfigError
+from jsclient.jetstream.message import consumer_position
+from jsclient.jetstream.models import ConsumerConfig
+from jsclient.nuid import next_nuid
+
+INACTIVE: Final = 300.0
+"""Seconds after which the server removes a consumer that we could not (nats.go)."""
+
+LAST_PER_SUBJECT: Final = "last_per_subject"
+
+
+@attrs.frozen(kw_only=True)
+class OrderedOptions:
+    """How an ordered consumer reads; seconds are floats. `max_reset_attempts`: None retries for ever."""
+
+    filter_subjects: str | Sequence[str] = ()
+    deliver_policy: str = "all"
+    opt_start_seq: int | None = None
+    opt_start_time: dt.datetime | None = None
+    replay_policy: str | None = None
+    inactive_threshold: float = INACTIVE
+    headers_only: bool | None = None
+    max_reset_attempts: int | None = None
+    metadata: dict[str, str] | None = None
+    name_prefix: str = ""
+
+    def __attrs_post_init__(self) -> None:
+        if self.max_reset_attempts is not None and self.max_reset_attempts < 1:
+            raise ConfigError("max_reset_attempts must be positive, or None to try for ever")
+
+    def filters(self) -> dict[str, str | list[str]]:
+        if isinstance(self.filter_subjects, str):
+            return {"filter_subject": self.filter_subjects}
+        names = list(self.filter_subjects)
+        if len(names) == 1:
+            return {"filter_subject": names[0]}
+        if not names:
+            # Servers before 2.10 want a filter for last_per_subject.
+            return {"filter_subject": ">"} if self.deliver_policy == LAST_PER_SUBJECT else {}
+        return {"filter_subjects": names}
+
+
+class OrderedState:
+    """The cursor: the last stream sequence delivered, and what the current consumer must send next."""
+
+    def __init__(self, options: OrderedOptions) -> None:
+        self.options = options
+        self.prefix = options.name_prefix or next_nuid()
+        self.serial = 0
+        self.name = b""
+        self.expected = 1  # consumer sequence of the next message
+        self.last_seq = 0  # stream sequence of the last message delivered; 0: none yet
+        self.last_pending: int | None = None
+        self.snapshot_end: int | None = None  # last_per_subject: the stream's end when reading began
+
+    def next_config(self) -> ConsumerConfig:
+        """The configuration of the next consumer: the user's start for the first one, then right after the last
+        message. A `last_per_subject` snapshot that is not complete is taken again: what was delivered is skipped,
+        where a start by sequence would deliver older values as if they were the last (nats.go #1633)."""
+        self.serial += 1
+        name = f"{self.prefix}_{self.serial}"
+        self.name = name.encode()
+        self.expected = 1
+        options = self.options
+        start: dict[str, object] = {"deliver_policy": options.deliver_policy}
+        if self.last_seq and not self.in_snapshot:
+            start = {"deliver_policy": "by_start_sequence", "opt_start_seq": self.last_seq + 1}
+        elif options.deliver_policy == "by_start_sequence":
+            start["opt_start_seq"] = options.opt_start_seq
+        elif options.deliver_policy == "by_start_time":
+            start["opt_start_time"] = options.opt_start_time
+        return ConsumerConfig(
+            name=name,
+            ack_policy="none",
+            mem_storage=True,
+            num_replicas=1,
+            inactive_threshold=options.inactive_threshold,
+            replay_policy=options.replay_policy,
+            headers_only=options.headers_only,
+            metadata=options.metadata,
+            **start,  # type: ignore[arg-type]
+            **options.filters(),  # type: ignore[arg-type]
+        )
+
+    @property
+    def in_snapshot(self) -> bool:
+        """Whether the first pass of a last_per_subject read is still under way."""
+        return (
+            self.options.deliver_policy == LAST_PER_SUBJECT
+            and self.snapshot_end is not None
+            and self.last_seq < self.snapshot_end
+        )
+
+    def check(self, reply: bytes | None) -> str:
+        """ "deliver", "skip" (delivered before), "stale" (of an earlier consumer) or "gap" (something is missing)."""
+        consumer, consumer_seq, stream_seq = consumer_position(reply)
+        if consumer != self.name:
+            return "stale"
+        if consumer_seq != self.expected:
+            return "gap" if consumer_seq > self.expected else "stale"
+        self.expected += 1
+        if stream_seq <= self.last_seq:
+            return "skip"
+        self.last_seq = stream_seq
+        return "deliver"
+
+    def behind(self, last_consumer_seq: int) -> bool:
+        """Whether a heartbeat tells of messages that have not come."""
+        return last_consumer_seq >= self.expected

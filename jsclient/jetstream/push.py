@@ -1,0 +1,375 @@
+"""Push consumers: the server sends to a subject of its own accord.
+
+Pull consumers do the same with less to go wrong; push remains for queue groups of mixed clients and for old
+designs. Flow control is answered in order with the messages: after everything before it was taken.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+import attrs
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.jetstream import names
+from jsclient.jetstream.consume import ConsumeContext
+from jsclient.jetstream.fetch import FETCH_TIMEOUT
+from jsclient.jetstream.inboxes import nak_all
+from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.messages import _call
+from jsclient.jetstream.models import ConsumerInfo
+from jsclient.mailbox import Mailbox
+from jsclient.states import WAKE, LinkEvent
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from jsclient.jetstream.context import JetStream
+    from jsclient.message import Msg
+
+log = logging.getLogger("jsclient.jetstream.push")
+
+PENDING_MESSAGES: Final = 65_536
+PENDING_BYTES: Final = 64 * 1024 * 1024
+"""What may wait for the application without flow control; beyond that messages are dropped and reported."""
+
+EXAMINE_TIMEOUT: Final = 2.0
+
+
+class PushOptionsDict(TypedDict, total=False):
+    """Keyword arguments of `messages()` and `consume()`; see PushOptions."""
+
+    on_error: Callable[[Exception], Any] | None
+    pending_messages: int
+    pending_bytes: int
+    leave_buffered: bool
+
+
+@attrs.frozen(kw_only=True)
+class PushOptions:
+    """`on_error(error)` gets NoHeartbeat, SlowConsumer and what the handler raised; without it they are logged.
+
+    Without flow control at most `pending_messages` and `pending_bytes` wait for the application; more is dropped
+    and reported as SlowConsumer (with acks the server sends it again after ack_wait). `leave_buffered`: at the end
+    leave what was received and not taken to ack_wait instead of giving it back.
+    """
+
+    on_error: Callable[[Exception], Any] | None = None
+    pending_messages: int = PENDING_MESSAGES
+    pending_bytes: int = PENDING_BYTES
+    leave_buffered: bool = False
+
+
+class PushSink:
+    """The reader's side: a mailbox, bounded unless flow control bounds it."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.mailbox = mailbox
+        self.overflowed = False
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        self.mailbox.last_frame = time.monotonic()
+        if not self.mailbox.put_many(messages, nbytes):
+            self.overflowed = True
+
+    def link_event(self, event: LinkEvent) -> None:
+        self.mailbox.last_frame = time.monotonic()
+        if event is LinkEvent.CLOSED:
+            self.mailbox.close(errors.ConnectionClosed("the connection was closed"))
+        else:
+            self.mailbox.put(event)
+
+    def failed(self, error: BaseException) -> None:
+        self.mailbox.close(error)
+
+
+class PushMessages:
+    """The iterator over a push consumer. Threads may share it; close it or leave its `with` block to unsubscribe."""
+
+    def __init__(self, consumer: PushConsumer, options: PushOptions) -> None:
+        self.source = consumer
+        self.options = options
+        self.connection = consumer.nc
+        self.missed_heartbeats = 0
+        config = consumer.config
+        self._subject = config.deliver_subject or ""
+        self._raw_subject = self._subject.encode()
+        self._beat = float(config.idle_heartbeat or 0.0)
+        bounded = not config.flow_control
+        self._mailbox = Mailbox(
+            options.pending_messages if bounded else None, options.pending_bytes if bounded else None
+        )
+        self._sink = PushSink(self._mailbox)
+        self._lock = threading.RLock()
+        self._connected = True
+        self._alarmed_at = time.monotonic()
+        self._terminal: Exception | None = None
+        self._stopped = False
+        self._closed = False
+        self._delivered = 0
+        self._subscription = self.connection.open_sink(self._subject, self._sink, config.deliver_group or "")
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    def __iter__(self) -> PushMessages:
+        return self
+
+    def __next__(self) -> JetStreamMsg:
+        try:
+            message = self._get(None)
+        except errors.IteratorClosed:
+            raise StopIteration from None
+        assert message is not None
+        return message
+
+    def next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
+        """One message; raises NoMessages when none came in `timeout` seconds (30 by default), IteratorClosed."""
+        seconds = resolve(timeout, FETCH_TIMEOUT)
+        message = self._get(seconds)
+        if message is None:
+            raise errors.NoMessages(f"no message of {self.source} within {seconds:g} s")
+        return message
+
+    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+        deadline = Deadline(timeout)
+        while True:
+            self._check_open()
+            try:
+                item = self._mailbox.take()
+                if item is None:
+                    if timeout == 0 or deadline.expired():
+                        return None
+                    item = self._wait(deadline)
+            except errors.SubscriptionClosed:
+                self._finish()
+            if item is None or item is WAKE:
+                continue
+            if isinstance(item, LinkEvent):
+                self._connected = item is LinkEvent.RECONNECTED
+                self._alarmed_at = time.monotonic()
+                continue
+            if item.raw_headers is not None and item.raw_subject == self._raw_subject and item.status is not None:
+                self._status(item)
+                continue
+            if self._stopped:
+                self._give_back([item])
+                continue
+            self._delivered += 1
+            message = self._admit(item)
+            if message is not None:
+                return message
+
+    def _admit(self, item: Msg) -> JetStreamMsg | None:
+        """Ordered push looks at the message first."""
+        return JetStreamMsg(item, self.connection)
+
+    def _wait(self, deadline: Deadline) -> Any:
+        self.connection.flush_outbox()
+        left = deadline.remaining()
+        if self._beat and self._connected:
+            now = time.monotonic()
+            alarm = max(self._mailbox.last_frame, self._alarmed_at) + 2 * self._beat
+            if now >= alarm:
+                self._silent()
+                return None
+            left = alarm - now if left is None else min(left, alarm - now)
+        return self._mailbox.get(left)
+
+    def _check_open(self) -> None:
+        if self._terminal is not None:
+            self.close()
+            raise self._terminal
+        if self._stopped:
+            self._finish()
+        if self._sink.overflowed:
+            self._sink.overflowed = False
+            dropped = self._mailbox.dropped
+            self._report(
+                errors.SlowConsumer(f"{dropped} messages of {self.source} were dropped", self._subject, dropped)
+            )
+
+    def _finish(self) -> None:
+        self.close()
+        raise errors.IteratorClosed(f"the iterator over {self.source} was stopped")
+
+    # --- what comes beside messages -------------------------------------------------------------------------
+
+    def _status(self, message: Msg) -> None:
+        status = message.status
+        assert status is not None
+        if status.code == 100:
+            if message.raw_reply:
+                self._answer(message.reply)  # flow control: everything before it was taken
+            else:
+                self._heartbeat(message)
+        elif status.code == 409 and "consumer deleted" in status.description.lower():
+            self._fail(errors.ConsumerDeleted(409, status.description, f"{self.source} was deleted"))
+        else:
+            self._report(errors.PullStatusError(status.code, status.description))
+
+    def _heartbeat(self, message: Msg) -> None:
+        headers = message.headers
+        stalled = headers.get("Nats-Consumer-Stalled") if headers is not None else None
+        if stalled:
+            self._answer(stalled)
+
+    def _answer(self, subject: str) -> None:
+        self.connection.publish(subject)
+
+    def _silent(self) -> None:
+        with self._lock:
+            self._alarmed_at = time.monotonic()
+            self.missed_heartbeats += 1
+        found = self.source.examine()
+        if found is not None:
+            self._fail(found)
+        else:
+            self._report(errors.NoHeartbeat(f"no heartbeat and no message of {self.source} for {2 * self._beat:g} s"))
+
+    def _fail(self, error: Exception) -> None:
+        self._terminal = error
+        self._mailbox.wake()
+
+    def _report(self, error: Exception) -> None:
+        _call(self.options.on_error, error, f"{self.source}: %s")
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    @property
+    def buffered(self) -> int:
+        """Messages received and not taken."""
+        return len(self._mailbox)
+
+    @property
+    def delivered(self) -> int:
+        """Messages taken up to now."""
+        return self._delivered
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    def stop(self) -> None:
+        """End the iteration; does not wait."""
+        self._stopped = True
+        self._mailbox.wake()
+
+    def drain(self) -> None:
+        """Unsubscribe; the iteration ends after what was received."""
+        self._unsubscribe()
+        self._mailbox.close(errors.SubscriptionClosed(f"{self.source} was drained"))
+
+    def _unsubscribe(self) -> None:
+        connection, subscription = self.connection, self._subscription
+        connection.remove_subscription(subscription, tell_server=True, keep_sink=True)
+        try:
+            if connection.is_connected:
+                connection.flush(1.0)
+        except errors.JsClientError:
+            pass  # nothing more comes over a link that is gone
+        connection.remove_subscription(subscription)
+
+    def close(self) -> None:
+        """Unsubscribe; what was received and not taken goes back to the server at once. Idempotent."""
+        self._stopped = True
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        self._mailbox.wake()
+        if self._mailbox.closed is None:
+            self._unsubscribe()
+        left = [m for m in tuple(self._mailbox.items) if not isinstance(m, LinkEvent) and m.status is None]
+        self._mailbox.close(errors.SubscriptionClosed(f"{self.source} was closed"), discard=True)
+        self._give_back(left)
+
+    def _give_back(self, messages: list[Msg]) -> None:
+        if not self.options.leave_buffered and self.source.config.ack_policy == "explicit":
+            nak_all(messages, self.connection)
+
+    def __enter__(self) -> PushMessages:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<PushMessages of {self.source} {'closed' if self._closed else 'open'}>"
+
+    def __reduce__(self) -> Any:
+        return self.connection.refuse_pickle(self)
+
+
+class PushConsumer:
+    """A push consumer. Made by `create_push_consumer`, `push_consumer` and the like.
+
+    The server delivers only while somebody is subscribed, that is while an iterator or consume is open. With a
+    `deliver_group` many may be, in one process or several; without one only one (ConsumerAlreadyBound).
+    """
+
+    def __init__(self, js: JetStream, stream_name: str, name: str, info: ConsumerInfo) -> None:
+        if not info.config.is_push:
+            raise errors.NotPushConsumer(f"consumer {name!r} of stream {stream_name!r} is a pull consumer")
+        self.js = js
+        self.nc = js.nc
+        self.stream_name = names.check_stream(stream_name)
+        self.name = names.check_consumer(name)
+        self._info = info
+
+    @property
+    def cached_info(self) -> ConsumerInfo:
+        """What the server said last; no round trip."""
+        return self._info
+
+    @property
+    def config(self) -> Any:
+        return self._info.config
+
+    def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """Ask the server. Raises ConsumerNotFound."""
+        operation = f"CONSUMER.INFO.{self.stream_name}.{self.name}"
+        self._info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
+        return self._info
+
+    def examine(self) -> Exception | None:
+        """Ask the server why nothing comes; None when it does not tell."""
+        try:
+            self.info(EXAMINE_TIMEOUT)
+        except errors.ConsumerNotFound:
+            return errors.ConsumerDeleted(404, "", f"{self} does not exist (any more)")
+        except errors.StreamNotFound as error:
+            return error
+        except errors.JsClientError:
+            pass
+        return None
+
+    def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages:
+        """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound."""
+        self._check_bound()
+        return PushMessages(self, PushOptions(**options))
+
+    def consume(
+        self, handler: Callable[[JetStreamMsg], Any], *, workers: int = 1, **options: Unpack[PushOptionsDict]
+    ) -> ConsumeContext:
+        """Call `handler(msg)` for every message; with one worker in order. See Consumer.consume."""
+        return ConsumeContext(self.messages(**options), handler, workers)
+
+    def _check_bound(self) -> None:
+        if not self.config.deliver_group and self.info().push_bound:
+            raise errors.ConsumerAlreadyBound(
+                f"somebody else is subscribed to {self}; give it a deliver_group to share its messages"
+            )
+
+    def __str__(self) -> str:
+        return f"push consumer {self.name!r} of stream {self.stream_name!r}"
+
+    def __repr__(self) -> str:
+        return f"<PushConsumer {self.name!r} of {self.stream_name!r}>"
+
+    def __reduce__(self) -> Any:
+        return self.nc.refuse_pickle(self)

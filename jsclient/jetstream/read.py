@@ -1,0 +1,239 @@
+"""Finite reads: iterate over what a stream holds and end exactly at a sequence, a time, or what is there now.
+
+The end is fixed before the first message. It is found even when the last messages were deleted or are filtered
+out: the server's own "no messages" counts, not the arrival of one particular message.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections import deque
+from typing import TYPE_CHECKING, Any
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.jetstream.fetch import FETCH_TIMEOUT
+from jsclient.jetstream.inboxes import nak_all
+from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
+from jsclient.jetstream.models import StreamInfo
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from jsclient.jetstream.consumer import Consumer
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.options import PullOptionsDict
+    from jsclient.jetstream.ordered import OrderedConsumer, OrderedMessages
+
+
+class Until:
+    """Where a finite read ends: the last sequence, or the last moment (both inclusive)."""
+
+    def __init__(
+        self, js: JetStream, stream_name: str, end_seq: int | None, time: dt.datetime | None, drained: bool
+    ) -> None:
+        if (end_seq is not None) + (time is not None) + drained != 1:
+            raise errors.ConfigError("read_until needs exactly one of end_seq, time and drained=True")
+        if end_seq is not None and end_seq < 0:
+            raise errors.ConfigError(f"end_seq must not be negative, got {end_seq}")
+        self._js = js
+        self._stream_name = stream_name
+        self.end_ns = None if time is None else timestamp_ns(time)
+        self.end_seq = self.last_seq() if drained else end_seq
+
+    def last_seq(self) -> int:
+        return self._info().state.last_seq
+
+    def _info(self) -> StreamInfo:
+        return self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, read=True)
+
+    def beyond(self, message: JetStreamMsg) -> bool:
+        """Whether the message comes after the end."""
+        if self.end_seq is not None:
+            return message.metadata.stream_seq > self.end_seq
+        return message.metadata.timestamp_ns > (self.end_ns or 0)
+
+    def is_last(self, message: JetStreamMsg) -> bool:
+        return self.end_seq is not None and message.metadata.stream_seq >= self.end_seq
+
+    def passed(self) -> bool:
+        """Whether nothing more can come before the end, now that the consumer has nothing to deliver."""
+        if self.end_ns is not None:
+            return timestamp_ns(dt.datetime.now(dt.timezone.utc)) > self.end_ns
+        return (self.end_seq or 0) <= self.last_seq()
+
+
+class FiniteRead:
+    """Iterates over the messages of a pull consumer and ends exactly at the end.
+
+    `end_seq`: the last stream sequence to read (waits for it if the stream is not that long yet); `time`: messages
+    stored up to then; `drained=True`: up to the stream's last message at the start. Ack what you take, or
+    max_ack_pending stops the read. Waits at most `timeout` seconds (30 by default) for the next message, then raises
+    ReadStalled. Messages fetched and not taken when it is closed (or its `with` block left) go back at once.
+    Redeliveries that become due later are not waited for. Threads may share it.
+    """
+
+    def __init__(
+        self,
+        consumer: Consumer,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        max_messages: int = 500,
+        timeout: Timeout = DEFAULT,
+    ) -> None:
+        self.consumer = consumer
+        self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained)
+        self._max_messages = max_messages
+        self._timeout = resolve(timeout, FETCH_TIMEOUT)
+        self._lock = threading.Lock()
+        self._ready: deque[JetStreamMsg] = deque()
+        self._last_seq = 0
+        self._done = self.until.end_seq == 0
+
+    def __iter__(self) -> FiniteRead:
+        return self
+
+    def __next__(self) -> JetStreamMsg:
+        with self._lock:
+            while True:
+                if self._ready:
+                    message = self._ready.popleft()
+                    if self.until.beyond(message):
+                        self._ready.appendleft(message)
+                        self._end()
+                        raise StopIteration
+                    self._last_seq = max(self._last_seq, message.metadata.stream_seq)
+                    if self.until.is_last(message):
+                        self._end()
+                    return message
+                if self._done:
+                    raise StopIteration
+                self._refill()
+
+    def _refill(self) -> None:
+        """What is there; if that is nothing, either this is the end or we wait for more."""
+        want = self._max_messages
+        if self.until.end_seq is not None and self.until.end_seq > self._last_seq:
+            want = min(want, self.until.end_seq - self._last_seq)  # never more than can lie before the end
+        batch = self.consumer.fetch(want, 0)
+        if not batch and self.until.passed():
+            # It may have been stored between the fetch and the look at the stream's end: look once more.
+            batch = self.consumer.fetch(want, 0)
+            if not batch:
+                self._end()
+                return
+        if not batch:
+            batch = self.consumer.fetch(want, no_wait_then=self._wait())
+            if not batch and not self.until.passed():
+                raise errors.ReadStalled(f"no message of {self.consumer} in time, and the end is not reached")
+        self._ready.extend(batch)
+
+    def _wait(self) -> float:
+        seconds = FETCH_TIMEOUT if self._timeout is None else self._timeout
+        if self.until.end_ns is not None:
+            left = (self.until.end_ns - timestamp_ns(dt.datetime.now(dt.timezone.utc))) / 1e9
+            seconds = min(seconds, max(left, 0.0) + 0.05)
+        return max(seconds, 0.001)
+
+    def _end(self) -> None:
+        self._done = True
+        if not self.consumer.ack_none:
+            nak_all([message.msg for message in self._ready], self.consumer.nc)
+        self._ready.clear()
+
+    def close(self) -> None:
+        """End here; idempotent."""
+        with self._lock:
+            self._end()
+
+    def __enter__(self) -> FiniteRead:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        return self.consumer.nc.refuse_pickle(self)
+
+
+class OrderedRead:
+    """As FiniteRead, over an ordered consumer: every message once, in order, pre-buffered, without acks."""
+
+    LOOK_AFTER = 0.5
+    """Seconds without a message after which the server is asked whether any is still to come."""
+
+    def __init__(
+        self,
+        consumer: OrderedConsumer,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        timeout: Timeout = DEFAULT,
+        **options: Unpack[PullOptionsDict],
+    ) -> None:
+        self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained)
+        self._timeout = resolve(timeout, FETCH_TIMEOUT)
+        self._lock = threading.Lock()
+        self._pending: int | None = None  # what the last message said is still to come
+        self._messages: OrderedMessages | None = None
+        if self.until.end_seq != 0:
+            self._messages = consumer.messages(**options)
+
+    def __iter__(self) -> OrderedRead:
+        return self
+
+    def __next__(self) -> JetStreamMsg:
+        with self._lock:
+            message = self._next()
+            if message is None:
+                self._close()
+                raise StopIteration
+            if self.until.is_last(message):
+                self._close()
+            return message
+
+    def _next(self) -> JetStreamMsg | None:
+        deadline = Deadline(self._timeout)
+        while self._messages is not None:
+            # After a message with nothing behind it this may be the end: look at once and not after a pause.
+            wait = 0.0 if self._pending == 0 else deadline.at_most(self.LOOK_AFTER)
+            message = self._messages._get(wait)
+            if message is not None:
+                self._pending = message.metadata.num_pending
+                return None if self.until.beyond(message) else message
+            if self._ended():
+                return None
+            self._pending = None
+            if deadline.expired():
+                raise errors.ReadStalled(f"no message of {self._messages.source} in time, and the end is not reached")
+        return None
+
+    def _ended(self) -> bool:
+        from jsclient.jetstream.ordered import available
+
+        assert self._messages is not None
+        try:
+            # First the end of the stream, then what is still to come: the other way round would miss messages.
+            return self.until.passed() and available(self._messages.source) == 0
+        except errors.JsClientError:
+            return False  # the consumer is being made again
+
+    def _close(self) -> None:
+        if self._messages is not None:
+            self._messages.close()
+            self._messages = None
+
+    def close(self) -> None:
+        """End here; idempotent."""
+        with self._lock:
+            self._close()
+
+    def __enter__(self) -> OrderedRead:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
