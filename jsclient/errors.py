@@ -306,6 +306,22 @@ class AsyncPublishReplySet(ConfigError):
     """A message for publish_async must not have a reply subject: it carries the ack."""
 
 
+class BatchClosed(JetStreamError):
+    """The batch was committed, discarded, or has failed: it takes no more messages."""
+
+
+class BatchTooLarge(JetStreamError):
+    """The batch has as many messages as the server takes in one (1,000 by default); this one was not added."""
+
+
+class BatchGap(JetStreamError):
+    """Messages of a fast batch were lost on their way; the batch has ended. `lost` are their numbers in the batch."""
+
+    def __init__(self, message: str, lost: range = range(0)) -> None:
+        super().__init__(message)
+        self.lost = lost
+
+
 class MsgAlreadyAcked(JetStreamError):
     """The message was already acknowledged (ack, nak or term); nothing was sent."""
 

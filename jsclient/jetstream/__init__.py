@@ -41,12 +41,18 @@ from jsclient.jetstream.schedules import Schedule
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.atomic_batch import AtomicBatch
     from jsclient.jetstream.consumer import Consumer
+    from jsclient.jetstream.fast_batch import FastBatch
     from jsclient.jetstream.message import JetStreamMsg
     from jsclient.jetstream.ordered import OrderedConsumer
+    from jsclient.jetstream.publish_async import AsyncPublisher
     from jsclient.jetstream.push import PushConsumer
 
 _LATER = {
+    "AsyncPublisher": "publish_async",
+    "AtomicBatch": "atomic_batch",
+    "FastBatch": "fast_batch",
     "Consumer": "consumer",
     "JetStreamMsg": "message",
     "OrderedConsumer": "ordered",
@@ -65,6 +71,8 @@ def __getattr__(name: str) -> Any:
 __all__ = [
     "AccountInfo",
     "AckPolicy",
+    "AsyncPublisher",
+    "AtomicBatch",
     "Compression",
     "Consumer",
     "ConsumerConfig",
@@ -72,6 +80,7 @@ __all__ = [
     "DeliverPolicy",
     "Discard",
     "ExternalStream",
+    "FastBatch",
     "JetStream",
     "JetStreamMsg",
     "OrderedConsumer",

@@ -66,6 +66,9 @@ ASK_TIMEOUT: Final = 0.5
 TEMPORARY: Final = frozenset({10008, 10158, 10163, 10167})
 """Errors that pass: no leader at the moment, duplicate in process, sequence check not possible yet, overload."""
 
+FAILURES: Final = (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError)
+"""What an attempt may end with that deserves a second thought."""
+
 _MSG_ID_LINE: Final = f"\r\n{names.MSG_ID}: ".encode()
 
 decode_fast: Final = msgspec.json.Decoder(PubAck).decode
@@ -168,8 +171,8 @@ class Publisher:
         try:
             reply = self._request(subject, payload, timeout=_attempt(deadline, block), headers=block)
             return decode_ack(reply.payload)
-        except (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError) as error:
-            delivery = _Delivery(self._js, subject, payload, block, deadline, retry_attempts, retry_wait)
+        except FAILURES as error:
+            delivery = Delivery(self._js, subject, payload, block, deadline, retry_attempts, retry_wait)
             return delivery.persist(error)
 
     def publish_msg(self, msg: PubMsg | Msg, **options: Any) -> PubAck:
@@ -210,7 +213,7 @@ def wait_connected(nc: Connection, timeout: float | None) -> bool:
         nc.remove_link_listener(listener)
 
 
-class _Delivery:
+class Delivery:
     """The further life of a publish whose first attempt brought no ack."""
 
     def __init__(
@@ -242,16 +245,16 @@ class _Delivery:
     def persist(self, error: Exception) -> PubAck:
         """Judge the failure, wait as long as it deserves, try again."""
         while True:
-            self._judge(error)
+            self.judge(error)
             self.attempts += 1
             try:
                 wait = _attempt(self.deadline, self.headers)
                 reply = self.js.nc.request(self.subject, self.payload, timeout=wait, headers=self.headers)
                 return decode_ack(reply.payload)
-            except (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError) as again:
+            except FAILURES as again:
                 error = again
 
-    def _judge(self, error: Exception) -> None:
+    def judge(self, error: Exception) -> None:
         """Raise what ends the publish, or return when another attempt is due."""
         if isinstance(error, ApiError):
             if error.err_code not in TEMPORARY:

@@ -71,7 +71,10 @@ def _tokens() -> Callable[[], bytes]:
 
 
 class AsyncPublisher:
-    """The asynchronous publishing side of one JetStream context. Thread-safe.
+    """The asynchronous publishing side of a JetStream context. Thread-safe; has its own inbox and window.
+
+    `JetStream.publish_async` uses one made with the context's `publish_async_*` options. Make another for other
+    settings; leaving its `with` block waits until everything is resolved.
 
     `max_pending` and `max_pending_bytes` bound what is not acknowledged (the number may be exceeded by one message
     per publishing thread). When the window is full, `publish` waits for room: `stall_wait` seconds, None (default)
@@ -86,7 +89,7 @@ class AsyncPublisher:
     def __init__(
         self,
         js: JetStream,
-        capabilities: Capabilities,
+        capabilities: Capabilities | None = None,
         *,
         max_pending: int = WINDOW_MESSAGES,
         max_pending_bytes: int = WINDOW_BYTES,
@@ -109,7 +112,7 @@ class AsyncPublisher:
         self.window = Window(max_pending, max_pending_bytes)
         self.futures = self.window.pending
         self.recovery = Recovery(self, ack_timeout, duplicate_window, retry_attempts, retry_wait)
-        self._capabilities = capabilities
+        self._capabilities = capabilities or js.header_check
         self._stall_wait = stall_wait
         self._on_ack = on_ack
         self._on_error = on_error

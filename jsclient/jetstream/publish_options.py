@@ -40,6 +40,8 @@ LEVEL_OF_HEADER: Final[dict[str, int]] = {
     names.BATCH_COMMIT: 2,
 }
 
+LEVEL_FAST_BATCH: Final = 4
+
 _ID_START: Final = f"NATS/1.0\r\n{names.MSG_ID}: "
 _MAX_KNOWN: Final = 1_000
 # Header names that passed every check and need no level; filled as they are met, so that a hot loop checks them once.

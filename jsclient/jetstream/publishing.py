@@ -1,9 +1,9 @@
-"""The publishing methods of JetStream; the work is done in publish.py, publish_async.py and batch.py."""
+"""The publishing methods of JetStream; the work is done in publish.py, publish_async.py and the modules of batches."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError
@@ -17,6 +17,9 @@ from jsclient.jetstream.publish_options import HeadersLike, PublishOptions
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from jsclient.jetstream.atomic_batch import AtomicBatch
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.fast_batch import FastBatch
     from jsclient.message import Msg
 
 OPTION_PREFIX: Final = "publish_async_"
@@ -102,6 +105,18 @@ class Publishing:
         By default as long as it takes, which the ack timeout bounds. Raises TimedOut after `timeout` seconds.
         """
         self.async_publisher.complete(timeout)
+
+    def atomic_batch(self, **options: Any) -> AtomicBatch:
+        """A batch that is stored whole or not at all (server 2.12, allow_atomic); see AtomicBatch."""
+        from jsclient.jetstream.atomic_batch import AtomicBatch
+
+        return AtomicBatch(cast("JetStream", self), **options)
+
+    def fast_batch(self, **options: Any) -> FastBatch:
+        """Many messages with few acks, each stored as it comes (server 2.14, allow_batched); see FastBatch."""
+        from jsclient.jetstream.fast_batch import FastBatch
+
+        return FastBatch(cast("JetStream", self), **options)
 
 
 def _without_prefix(options: Mapping[str, Any]) -> dict[str, Any]:

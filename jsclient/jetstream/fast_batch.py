@@ -1,0 +1,322 @@
+"""Fast batches (nats-server 2.14, ADR-50): a stream of messages with few acks, stored as they come. Not a transaction.
+
+Every message carries a reply subject `<inbox>.<flow>.<gap mode>.<number>.<operation>.$FI`; the server answers there
+about every `flow` messages and slows the publisher down by asking for more answers. The batch is driven by the
+thread that uses it; there is no thread of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import msgspec
+
+from jsclient import nuid
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.errors import (
+    ApiError,
+    BatchClosed,
+    BatchGap,
+    ConfigError,
+    ConnectionLost,
+    InvalidPubAck,
+    JsClientError,
+    NoResponders,
+    PublishUnknown,
+)
+from jsclient.jetstream.api import error_of
+from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.publish import PUBLISH_TIMEOUT, RETRY_WAIT, Delivery, decode_fast
+from jsclient.jetstream.publish_options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
+from jsclient.outbox import Unkept
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publish_future import PubMsg
+    from jsclient.message import Msg
+
+FLOW: Final = 100
+"""Messages per answer that we ask for (ADR-50); the server may lower it."""
+
+MAX_OUTSTANDING: Final = 2
+"""Answers that may be outstanding before `add` waits (ADR-50)."""
+
+START, APPEND, COMMIT, COMMIT_END, PING = range(5)
+
+
+class FlowReply(msgspec.Struct):
+    """An answer of the server while the batch goes on."""
+
+    type: str = ""
+    seq: int = 0
+    msgs: int = 0
+    last_seq: int = 0
+    error: dict[str, Any] | None = None
+
+
+_decode_flow: Final = msgspec.json.Decoder(FlowReply).decode
+
+
+class FastBatch:
+    """Many messages to one stream (`allow_batched`), each stored as it arrives. Not for several threads.
+
+        with js.fast_batch() as batch:
+            for row in rows:
+                batch.add("ROWS.1", row)
+        print(batch.ack.count)     # PubAck of the end of the batch
+
+    `gap`: what happens when messages are lost on the way or refused: "fail" (default) ends the batch with BatchGap or
+    the error, "ok" goes on and collects their numbers in `gaps` and `errors`. `acked` is the number up to which the
+    server has confirmed. `timeout` is for each step that waits (15 s by default). The server forgets a batch without
+    messages for 10 s.
+    """
+
+    def __init__(
+        self,
+        js: JetStream,
+        *,
+        gap: Literal["fail", "ok"] = "fail",
+        flow: int = FLOW,
+        max_outstanding: int = MAX_OUTSTANDING,
+        timeout: Timeout = DEFAULT,
+    ) -> None:
+        if gap not in ("fail", "ok"):
+            raise ConfigError(f'gap must be "fail" or "ok", got {gap!r}')
+        if not 1 <= flow <= 65_535 or max_outstanding < 1:
+            raise ConfigError("flow must be between 1 and 65535, max_outstanding at least 1")
+        self.id = nuid.next_nuid()
+        self.ack: PubAck | None = None
+        self.acked = 0
+        self.gaps: list[range] = []
+        self.errors: dict[int, ApiError] = {}
+        self._js = js
+        self._nc = js.nc
+        self._check = js.header_check
+        self._gap = gap
+        self._flow = self._asked_flow = flow
+        self._outstanding = max_outstanding
+        self._timeout = resolve(timeout, PUBLISH_TIMEOUT)
+        self._size = 0
+        self._started = False
+        self._subject = ""
+        self._inbox: Any = None
+        self._prefix = b""
+        self._closed = ""
+
+    def __len__(self) -> int:
+        return self._size
+
+    @property
+    def closed(self) -> bool:
+        """True once it has ended, in whatever way."""
+        return bool(self._closed)
+
+    # --- messages -----------------------------------------------------------------------------------------------
+
+    def add(
+        self,
+        subject: str,
+        payload: bytes | str = b"",
+        *,
+        headers: HeadersLike | None = None,
+        **options: Unpack[PublishOptions],
+    ) -> int:
+        """Publish a message; returns its number in the batch, from 1. Waits when the server asks to slow down.
+
+        The first one waits for the server's answer, so that a missing or unsuitable stream shows at once.
+        Raises BatchClosed, BatchGap, ApiError (the server refused a message), PublishUnknown (no answer in time or
+        the link was lost: what is beyond `acked` may be stored), NoStreamForSubject, NotSupported.
+        """
+        self._check_open()
+        if self._inbox is None:
+            self._open()
+        block = self._check.block(headers, None, options)
+        number = self._size + 1
+        frame = self._frame(subject, payload, block, number, START if number == 1 else APPEND)
+        if number == 1:
+            self._begin(subject, frame)
+        else:
+            self._send(frame)
+        self._size = number
+        self._subject = subject
+        if len(self._inbox):
+            self._take_replies()
+        if self.acked + self._flow * self._outstanding <= number:
+            self._wait_until(lambda: self.acked + self._flow * self._outstanding > number)
+        return number
+
+    def add_msg(self, msg: PubMsg | Msg, **options: Any) -> int:
+        """Publish a message object as part of the batch."""
+        return self.add(msg.subject, msg.data, headers=msg.headers, **options)
+
+    def commit(
+        self, subject: str | None = None, payload: bytes | str = b"", *, headers: HeadersLike | None = None
+    ) -> PubAck:
+        """End the batch, with a last message if a subject is given, and wait until all of it is stored."""
+        self._check_open()
+        if not self._size and subject is None:
+            raise ConfigError("the batch is empty: there is nothing to commit")
+        if not self._size and subject is not None:
+            self.add(subject, payload, headers=headers)
+            subject = None
+        block = self._check.block(headers, None, {}) if subject is not None else None
+        operation = COMMIT_END if subject is None else COMMIT
+        number = self._size + 1
+        frame = self._frame(subject or self._subject, payload if subject else b"", block, number, operation)
+        self._send(frame)
+        if subject is not None:
+            self._size = number
+        self._wait_until(lambda: self.ack is not None)
+        assert self.ack is not None
+        return self.ack
+
+    def discard(self) -> None:
+        """Stop here without a commit; what was added stays stored. Idempotent."""
+        self._end("was given up")
+
+    # --- sending ------------------------------------------------------------------------------------------------
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise BatchClosed(f"the batch {self._closed}: begin another one")
+
+    def _open(self) -> None:
+        self._check.require(LEVEL_FAST_BATCH, "a fast batch")
+        # The batch id is the last token of the inbox.
+        subject = f"{self._nc.new_inbox()}.{self.id}"
+        self._inbox = self._nc.open_inbox(subject + ".>")
+        self._prefix = subject.encode()
+
+    def _frame(self, subject: str, payload: bytes | str, block: bytes | None, number: int, operation: int) -> bytes:
+        reply = b"%b.%d.%b.%d.%d.$FI" % (self._prefix, self._asked_flow, self._gap.encode(), number, operation)
+        return Unkept(self._nc.encode(subject, payload, reply, block))
+
+    def _send(self, frame: bytes, now: bool = False) -> None:
+        try:
+            if now:
+                self._nc.post_now(frame)
+            else:
+                self._nc.post(frame)
+        except ConnectionLost as error:
+            raise self._lost(error) from error
+
+    def _begin(self, subject: str, frame: bytes) -> None:
+        """The first message finds the stream: 503s are retried by the rules of `publish`."""
+        deadline = Deadline(self._timeout)
+        delivery = Delivery(self._js, subject, b"", None, deadline, None, RETRY_WAIT)
+        self._size = 1
+        while True:
+            self._send(frame, now=True)
+            try:
+                self._wait_until(lambda: self._started, ping=False)
+                return
+            except NoResponders as error:
+                try:
+                    delivery.judge(error)
+                except JsClientError:
+                    self._end("has failed")
+                    raise
+                delivery.attempts += 1
+            except JsClientError:
+                self._end("has failed")
+                raise
+
+    # --- answers ------------------------------------------------------------------------------------------------
+
+    def _wait_until(self, done: Callable[[], bool], ping: bool = True) -> None:
+        """Take answers until `done()`; a ping asks for a lost one after a third of the time."""
+        deadline = Deadline(self._timeout)
+        third = None if self._timeout is None else self._timeout / 3
+        self._nc.flush_outbox()
+        while not done():
+            wait = deadline.remaining() if third is None else deadline.at_most(third)
+            item = self._inbox.next(wait)
+            if item is not None:
+                self._handle(item)
+                if self._closed and not done():
+                    self._check_open()
+            elif deadline.expired():
+                self._end("has failed")
+                raise PublishUnknown(
+                    f"no answer within {self._timeout:g} s: messages beyond {self.acked} of {self._size} may be stored"
+                )
+            elif ping:
+                self._send(self._frame(self._subject, b"", None, self._size, PING), now=True)
+
+    def _take_replies(self) -> None:
+        while not self._closed and (item := self._inbox.take()) is not None:
+            self._handle(item)
+
+    def _handle(self, item: Any) -> None:
+        if isinstance(item, LinkEvent):
+            if item is not LinkEvent.RECONNECTED:
+                raise self._lost(item.value)
+            return
+        status = item.status
+        if status is not None and status.code == 503:
+            raise NoResponders("nobody takes the message (503)", self._subject)
+        payload = item.payload
+        try:
+            reply = _decode_flow(payload)
+            if reply.type == "ack":
+                self._started = True
+                self.acked = max(self.acked, reply.seq)
+                self._flow = reply.msgs or self._flow
+            elif reply.type == "gap":
+                self._on_gap(range(reply.last_seq, reply.seq))
+            elif reply.error is not None:
+                self._on_error(reply.seq if reply.type == "err" else 0, error_of(reply.error))
+            else:
+                self._on_end(decode_fast(payload))
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            self._end("has failed")
+            raise InvalidPubAck(f"something that is not a stream answered the batch: {payload[:120]!r}") from error
+
+    def _on_gap(self, lost: range) -> None:
+        self.gaps.append(lost)
+        if self._gap == "fail":
+            self._end("has lost messages")
+            raise BatchGap(f"messages {lost.start} to {lost.stop - 1} of the batch were lost on their way", lost)
+
+    def _on_error(self, number: int, error: ApiError) -> None:
+        if number and self._gap == "ok":
+            self.errors[number] = error  # the batch goes on without this message
+            return
+        self._end("was refused by the server")
+        raise error
+
+    def _on_end(self, ack: PubAck) -> None:
+        self.ack = ack
+        self.acked = max(self.acked, ack.count)
+        self._end("was committed")
+
+    def _lost(self, why: object) -> PublishUnknown:
+        self._end("has lost its connection")
+        return PublishUnknown(f"the link was lost ({why}): messages beyond {self.acked} of {self._size} may be stored")
+
+    def _end(self, how: str) -> None:
+        self._closed = self._closed or how
+        if self._inbox is not None:
+            self._inbox.close()
+
+    def __enter__(self) -> FastBatch:
+        return self
+
+    def __exit__(self, kind: Any, *exc: object) -> None:
+        if self._closed:
+            return
+        try:
+            if kind is None and self._size:
+                self.commit()
+        finally:
+            self._end("was given up")
+
+    def __repr__(self) -> str:
+        return f"<FastBatch {self.id} size={self._size} acked={self.acked} {self._closed or 'open'}>"
+
+    def __reduce__(self) -> Any:
+        return self._nc.refuse_pickle(self)
