@@ -41,7 +41,7 @@ else:
 
         text = ""
 
-        def __reduce__(self) -> tuple[Any, ...]:
+        def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
             return parse_time, (format_time(self),)
 
 
