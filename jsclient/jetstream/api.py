@@ -98,22 +98,27 @@ class Api:
         """The answer as a message; errors in it are not looked at."""
         subject, payload = self.subject(operation), wire.encode(body)
         _trace(self.on_request, subject, payload)
-        deadline = Deadline(resolve(timeout, self.timeout))
-        message = self._exchange(subject, payload, deadline, read)
+        total = resolve(timeout, self.timeout)
+        message = self._read(subject, payload, total) if read else self._send(subject, payload, total)
         _trace(self.on_response, subject, message.payload, message.headers)
         return message
 
-    def _exchange(self, subject: str, payload: bytes, deadline: Deadline, again: bool) -> Msg:
-        left = deadline.remaining()
-        first = (API_TIMEOUT if left is None else left) * RESEND_AFTER * random.uniform(0.9, 1.1) if again else left
+    def _read(self, subject: str, payload: bytes, total: float | None) -> Msg:
+        """Ask, and ask once more when no answer came in a part of the time."""
+        deadline = Deadline(total)
+        first = (API_TIMEOUT if total is None else total) * RESEND_AFTER * random.uniform(0.9, 1.1)
         try:
-            return self.nc.request(subject, payload, timeout=first)
+            return self._send(subject, payload, first)
+        except (RequestTimeout, ConnectionLost):
+            if deadline.expired():
+                raise
+        return self._send(subject, payload, deadline.remaining())
+
+    def _send(self, subject: str, payload: bytes, timeout: float | None) -> Msg:
+        try:
+            return self.nc.request(subject, payload, timeout=timeout)
         except NoResponders as error:
             raise self.unavailable(subject) from error
-        except (RequestTimeout, ConnectionLost):
-            if not again or deadline.expired():
-                raise
-        return self._exchange(subject, payload, deadline, False)
 
     def unavailable(self, subject: str) -> JetStreamUnavailable:
         """The error for "nobody listens there", which names what may be wrong."""

@@ -1,0 +1,268 @@
+"""Requests of the JetStream API against a scripted connection: errors, retries, paging, hooks, capabilities."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jsclient import errors
+from jsclient.durations import DEFAULT
+from jsclient.jetstream.api import Api, check_error, error_of
+from jsclient.jetstream.capabilities import Capabilities
+from jsclient.jetstream.models import ConsumerConfig, StreamConfig, Success
+from jsclient.message import Msg
+from protocol import ServerInfo
+
+
+class FakeConnection:
+    """Answers requests from a list: bytes or dict (the reply), an exception, or a function of (subject, body)."""
+
+    def __init__(self, *answers: Any, version: str = "2.15.1", level: int = 5) -> None:
+        self.answers = list(answers)
+        self.calls: list[tuple[str, Any, float | None]] = []
+        self.server_info = ServerInfo(server_id="A", client_id=1, version=version, jetstream=True, api_lvl=level)
+
+    def request(self, subject: str, payload: bytes = b"", *, timeout: Any = DEFAULT, headers: Any = None) -> Msg:
+        self.calls.append((subject, json.loads(payload) if payload else None, timeout))
+        answer = self.answers.pop(0)
+        if callable(answer):
+            answer = answer(subject, payload)
+        if isinstance(answer, Exception):
+            raise answer
+        return Msg(b"reply", b"1", None, answer if isinstance(answer, bytes) else json.dumps(answer).encode())
+
+
+def api(*answers: Any, **options: Any) -> tuple[Api, FakeConnection]:
+    connection = FakeConnection(*answers)
+    return Api(connection, **options), connection  # type: ignore[arg-type]
+
+
+OK = {"success": True}
+
+
+@pytest.mark.parametrize(
+    ("options", "prefix"),
+    [
+        ({}, "$JS.API."),
+        ({"domain": "hub"}, "$JS.hub.API."),
+        ({"prefix": "JS.acc@hub.API"}, "JS.acc@hub.API."),
+        ({"prefix": "JS.acc@hub.API."}, "JS.acc@hub.API."),
+    ],
+)
+def test_prefixes(options: dict[str, str], prefix: str) -> None:
+    js, connection = api(OK, **options)
+    assert js.request("STREAM.DELETE.S", None, Success).success
+    assert connection.calls == [(prefix + "STREAM.DELETE.S", None, 5.0)]
+    assert js.subject("INFO") == prefix + "INFO"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"domain": ""},
+        {"domain": "a.b"},
+        {"domain": "*"},
+        {"domain": "a\r\nb"},
+        {"prefix": ""},
+        {"prefix": "."},
+        {"prefix": "a..b"},
+        {"prefix": "a.>"},
+        {"prefix": "a b"},
+        {"domain": "hub", "prefix": "x"},
+        {"timeout": -1},
+    ],
+)
+def test_bad_prefixes_and_timeouts(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        api(**options)
+
+
+def test_errors_are_typed_by_err_code() -> None:
+    js, _ = api({"error": {"code": 404, "err_code": 10059, "description": "stream not found"}})
+    with pytest.raises(errors.StreamNotFound) as caught:
+        js.request("STREAM.INFO.S")
+    assert (caught.value.code, caught.value.err_code, caught.value.description) == (404, 10059, "stream not found")
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        ({"code": 400, "err_code": 99999, "description": "new"}, errors.ApiError),
+        ({"code": 500}, errors.ApiError),
+        ("text", errors.ApiError),
+        ({"code": "x", "err_code": None}, errors.ApiError),
+        ({"code": 503, "err_code": 10039}, errors.JetStreamNotEnabledForAccount),
+        ({"code": 400, "err_code": 10149}, errors.ConsumerDoesNotExist),
+    ],
+)
+def test_error_objects(error: Any, kind: type[errors.ApiError]) -> None:
+    assert type(error_of(error)) is kind
+
+
+@pytest.mark.parametrize(
+    ("err_code", "text", "last"),
+    [(10071, "wrong last sequence: 17", 17), (10164, "wrong last sequence", None)],
+)
+def test_the_last_sequence_is_in_the_text_only(err_code: int, text: str, last: int | None) -> None:
+    error = errors.api_error(400, err_code, text)
+    assert isinstance(error, errors.WrongLastSequence)
+    assert error.last_sequence == last
+
+
+@pytest.mark.parametrize("payload", [b"", b"+OK", b"[]", b"5", b'"x"', b"{", b"\xff"])
+def test_answers_that_are_not_ours(payload: bytes) -> None:
+    with pytest.raises(errors.BadResponse):
+        check_error(payload)
+
+
+def test_nobody_answers() -> None:
+    for options, says in (({}, "no JetStream"), ({"domain": "nope"}, r"\$JS\.nope\.API"), ({"prefix": "I"}, "'I'")):
+        js, _ = api(errors.NoResponders("no responders"), **options)
+        with pytest.raises(errors.JetStreamUnavailable, match=says) as caught:
+            js.request("INFO", read=True)
+        assert isinstance(caught.value, errors.NoResponders)
+        assert caught.value.subject.endswith("INFO")
+
+
+def test_reads_are_sent_again_within_the_same_timeout() -> None:
+    """An overloaded server drops its queue of requests without a word."""
+    js, connection = api(errors.RequestTimeout("none"), OK)
+    assert js.request("STREAM.NAMES", read=True, timeout=2) == OK
+    first, second = (call[2] for call in connection.calls)
+    assert first is not None
+    assert second is not None
+    assert 1.0 < first < 1.4
+    assert first < second <= 2
+    js, connection = api(errors.ConnectionLost("gone"), errors.RequestTimeout("none"))
+    with pytest.raises(errors.RequestTimeout):
+        js.request("STREAM.NAMES", read=True)
+    assert len(connection.calls) == 2
+
+
+def test_what_changes_something_is_sent_once() -> None:
+    for error in (errors.RequestTimeout("none"), errors.ConnectionLost("gone")):
+        js, connection = api(error)
+        with pytest.raises(type(error)):
+            js.request("STREAM.CREATE.S", {"name": "S"}, timeout=3)
+        assert [call[2] for call in connection.calls] == [3]
+
+
+def test_waiting_for_ever_still_asks_again() -> None:
+    js, connection = api(errors.RequestTimeout("none"), OK)
+    assert js.request("STREAM.NAMES", read=True, timeout=None) == OK
+    assert connection.calls[0][2] is not None
+    assert connection.calls[1][2] is None
+
+
+def pages(total: int, size: int, key: str = "streams") -> Callable[[str, bytes], dict[str, Any]]:
+    def answer(subject: str, payload: bytes) -> dict[str, Any]:
+        offset = json.loads(payload or b"{}").get("offset", 0)
+        return {key: list(range(offset, min(total, offset + size))), "total": total, "offset": offset}
+
+    return answer
+
+
+@pytest.mark.parametrize(("total", "size", "requests"), [(0, 4, 1), (3, 4, 1), (4, 4, 1), (5, 4, 2), (12, 4, 3)])
+def test_paging(total: int, size: int, requests: int) -> None:
+    js, connection = api(*[pages(total, size)] * requests)
+    assert list(js.items("STREAM.NAMES", "streams", {"subject": "x"})) == list(range(total))
+    assert len(connection.calls) == requests
+    assert all(call[1]["subject"] == "x" for call in connection.calls)
+
+
+def test_paging_is_lazy_and_ends_on_an_empty_page() -> None:
+    js, connection = api(pages(8, 4), {"streams": None, "total": 8})
+    items = js.items("STREAM.NAMES", "streams")
+    assert connection.calls == []
+    assert [next(items) for _ in range(4)] == [0, 1, 2, 3]
+    assert len(connection.calls) == 1
+    assert list(items) == []  # what was deleted meanwhile does not make an endless loop
+
+
+def test_trace_hooks(caplog: pytest.LogCaptureFixture) -> None:
+    seen: list[tuple[Any, ...]] = []
+    js, _ = api(OK, on_request=lambda *a: seen.append(a), on_response=lambda *a: seen.append(a))
+    js.request("STREAM.DELETE.S", {"a": 1})
+    assert seen == [("$JS.API.STREAM.DELETE.S", b'{"a":1}'), ("$JS.API.STREAM.DELETE.S", b'{"success": true}', None)]
+
+    def broken(*args: Any) -> None:
+        raise RuntimeError("of the user")
+
+    js, _ = api(OK, on_request=broken, on_response=broken)
+    assert js.request("X") == OK
+    assert caplog.text.count("a trace hook failed") == 2
+
+
+# --- capabilities ---------------------------------------------------------------------------------------------
+
+
+def level_answer(level: int) -> dict[str, Any]:
+    return {"memory": 0, "api": {"level": level}}
+
+
+def capable(*answers: Any, version: str = "2.15.1", **options: Any) -> tuple[Capabilities, FakeConnection]:
+    connection = FakeConnection(*answers, version=version)
+    return Capabilities(Api(connection, **options)), connection  # type: ignore[arg-type]
+
+
+def test_the_level_is_asked_once_for_each_server() -> None:
+    capabilities, connection = capable(level_answer(1), level_answer(5))
+    assert [capabilities.level() for _ in range(3)] == [1, 1, 1]
+    assert len(connection.calls) == 1
+    connection.server_info = ServerInfo(server_id="B", client_id=9, version="2.15.1", jetstream=True)
+    assert capabilities.level() == 5
+    assert len(connection.calls) == 2
+
+
+@pytest.mark.parametrize(
+    ("level", "version", "wanted", "known"),
+    [
+        (5, "2.15.1", (2, 15), True),
+        (4, "2.14.0", (2, 15), False),
+        (2, "2.12.3", (2, 14), False),
+        (1, "2.11.0", (2, 11), True),
+        (0, "2.10.27", (2, 11), False),
+        (0, "2.10.27", (2, 10), True),
+        (0, "2.9.10", (2, 10), False),
+        (None, "2.15.1", (2, 11), None),
+    ],
+)
+def test_levels_and_versions(level: int | None, version: str, wanted: tuple[int, int], known: bool | None) -> None:
+    answer: Any = errors.PermissionViolation("no") if level is None else level_answer(level)
+    capabilities, _ = capable(answer, version=version)
+    assert capabilities.at_least(wanted) is known
+
+
+def test_behind_a_domain_the_connected_server_says_nothing() -> None:
+    capabilities, _ = capable(level_answer(0), version="2.10.27", domain="hub")
+    assert capabilities.at_least((2, 10)) is None
+    capabilities, _ = capable(level_answer(3), version="2.9.10", domain="hub")
+    assert capabilities.at_least((2, 10)) is True
+
+
+def test_refusals_name_field_and_release() -> None:
+    capabilities, connection = capable(level_answer(2), version="2.12.1")
+    with pytest.raises(errors.NotSupported, match=r"StreamConfig\.allow_batched needs nats-server 2\.14.*2\.12\.1"):
+        capabilities.check_config(StreamConfig(name="S", allow_batched=True))
+    capabilities.check_config(StreamConfig(name="S", allow_atomic=True, compression="s2"))
+    capabilities.check_config(ConsumerConfig(filter_subjects=["a", "b"], priority_groups=["g"]))
+    assert len(connection.calls) == 1
+
+
+def test_ordinary_configurations_cost_no_question() -> None:
+    capabilities, connection = capable()
+    capabilities.check_config(StreamConfig(name="S", subjects=["s"], max_age=5))
+    capabilities.check_config(ConsumerConfig(durable_name="C"))
+    assert connection.calls == []
+
+
+def test_the_echo_is_compared() -> None:
+    capabilities, _ = capable()
+    sent = StreamConfig(name="S", compression="s2", metadata={"a": "b"})
+    capabilities.check_echo(sent, sent, "stream 'S' was created")
+    with pytest.raises(errors.NotSupported, match=r"metadata \(needs nats-server 2\.10\).*was created") as caught:
+        capabilities.check_echo(sent, sent.replace(metadata=None), "stream 'S' was created")
+    assert "compression" not in str(caught.value)
