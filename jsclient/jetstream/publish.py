@@ -320,7 +320,9 @@ class Delivery:
 
 def check_payload(payload: Any, limit: int, headers: int = 0) -> bytes:
     """The payload as bytes, no larger than the server accepts together with the headers."""
-    raw = payload.encode("utf-8", "surrogateescape") if isinstance(payload, str) else bytes(memoryview(payload))
+    if isinstance(payload, str):
+        payload = payload.encode()
+    raw = payload if isinstance(payload, bytes) else bytes(memoryview(payload))
     if len(raw) + headers > limit:
         raise PayloadTooLarge(
             f"headers and payload have {len(raw) + headers} bytes, the server takes {limit} (max_payload): nothing was "

@@ -1,0 +1,289 @@
+"""Asynchronous publish against a real server: futures, window, callbacks, order, ending."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import AsyncPublisher, JetStream, PublishFuture, PubMsg, StreamConfig
+from jsclient.testing import NatsServer, wait_until
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory"))
+        yield js
+        for name in list(js.stream_names()):
+            js.delete_stream(name)
+
+
+@pytest.fixture
+def silent(js: JetStream) -> str:
+    """A subject whose stream never acknowledges."""
+    js.create_stream(StreamConfig(name="N", subjects=["n.>"], no_ack=True, storage="memory"))
+    return "n.x"
+
+
+def test_future(js: JetStream) -> None:
+    future = js.publish_async("s.a", b"hello", msg_id="1", headers={"A": "b"})
+    ack = future.result(5)
+    assert (ack.stream, ack.seq) == ("S", 1)
+    assert future.done()
+    assert future.exception() is None
+    assert future.result() is ack
+    assert (future.msg.subject, future.msg.payload, future.msg_id) == ("s.a", b"hello", "1")
+    assert future.msg.headers == jsclient.Headers({"A": "b", "Nats-Msg-Id": "1"})
+    assert js.publish_async("s.a", b"hello", msg_id="1").result(5).duplicate
+    assert "s.a" in repr(future)
+    assert len({future, future}) == 1
+
+
+def test_many_in_order(js: JetStream) -> None:
+    futures = [js.publish_async("s.a", b"%d" % number) for number in range(5000)]
+    js.publish_async_complete(20)
+    assert js.publish_async_pending() == 0
+    assert [future.result().seq for future in futures] == list(range(1, 5001))
+
+
+def test_the_three_ways_to_give_a_message_id(js: JetStream) -> None:
+    js.publish_async("s.a", b"x", msg_id="same").result(5)
+    assert js.publish_async("s.a", b"x", headers={"Nats-Msg-Id": "same"}).result(5).duplicate
+    assert js.publish_msg_async(PubMsg("s.a", b"x", {"Nats-Msg-Id": "same"})).result(5).duplicate
+    assert js.publish_msg_async(PubMsg("s.a", b"x"), msg_id="same").result(5).duplicate
+
+
+def test_a_reply_subject_is_refused(js: JetStream) -> None:
+    with pytest.raises(errors.AsyncPublishReplySet):
+        js.publish_msg_async(PubMsg("s.a", b"x", reply="somewhere"))
+
+
+def test_errors_of_the_stream_reach_the_future(js: JetStream) -> None:
+    future = js.publish_async("s.a", b"x", expected_last_seq=99)
+    with pytest.raises(errors.WrongLastSequence):
+        future.result(5)
+    assert isinstance(future.exception(), errors.WrongLastSequence)
+
+
+def test_typo_is_told_in_under_a_second(js: JetStream) -> None:
+    start = time.monotonic()
+    futures = [js.publish_async("nosuchstream", b"%d" % number) for number in range(100)]
+    for future in futures:
+        assert isinstance(future.exception(5), errors.NoStreamForSubject)
+    assert time.monotonic() - start < 1
+    assert isinstance(js.publish_async("nosuchstream", b"x").exception(5), errors.NoStreamForSubject)
+
+
+def test_retry_attempts(js: JetStream) -> None:
+    with AsyncPublisher(js, retry_attempts=0) as publisher:
+        start = time.monotonic()
+        assert isinstance(publisher.publish("nosuchstream", b"x").exception(5), errors.NoStreamResponse)
+        assert time.monotonic() - start < 0.3
+
+
+def test_a_stream_that_comes_in_time_is_found(js: JetStream) -> None:
+    future = js.publish_async("late", b"x")
+    js.nc.flush()
+    js.create_stream(StreamConfig(name="L", subjects=["late"]))
+    assert future.result(5).stream == "L"
+
+
+def test_callbacks(js: JetStream) -> None:
+    called: list[tuple[Any, str]] = []
+    acked: list[PublishFuture] = []
+    failed: list[tuple[PublishFuture, BaseException]] = []
+    with AsyncPublisher(
+        js, on_ack=acked.append, on_error=lambda future, error: failed.append((future, error))
+    ) as publisher:
+        future = publisher.publish("s.a", b"x")
+        future.add_done_callback(lambda f: called.append((f, threading.current_thread().name)))
+        bad = publisher.publish("s.a", b"x", expected_stream="other")
+        future.result(5)
+        future.add_done_callback(lambda f: called.append((f, threading.current_thread().name)))
+        wait_until(lambda: len(called) == 2 and acked and failed)
+    assert [item[0] for item in called] == [future, future]
+    assert all(name.startswith("jsclient-events") for _, name in called)
+    assert acked == [future]
+    assert failed[0][0] is bad
+    assert failed[0][0].msg.payload == b"x"
+    assert isinstance(failed[0][1], errors.StreamMismatch)
+
+
+def test_a_callback_may_publish_and_wait(js: JetStream) -> None:
+    results: list[int] = []
+
+    def again(future: PublishFuture) -> None:
+        results.append(js.publish("s.b", b"from the callback").seq)
+        results.append(js.publish_async("s.b", b"again").result(5).seq)
+
+    js.publish_async("s.a", b"x").add_done_callback(again)
+    wait_until(lambda: len(results) == 2)
+    assert results == [2, 3]
+
+
+def test_full_window_raises_or_waits(js: JetStream, silent: str) -> None:
+    with AsyncPublisher(js, max_pending=10, stall_wait=0, ack_timeout=0.5) as publisher:
+        futures = [publisher.publish(silent, b"x") for _ in range(10)]
+        with pytest.raises(errors.TooManyStalledMessages) as caught:
+            publisher.publish(silent, b"x")
+        assert isinstance(caught.value, errors.NotStored)
+        assert publisher.pending() == 10
+        for future in futures:
+            assert isinstance(future.exception(5), errors.PublishUnknown)
+        assert publisher.publish("s.a", b"x").result(5).seq == 1
+    with AsyncPublisher(js, max_pending=10, stall_wait=0.2, ack_timeout=5) as publisher:
+        for _ in range(10):
+            publisher.publish(silent, b"x")
+        start = time.monotonic()
+        with pytest.raises(errors.TooManyStalledMessages):
+            publisher.publish(silent, b"x")
+        assert 0.15 < time.monotonic() - start < 2
+        publisher.recovery.abandon("the test is over")
+    with AsyncPublisher(js, max_pending=10) as publisher:
+        futures = [publisher.publish("s.a", b"x") for _ in range(1000)]
+        publisher.complete(10)
+        assert all(future.exception() is None for future in futures)
+
+
+def test_window_in_bytes(js: JetStream) -> None:
+    with AsyncPublisher(js, max_pending=100, max_pending_bytes=1_000_000, stall_wait=0, ack_timeout=30) as publisher:
+        js.create_stream(StreamConfig(name="N", subjects=["n.>"], no_ack=True, storage="memory"))
+        for _ in range(2):
+            publisher.publish("n.x", bytes(400_000))
+        with pytest.raises(errors.TooManyStalledMessages):
+            publisher.publish("n.x", bytes(400_000))
+        for _ in range(18):
+            publisher.publish("n.x", b"small")
+        with pytest.raises(errors.TooManyStalledMessages):
+            for _ in range(10):
+                publisher.publish("n.x", b"small")
+        publisher.recovery.abandon("the test is over")
+        assert publisher.window.limit == 100
+    with AsyncPublisher(js, max_pending=100, max_pending_bytes=100_000) as publisher:
+        futures = [publisher.publish("s.big", bytes(300_000)) for _ in range(20)]
+        publisher.complete(20)
+        assert all(future.exception() is None for future in futures)
+        assert publisher.window.limit == 100
+
+
+def test_ack_timeout_is_an_unknown_outcome(js: JetStream, silent: str) -> None:
+    with AsyncPublisher(js, ack_timeout=0.4) as publisher:
+        start = time.monotonic()
+        future = publisher.publish(silent, b"x")
+        with pytest.raises(errors.TimedOut):
+            future.result(0.05)
+        assert not future.done()
+        with pytest.raises(errors.PublishUnknown):
+            future.result(5)
+        assert 0.3 < time.monotonic() - start < 2
+        assert publisher.pending() == 0
+
+
+def test_complete_with_a_timeout(js: JetStream, silent: str) -> None:
+    with AsyncPublisher(js, ack_timeout=1) as publisher:
+        publisher.complete(0)
+        publisher.publish(silent, b"x")
+        start = time.monotonic()
+        with pytest.raises(errors.TimedOut, match="1 published"):
+            publisher.complete(0.1)
+        assert time.monotonic() - start < 1
+
+
+def test_close_resolves_everything(server: NatsServer, js: JetStream, silent: str) -> None:
+    nc = jsclient.connect(server.url)
+    futures = [JetStream(nc).publish_async(silent, b"x") for _ in range(50)]
+    waiting: list[BaseException | None] = []
+    thread = threading.Thread(target=lambda: waiting.append(futures[0].exception(30)))
+    thread.start()
+    nc.flush()
+    start = time.monotonic()
+    nc.close()
+    thread.join(5)
+    assert time.monotonic() - start < 3
+    assert isinstance(waiting[0], errors.PublishUnknown)
+    assert all(isinstance(future.exception(0), errors.PublishUnknown) for future in futures)
+
+
+def test_close_wakes_a_publisher_at_the_full_window(server: NatsServer, js: JetStream, silent: str) -> None:
+    nc = jsclient.connect(server.url)
+    publisher = AsyncPublisher(JetStream(nc), max_pending=5)
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            while True:
+                publisher.publish(silent, b"x")
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_until(lambda: publisher.window.parked)
+    nc.close()
+    thread.join(5)
+    assert isinstance(ended[0], errors.ConnectionClosed)
+
+
+def test_many_threads_share_one_window(js: JetStream) -> None:
+    futures: list[list[PublishFuture]] = [[] for _ in range(16)]
+    with AsyncPublisher(js, max_pending=100) as publisher:
+
+        def work(number: int) -> None:
+            for count in range(300):
+                futures[number].append(publisher.publish(f"s.{number}", b"%d" % count))
+
+        threads = [threading.Thread(target=work, args=(number,)) for number in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(30)
+        publisher.complete(10)
+    for mine in futures:
+        sequences = [future.result(0).seq for future in mine]
+        assert len(sequences) == 300
+        assert sequences == sorted(sequences)
+    assert js.stream("S").info().state.messages == 16 * 300
+
+
+def test_nothing_stays_behind(js: JetStream) -> None:
+    before = js.nc.stats().subscriptions
+    with AsyncPublisher(js) as publisher:
+        for number in range(1000):
+            publisher.publish("s.a", b"x", msg_id=str(number))
+    assert js.nc.stats().subscriptions == before
+    assert not publisher.recovery.held
+    assert not publisher.recovery.retries
+    assert not publisher.window.large
+    wait_until(lambda: not publisher.recovery.ticking)
+
+
+def test_live_objects_do_not_pickle(js: JetStream) -> None:
+    future = js.publish_async("s.a", b"x")
+    future.result(5)
+    for thing in (future, js.async_publisher):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(thing)
+    error = js.publish_async("s.a", b"x", expected_stream="other").exception(5)
+    assert type(pickle.loads(pickle.dumps(error))) is errors.StreamMismatch
+
+
+def test_bad_settings(js: JetStream) -> None:
+    for bad in (
+        {"max_pending": 0},
+        {"max_pending_bytes": 0},
+        {"ack_timeout": 0},
+        {"stall_wait": -1},
+        {"retry_wait": -1},
+    ):
+        with pytest.raises(ValueError):
+            AsyncPublisher(js, **bad)  # type: ignore[arg-type]
+    with pytest.raises(errors.ConfigError):
+        JetStream(js.nc, publish_async_nonsense=1)
