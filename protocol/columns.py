@@ -203,11 +203,12 @@ class Acks:
     def _column(self, index: int) -> list[int]:
         joined = b",".join(self._tokens[self._first + index :: self._stride])
         try:
-            return _integers.decode(b"[%b]" % joined)
+            numbers = _integers.decode(b"[%b]" % joined)
         except msgspec.MsgspecError:
-            raise ProtocolError(
-                f"an ack subject of JetStream has no number where one belongs: {shorten(joined)}"
-            ) from None
+            numbers = []
+        if len(numbers) != self._count:
+            raise ProtocolError(f"an ack subject of JetStream has no number where one belongs: {shorten(joined)}")
+        return numbers
 
 
 def _uniform(tokens: list[bytes], stride: int, count: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from protocol.errors import InvalidHeader, MalformedHeaders, shorten
@@ -50,16 +50,14 @@ class Headers:
     __slots__ = ("_pairs",)
     __hash__ = None  # type: ignore[assignment]
 
-    def __init__(
-        self,
-        items: Mapping[str, str | list[str] | tuple[str, ...]] | Iterable[tuple[str, str]] | Headers = (),
-    ) -> None:
+    def __init__(self, items: Mapping[str, Sequence[str]] | Iterable[tuple[str, str]] | Headers = ()) -> None:
+        """From pairs, from another Headers, or from a mapping of names to a str or a list of str."""
         self._pairs: list[tuple[str, str]] = []
         if isinstance(items, Headers):
             self._pairs = list(items._pairs)
         elif isinstance(items, Mapping):
             for name, values in items.items():
-                for value in [values] if isinstance(values, str) else values:
+                for value in values if isinstance(values, list | tuple) else [values]:
                     self.add(name, value)
         else:
             for name, value in items:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -11,6 +11,10 @@ from protocol.errors import InvalidInfo, shorten
 
 _SECRETS = frozenset(("user", "password", "auth_token", "jwt", "sig", "nkey"))
 _VERSION = re.compile(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?")
+
+
+# msgspec would read an integer of any length; nothing behind this model expects one.
+Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
 class ServerInfo(msgspec.Struct, frozen=True):
@@ -22,20 +26,20 @@ class ServerInfo(msgspec.Struct, frozen=True):
     server_id: str = ""
     server_name: str = ""
     version: str = ""
-    proto: int = 0
+    proto: Integer = 0
     git_commit: str = ""
     go: str = ""
     host: str = ""
-    port: int = 0
+    port: Integer = 0
     headers: bool = False
     auth_required: bool = False
     tls_required: bool = False
     tls_verify: bool = False
     tls_available: bool = False
-    max_payload: int = 0  # bytes, headers included; 0 or less: not stated
+    max_payload: Integer = 0  # bytes, headers included; 0 or less: not stated
     jetstream: bool = False
     ip: str = ""
-    client_id: int = 0
+    client_id: Integer = 0
     client_ip: str = ""
     nonce: str = ""
     cluster: str = ""
@@ -48,7 +52,7 @@ class ServerInfo(msgspec.Struct, frozen=True):
     connect_info: bool = False  # this INFO is the answer to our CONNECT (2.15)
     remote_account: str = ""
     acc_is_sys: bool = False
-    api_lvl: int = 0  # JetStream API level (2.11 and later)
+    api_lvl: Integer = 0  # JetStream API level (2.11 and later)
     xkey: str = ""
 
     @property
