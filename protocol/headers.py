@@ -57,8 +57,11 @@ class Headers:
             self._pairs = list(items._pairs)
         elif isinstance(items, Mapping):
             for name, values in items.items():
-                for value in values if isinstance(values, list | tuple) else [values]:
-                    self.add(name, value)
+                if isinstance(values, (list, tuple)):
+                    for value in values:
+                        self.add(name, value)
+                else:
+                    self.add(name, values)  # type: ignore[arg-type]  # what is no str is refused there
         else:
             for name, value in items:
                 self.add(name, value)

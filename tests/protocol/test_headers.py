@@ -78,7 +78,7 @@ def test_values_are_str(value: object) -> None:
     with pytest.raises(InvalidHeader):
         Headers([("K", value)])  # type: ignore[list-item]
     with pytest.raises(InvalidHeader):
-        Headers({"K": value})  # type: ignore[dict-item]
+        Headers({"K": value})  # type: ignore[arg-type]
 
 
 def test_what_cannot_be_encoded_is_a_value_error() -> None:
