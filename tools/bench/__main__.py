@@ -1,0 +1,105 @@
+"""`python -m tools.bench`: run cases, print a table, write JSON lines, compare with what must be reached."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from tools.bench import report
+from tools.bench.cases import ALL, Case, chosen
+from tools.bench.runner import BASELINE, CLIENTS, Bench
+
+CHECK_ROUNDS = 3
+MAX_CHECK_LOAD = 2.0
+"""Load average per core above which `--check` says nothing: even CPU per message moves by 1.7x then."""
+
+
+def main() -> int:
+    options = arguments()
+    if options.spark:
+        from tools.bench import spark
+
+        return int(spark.main())
+    cases = chosen(options.cases, options.check)
+    if options.list:
+        print("\n".join(case.name for case in ALL.values()))
+        return 0
+    if options.check and overloaded():
+        print(f"bench-check skipped: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores says nothing")
+        return 0
+    peers = [BASELINE] if options.check else options.peers.split(",")
+    with Bench(CHECK_ROUNDS if options.check else options.rounds, peers) as bench:
+        results, missed = measure(bench, with_versus(cases), options)
+    if options.plot:
+        report.plot(results, Path(options.plot))
+    print()
+    print("\n".join(missed) if missed else "every gate holds")
+    return 1 if missed and (options.check or options.gate) else 0
+
+
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--cases", default=os.environ.get("CASES"), help='beginnings of names, by comma; or "all"')
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--peers", default=",".join(client.name for client in CLIENTS[1:]))
+    parser.add_argument("--json", help="append a JSON line per run to this file")
+    parser.add_argument("--plot", help="write a picture of the ratios (.svg or .png)")
+    parser.add_argument("--check", action="store_true", help="few rounds, stored limits, exit 1 when one is missed")
+    parser.add_argument("--gate", action="store_true", help="exit 1 when a target is missed")
+    parser.add_argument("--list", action="store_true", help="the names of the cases")
+    parser.add_argument("--spark", action="store_true", help="the Spark cases")
+    return parser.parse_args()
+
+
+def overloaded() -> bool:
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > MAX_CHECK_LOAD * (os.cpu_count() or 1)
+
+
+def with_versus(cases: list[Case]) -> list[Case]:
+    """The cases, and before each one that is compared with another of ours, that other one."""
+    wanted: dict[str, Case] = {}
+    for case in cases:
+        if case.versus and case.versus not in wanted:
+            wanted[case.versus] = ALL[case.versus]
+        wanted[case.name] = case
+    return list(wanted.values())
+
+
+def measure(
+    bench: Bench, cases: list[Case], options: argparse.Namespace
+) -> tuple[dict[str, list[report.Result]], list[str]]:
+    results: dict[str, list[report.Result]] = {}
+    missed: list[str] = []
+    started = time.monotonic()
+    for case in cases:
+        rows: list[dict[str, Any]] = list(bench.run(case))
+        if options.json:
+            report.write_rows(Path(options.json), rows)
+        found = results[case.name] = report.summarize(case, rows)
+        print(report.table(case, found), flush=True)
+        if len(found) > 1 and not options.check:
+            print(report.chart(found), flush=True)
+        missed += judge(case, results, options.check)
+    print(f"{len(cases)} cases in {time.monotonic() - started:.0f} s")
+    return results, missed
+
+
+def judge(case: Case, results: dict[str, list[report.Result]], check: bool) -> list[str]:
+    found = results[case.name]
+    if check:
+        ratio = found[0].cpu_ratio
+        if found[0].errors or ratio is None:
+            return [f"{case.name}: failed: {found[0].errors}"]
+        if case.check is not None and ratio < case.check:
+            return [f"{case.name}: CPU {ratio:.2f}x of {BASELINE}, the limit is {case.check:g}x"]
+        return []
+    if case.versus:
+        return report.verdict_versus(case, found[0], results[case.versus][0])
+    return report.verdict(case, found, report.loaded())
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

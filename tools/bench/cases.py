@@ -1,0 +1,125 @@
+"""What is measured: a name, a workload, how many messages, and what jsclient must reach against nats-py."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import attrs
+
+
+@attrs.frozen(kw_only=True)
+class Case:
+    """One workload. `cpu` and `wall` are the least ratios to nats-py that it must reach (None: shown, not gated);
+    `stretch_cpu` and `stretch_wall` are what a prototype without validation and reconnect reached."""
+
+    name: str
+    work: str
+    count: int
+    size: int = 128
+    cpu: float | None = None
+    wall: float | None = None
+    stretch_cpu: float | None = None
+    stretch_wall: float | None = None
+    main: bool = False
+    """Part of `make bench` without CASES."""
+    check: float | None = None
+    """CPU ratio below which `make bench-check` fails; lower than `cpu`, because it runs few rounds beside other work."""
+    seeded: bool = False
+    """Needs a stream that holds `count` messages."""
+    tls: bool = False
+    params: dict[str, Any] = attrs.field(factory=dict)
+    versus: str = ""
+    """Compare with this case of jsclient itself instead of a peer; `cpu` is then the most it may cost more."""
+    solo: bool = False
+    """Run by jsclient only."""
+
+
+def _sizes(name: str, work: str, counts: dict[int, int], **rest: Any) -> list[Case]:
+    """The same workload at other payload sizes; shown, not gated."""
+    return [Case(name=f"{name}-{size}", work=work, count=count, size=size, **rest) for size, count in counts.items()]
+
+
+MAIN = [
+    Case(name="core-publish", work="core_publish", count=200_000, cpu=1.4, wall=1.3, stretch_cpu=2.5, stretch_wall=2.0,
+         check=1.15, main=True),
+    Case(name="core-subscribe", work="core_subscribe", count=200_000, cpu=3.5, wall=3.0, stretch_cpu=5.0,
+         stretch_wall=4.5, check=2.2, main=True),
+    Case(name="request", work="request", count=5_000, cpu=1.4, wall=1.05, stretch_cpu=2.0, stretch_wall=1.4, check=1.1,
+         main=True),
+    Case(name="publish-sync", work="publish_sync", count=5_000, cpu=1.5, wall=1.25, stretch_cpu=2.4, stretch_wall=1.9,
+         check=1.15, main=True),
+    Case(name="publish-async", work="publish_async", count=60_000, cpu=4.5, wall=2.5, stretch_cpu=8.0,
+         stretch_wall=4.0, check=3.0, main=True, params={"window": 1000}),
+    Case(name="publish-async-file", work="publish_async", count=60_000, cpu=4.5, wall=2.5, stretch_cpu=8.0,
+         stretch_wall=4.0, main=True, params={"window": 1000, "storage": "file"}),
+    Case(name="fetch-100", work="fetch", count=40_000, cpu=5.0, wall=3.0, stretch_cpu=9.0, stretch_wall=4.0, check=3.3,
+         main=True, seeded=True, params={"batch": 100}),
+    Case(name="fetch-1000", work="fetch", count=40_000, cpu=7.0, wall=3.0, stretch_cpu=12.0, stretch_wall=5.0,
+         check=4.5, main=True, seeded=True, params={"batch": 1000}),
+    Case(name="messages-ack", work="messages", count=60_000, cpu=2.0, wall=1.2, stretch_cpu=3.2, stretch_wall=1.5,
+         check=1.4, main=True, seeded=True, params={"ack": "explicit"}),
+    Case(name="consume-ack", work="consume", count=60_000, cpu=2.0, wall=1.2, stretch_cpu=3.2, stretch_wall=1.5,
+         main=True, seeded=True, params={"ack": "explicit"}),
+    Case(name="messages-none", work="messages", count=60_000, cpu=2.5, wall=1.5, stretch_cpu=3.5, stretch_wall=2.0,
+         check=1.7, main=True, seeded=True, params={"ack": "none"}),
+    Case(name="consume-none", work="consume", count=60_000, cpu=2.5, wall=1.5, stretch_cpu=3.5, stretch_wall=2.0,
+         main=True, seeded=True, params={"ack": "none"}),
+    Case(name="ordered", work="ordered", count=60_000, cpu=2.5, wall=1.5, stretch_cpu=3.5, stretch_wall=2.0, main=True,
+         seeded=True),
+    Case(name="kv-get", work="kv_get", count=5_000, cpu=2.0, wall=2.0, stretch_cpu=3.0, stretch_wall=3.0, check=1.4,
+         main=True),
+    Case(name="kv-put", work="kv_put", count=5_000, cpu=1.6, wall=1.3, stretch_cpu=2.2, stretch_wall=1.8, check=1.2,
+         main=True),
+    Case(name="object-put", work="object_put", count=1, size=64 << 20, cpu=1.3, wall=1.2, stretch_cpu=1.7,
+         stretch_wall=1.7, main=True),
+    Case(name="object-get", work="object_get", count=1, size=64 << 20, cpu=1.5, wall=1.5, stretch_cpu=2.5,
+         stretch_wall=3.0, main=True),
+]  # fmt: skip
+
+SIZES = [
+    *_sizes("core-publish", "core_publish", {16: 200_000, 1024: 100_000, 16384: 20_000}),
+    *_sizes("core-subscribe", "core_subscribe", {16: 200_000, 1024: 100_000, 16384: 20_000}),
+    *_sizes("publish-async", "publish_async", {16: 60_000, 1024: 40_000, 16384: 8_000}, params={"window": 1000}),
+    *_sizes("fetch-1000", "fetch", {16: 40_000, 1024: 30_000, 16384: 6_000}, seeded=True, params={"batch": 1000}),
+    *_sizes("messages-none", "messages", {16: 60_000, 1024: 40_000, 16384: 8_000}, seeded=True, params={"ack": "none"}),
+]
+
+OTHERS = [
+    Case(name="core-publish-headers", work="core_publish", count=150_000, versus="core-publish", cpu=1.5,
+         params={"headers": True}),
+    Case(name="core-subscribe-headers", work="core_subscribe", count=150_000, versus="core-subscribe", cpu=1.5,
+         params={"headers": True}),
+    Case(name="core-publish-tls", work="core_publish", count=100_000, size=1024, versus="core-publish-1024", cpu=1.4,
+         tls=True),
+    Case(name="core-subscribe-tls", work="core_subscribe", count=100_000, size=1024, versus="core-subscribe-1024",
+         cpu=1.4, tls=True),
+    Case(name="core-publish-8-threads", work="core_publish", count=200_000, versus="core-publish", cpu=2.5,
+         params={"threads": 8}),
+    Case(name="core-publish-64-threads", work="core_publish", count=200_000, versus="core-publish", cpu=2.5, wall=0.4,
+         params={"threads": 64}),
+    Case(name="core-subscribe-100-open", work="core_subscribe", count=200_000, versus="core-subscribe", cpu=1.3,
+         params={"open": 100}),
+    Case(name="core-subscribe-10000-open", work="core_subscribe", count=200_000, versus="core-subscribe", cpu=1.3,
+         params={"open": 10_000}),
+    Case(name="core-subscribe-10000-spread", work="core_spread", count=200_000, versus="core-subscribe", cpu=3.0,
+         params={"subjects": 10_000}),
+    Case(name="replay-1m", work="replay", count=1_000_000, seeded=True, solo=True),
+    Case(name="pool-1", work="pool", count=60_000, versus="consume-ack", cpu=1.3, seeded=True, params={"threads": 1}),
+    Case(name="pool-8", work="pool", count=60_000, versus="consume-ack", cpu=2.0, seeded=True, params={"threads": 8}),
+    Case(name="idle", work="idle", count=1, solo=True),
+    Case(name="import", work="import_time", count=1, solo=True),
+]  # fmt: skip
+
+ALL = {case.name: case for case in [*MAIN, *SIZES, *OTHERS]}
+
+
+def chosen(names: str | None, check: bool) -> list[Case]:
+    """The cases for a run: by name or by the beginning of a name, comma-separated; "all" is everything."""
+    if names == "all":
+        return list(ALL.values())
+    if not names:
+        return [case for case in MAIN if (case.check is not None if check else case.main)]
+    found = [case for part in names.split(",") for case in ALL.values() if case.name.startswith(part.strip())]
+    if not found:
+        raise SystemExit(f"no case begins with {names!r}; there are: {', '.join(ALL)}")
+    return found

@@ -1,0 +1,37 @@
+"""The other side of a workload: publishes what a subscriber measures, answers what a requester measures."""
+
+from __future__ import annotations
+
+import json
+import signal
+import sys
+import threading
+from typing import Any
+
+import jsclient
+
+
+def main() -> None:
+    url, case, role = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+    tls: dict[str, Any] = {"tls": jsclient.TLSOptions(ca_file=case["ca"])} if case.get("ca") else {}
+    with jsclient.connect(url, **tls) as nc:
+        if role == "feed":
+            feed(nc, case, sys.argv[4], int(sys.argv[5]))
+        else:
+            stop = threading.Event()
+            signal.signal(signal.SIGTERM, lambda *_: stop.set())
+            nc.subscribe("bench.echo", lambda message: message.respond(message.data))
+            stop.wait()
+
+
+def feed(nc: jsclient.Connection, case: dict[str, Any], subject: str, subjects: int) -> None:
+    payload = bytes(case["size"])
+    headers = {"X-Bench": "0123456789"} if case["params"].get("headers") else None
+    names = [subject.format(index) for index in range(subjects)]
+    for index in range(case["count"]):
+        nc.publish(names[index % subjects], payload, headers=headers)
+    nc.flush(120)
+
+
+if __name__ == "__main__":
+    main()

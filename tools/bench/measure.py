@@ -1,0 +1,79 @@
+"""Taking the time of a region, and the helper processes a workload needs (publisher, responder)."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from typing import Any
+
+MICRO = 1e6
+
+
+class Timed:
+    """A `with` block whose wall and CPU seconds (user and system, this process alone) go into `result`."""
+
+    def __init__(self) -> None:
+        self.result: dict[str, Any] = {}
+
+    def __enter__(self) -> Timed:
+        self._usage = resource.getrusage(resource.RUSAGE_SELF)
+        self._start = time.perf_counter()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        wall = time.perf_counter() - self._start
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        cpu = usage.ru_utime + usage.ru_stime - self._usage.ru_utime - self._usage.ru_stime
+        self.result.update(wall=wall, cpu=cpu, rss=self.rss_peak())
+
+    @staticmethod
+    def rss_peak() -> float:
+        """Peak resident megabytes of this program; ru_maxrss would carry that of the parent along through exec."""
+        try:
+            with open("/proc/self/status") as file:
+                return next(int(line.split()[1]) / 1024 for line in file if line.startswith("VmHWM"))
+        except (OSError, StopIteration):
+            return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+
+    @staticmethod
+    def rss_now() -> float:
+        """Resident megabytes at this moment; 0 where /proc does not tell."""
+        try:
+            with open("/proc/self/statm") as file:
+                return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1048576
+        except OSError:
+            return 0.0
+
+
+def percentiles(times: list[float]) -> dict[str, float]:
+    """p50 and p99 in microseconds."""
+    times = sorted(times)
+    return {"p50": times[len(times) // 2] * MICRO, "p99": times[len(times) * 99 // 100] * MICRO}
+
+
+@contextlib.contextmanager
+def _helper(case: dict[str, Any], role: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tools.bench.helper", case["url"], json.dumps(case), role, *arguments]
+    process = subprocess.Popen(command)
+    try:
+        yield process
+    finally:
+        if role == "respond":
+            process.terminate()
+        process.wait(60)
+
+
+def feeder(case: dict[str, Any], subject: str, subjects: int = 1) -> Any:
+    """A process that publishes the messages of the case; the same one for every client."""
+    return _helper(case, "feed", subject, str(subjects))
+
+
+def responder(case: dict[str, Any]) -> Any:
+    """A process that answers requests on bench.echo; the same one for every client."""
+    return _helper(case, "respond")

@@ -1,0 +1,150 @@
+"""From rows to medians, ratios, verdicts, a table and charts."""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from tools.bench.cases import Case
+from tools.bench.runner import BASELINE
+
+BAR = 40
+
+
+@attrs.frozen
+class Result:
+    """Medians of one client in one case; the ratios are medians of the ratios to the baseline of the same round."""
+
+    client: str
+    rate: float
+    cpu: float  # seconds per million messages
+    rss: float
+    p50: float | None
+    p99: float | None
+    cpu_ratio: float | None  # baseline / client: 2.0 means half its CPU
+    wall_ratio: float | None
+    errors: tuple[str, ...]
+
+
+def summarize(case: Case, rows: list[dict[str, Any]]) -> list[Result]:
+    names = list(dict.fromkeys(row["client"] for row in rows))
+    return [_summarize_client(case, name, rows) for name in names]
+
+
+def _summarize_client(case: Case, name: str, rows: list[dict[str, Any]]) -> Result:
+    mine = {row["round"]: row for row in rows if row["client"] == name}
+    good = [row for row in mine.values() if "error" not in row]
+    base = {row["round"]: row for row in rows if row["client"] == BASELINE and "error" not in row}
+    pairs = [(base[row["round"]], row) for row in good if row["round"] in base]
+
+    def median(key: str) -> float | None:
+        values = [row[key] for row in good if key in row]
+        return statistics.median(values) if values else None
+
+    def ratio(key: str) -> float | None:
+        values = [b[key] / max(m[key], 1e-9) for b, m in pairs]
+        return statistics.median(values) if values and name != BASELINE else None
+
+    wall, cpu = median("wall"), median("cpu")
+    return Result(
+        client=name,
+        rate=case.count / wall if wall else 0.0,
+        cpu=cpu / case.count * 1e6 if cpu is not None else 0.0,
+        rss=median("rss") or 0.0,
+        p50=median("p50"),
+        p99=median("p99"),
+        cpu_ratio=ratio("cpu"),
+        wall_ratio=ratio("p50") if case.work == "request" else ratio("wall"),
+        errors=tuple(row["error"] for row in mine.values() if "error" in row),
+    )
+
+
+def verdict(case: Case, results: list[Result], loaded: bool) -> list[str]:
+    """What was missed, in words; empty when every gate holds. Wall is gated only on a machine that is not loaded."""
+    ours = next((result for result in results if result.client == "jsclient"), None)
+    if ours is None or ours.errors:
+        return [f"{case.name}: failed: {ours.errors[0] if ours else 'not run'}"]
+    missed = []
+    if case.versus or case.cpu is None:
+        return missed
+    if ours.cpu_ratio is None:
+        return [f"{case.name}: no baseline"]
+    if ours.cpu_ratio < case.cpu:
+        missed.append(f"{case.name}: CPU {ours.cpu_ratio:.2f}x of {BASELINE}, must be {case.cpu:g}x")
+    if case.wall and not loaded and ours.wall_ratio is not None and ours.wall_ratio < case.wall:
+        missed.append(f"{case.name}: wall {ours.wall_ratio:.2f}x of {BASELINE}, must be {case.wall:g}x")
+    return missed
+
+
+def verdict_versus(case: Case, ours: Result, other: Result) -> list[str]:
+    """A case that is compared with another case of ours: it may cost `cpu` times as much, and not more."""
+    missed = []
+    cost = ours.cpu / max(other.cpu, 1e-9)
+    if case.cpu is not None and cost > case.cpu:
+        missed.append(f"{case.name}: {cost:.2f}x the CPU of {case.versus}, may be {case.cpu:g}x")
+    if case.wall is not None and ours.rate < case.wall * other.rate:
+        missed.append(f"{case.name}: {ours.rate / other.rate:.2f}x the rate of {case.versus}, must be {case.wall:g}x")
+    return missed
+
+
+def table(case: Case, results: list[Result]) -> str:
+    lines = []
+    for result in results:
+        ratios = ""
+        if result.cpu_ratio is not None and result.wall_ratio is not None:
+            ratios = f"  CPU {result.cpu_ratio:5.2f}x  wall {result.wall_ratio:5.2f}x"
+        latency = f"  p50 {result.p50:6.0f} us  p99 {result.p99:6.0f} us" if result.p50 and result.p99 else ""
+        failed = f"  {len(result.errors)} failed: {result.errors[0]}" if result.errors else ""
+        lines.append(
+            f"{case.name:28} {result.client:15} {result.rate:11,.0f}/s  {result.cpu:10.2f} s/1M  "
+            f"{result.rss:6.1f} MB{ratios}{latency}{failed}"
+        )
+    return "\n".join(lines)
+
+
+def chart(results: list[Result]) -> str:
+    """A bar per client, CPU per million messages: shorter is better."""
+    most = max((result.cpu for result in results), default=0.0) or 1.0
+    return "\n".join(
+        f"    {result.client:15} {'#' * max(1, round(result.cpu / most * BAR)):{BAR}} {result.cpu:.2f} s/1M"
+        for result in results
+    )
+
+
+def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    with path.open("a", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
+
+
+def loaded() -> bool:
+    """True when the load average is above the number of cores: then wall figures say nothing."""
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
+
+
+def plot(results: dict[str, list[Result]], path: Path) -> None:
+    """CPU advantage over the baseline per case, as a picture (SVG or PNG by the name)."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    names = [name for name, found in results.items() if any(r.cpu_ratio for r in found if r.client == "jsclient")]
+    figure, axis = pyplot.subplots(figsize=(9, 0.35 * len(names) + 1.2))
+    for offset, (key, colour) in enumerate((("cpu_ratio", "#2a6f97"), ("wall_ratio", "#a9d6e5"))):
+        values = [
+            next(getattr(r, key) or 0.0 for r in results[name] if r.client == "jsclient") for name in reversed(names)
+        ]
+        positions = [index + 0.2 - 0.4 * offset for index in range(len(names))]
+        axis.barh(positions, values, height=0.38, color=colour, label="CPU per message" if not offset else "wall")
+    axis.set_yticks(range(len(names)), list(reversed(names)))
+    axis.axvline(1.0, color="black", linewidth=0.8)
+    axis.set_xlabel(f"times better than {BASELINE} (same interleaved run)")
+    axis.legend(loc="lower right")
+    figure.tight_layout()
+    figure.savefig(path)

@@ -1,0 +1,122 @@
+"""Runs the client processes of a case in interleaved rounds, the order rotated, on a private server."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import attrs
+
+import jsclient
+from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.testing import NatsServer
+from tools.bench.cases import Case
+
+SERVER_CONFIG = "max_pending: 4GB\nmax_payload: 1MB\n"
+RUN_TIMEOUT = 300
+BASELINE = "nats-py"
+
+
+@attrs.frozen
+class Client:
+    """One side of the comparison and how its process is started."""
+
+    name: str
+    module: str
+    arguments: tuple[str, ...] = ()
+    needs: str = ""
+
+    @property
+    def present(self) -> bool:
+        return not self.needs or importlib.util.find_spec(self.needs) is not None
+
+    def knows(self, work: str) -> bool:
+        module = importlib.import_module(self.module)
+        return hasattr(module, work)
+
+
+CLIENTS = [
+    Client("jsclient", "tools.bench.client_jsclient"),
+    Client(BASELINE, "tools.bench.client_natspy", needs="nats"),
+    Client("nats-py-uvloop", "tools.bench.client_natspy", ("uvloop",), needs="uvloop"),
+    Client("natsrpy", "tools.bench.client_natsrpy", needs="natsrpy"),
+]
+
+
+class Bench:
+    """A private server and what the cases need on it; `run` measures one case."""
+
+    def __init__(self, rounds: int, peers: list[str]) -> None:
+        self.rounds = rounds
+        self.clients = [client for client in CLIENTS if client.name in ("jsclient", *peers) and client.present]
+        self._seeded: dict[tuple[int, int], str] = {}
+        self._stack = contextlib.ExitStack()
+        self._servers: dict[bool, tuple[NatsServer, str]] = {}
+
+    def __enter__(self) -> Bench:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stack.close()
+
+    def _server(self, tls: bool) -> tuple[NatsServer, str]:
+        if tls not in self._servers:
+            config, ca = SERVER_CONFIG, ""
+            if tls:
+                from jsclient.testing import certificates
+
+                certs = certificates(self._stack.enter_context(tempfile.TemporaryDirectory()))
+                config += certs.server_config()
+                ca = str(certs.ca)
+            self._servers[tls] = (self._stack.enter_context(NatsServer(config)), ca)
+        return self._servers[tls]
+
+    def run(self, case: Case) -> Iterator[dict[str, Any]]:
+        """One row per client and round, as the rounds go by."""
+        server, ca = self._server(case.tls)
+        told = {"work": case.work, "count": case.count, "size": case.size, "params": case.params, "ca": ca}
+        if case.seeded:
+            told["stream"], told["subject"] = self._seed(server, case), f"seed.{case.size}"
+        clients = [client for client in self.clients if client.knows(case.work)]
+        if case.solo or case.versus:
+            clients = clients[:1]
+        for number in range(self.rounds):
+            turn = number % len(clients)
+            for client in clients[turn:] + clients[:turn]:
+                row = self._run_client(client, server.url, told)
+                load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+                yield {"case": case.name, "client": client.name, "round": number, "load": load, **row}
+
+    def _run_client(self, client: Client, url: str, told: dict[str, Any]) -> dict[str, Any]:
+        command = [sys.executable, "-m", client.module, url, json.dumps(told), *client.arguments]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False)
+        if done.returncode != 0:
+            return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
+        row: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+        return {**row, "count": told["count"], "size": told["size"]}
+
+    def _seed(self, server: NatsServer, case: Case) -> str:
+        """A file stream that holds the messages of the case; made once per size and count."""
+        key = (case.size, case.count)
+        if key not in self._seeded:
+            name, subject = f"SEED{case.size}x{case.count}", f"seed.{case.size}"
+            with jsclient.connect(server.url) as nc:
+                js = JetStream(nc)
+                for known in list(js.stream_names()):
+                    if known.startswith(f"SEED{case.size}x"):
+                        js.delete_stream(known)
+                self._seeded = {k: v for k, v in self._seeded.items() if k[0] != case.size}
+                js.create_stream(StreamConfig(name=name, subjects=[subject]))
+                payload = bytes(case.size)
+                for _ in range(case.count):
+                    js.publish_async(subject, payload)
+                js.publish_async_complete(120)
+            self._seeded[key] = name
+        return self._seeded[key]
