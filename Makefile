@@ -36,7 +36,7 @@ $(STAMP): setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python cannot make virtual environments: install the package python3-venv (as root: apt-get install python3-venv)." >&2; exit 1; }
 	@echo "Installing into $(VENV) ($(EXTRAS)); the first time takes about a minute ..." >&2
 	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install -q -e '.[$(EXTRAS)]' || { echo "pip could not install jsclient and its extras $(EXTRAS); see its messages above (is the network reachable?)" >&2; exit 1; }
+	@$(PY) -m pip install -q -e '.[$(EXTRAS)]' >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log >&2; echo "pip could not install jsclient[$(EXTRAS)]; its messages are above (is the network reachable?)" >&2; exit 1; }
 	@touch $@
 
 demo: $(STAMP)

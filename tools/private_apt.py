@@ -2,6 +2,8 @@
 
 The mirror and the keyring come from the machine's own apt sources; the suite is ours. apt checks the signatures as
 always. Nothing is installed: the packages are unpacked into a folder.
+
+    python tools/private_apt.py SUITE FOLDER PACKAGE...        unpacks into FOLDER/tree
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 DEFAULT_KEYRING = "/usr/share/keyrings/debian-archive-keyring.gpg"
@@ -125,3 +128,19 @@ def fetch_packages(suite: str, packages: list[str], work: Path) -> Path:
     for deb in sorted((work / "debs").glob("*.deb")):
         run(["dpkg-deb", "-x", str(deb), str(work / "tree")], work)
     return work / "tree"
+
+
+def main(argv: list[str]) -> int:
+    if len(argv) < 4:
+        print("usage: private_apt.py SUITE FOLDER PACKAGE...", file=sys.stderr)
+        return 2
+    try:
+        fetch_packages(argv[1], argv[3:], Path(argv[2]).resolve())
+    except (AptError, OSError) as error:
+        print(error, file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv))
