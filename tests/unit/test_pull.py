@@ -1,0 +1,318 @@
+"""The bookkeeping of pulls, without sockets and clocks."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import protocol
+from jsclient import errors
+from jsclient.jetstream.pull import (
+    LONGEST_DELAY,
+    REMEMBERED,
+    PullState,
+    PullTerms,
+    Verdict,
+    alarm_at,
+    classify,
+)
+
+PENDING = {"Nats-Pending-Messages": "7", "Nats-Pending-Bytes": "1000"}
+
+#: features.md 1.17: code, description, kind, error, all pulls gone, back-off, reason
+STATUSES = [
+    (100, "Idle Heartbeat", "alive", None, False, False, ""),
+    (404, "No Messages", "quiet", None, False, False, "no messages"),
+    (408, "Request Timeout", "quiet", None, False, False, "timeout"),
+    (408, "Interest Expired", "quiet", None, False, False, "timeout"),
+    (408, "Requests Pending", "quiet", None, False, False, "no messages"),
+    (408, "Message Size Exceeds MaxBytes", "quiet", errors.MaxBytesExceeded, False, False, "max bytes"),
+    (409, "Message Size Exceeds MaxBytes", "quiet", errors.MaxBytesExceeded, False, False, "max bytes"),
+    (409, "Batch Completed", "quiet", None, False, False, "complete"),
+    (409, "Consumer Deleted", "terminal", errors.ConsumerDeleted, True, False, ""),
+    (409, "consumer deleted", "terminal", errors.ConsumerDeleted, True, False, ""),
+    (409, "Leadership Change", "report", errors.ConsumerLeadershipChanged, True, True, ""),
+    (409, "Server Shutdown", "report", errors.PullServerShutdown, True, True, ""),
+    (409, "Consumer is push based", "terminal", errors.NotPullConsumer, True, False, ""),
+    (409, "Exceeded MaxRequestBatch of 10", "report", errors.BadPullRequest, False, True, ""),
+    (409, "Exceeded MaxRequestExpires of 5s", "report", errors.BadPullRequest, False, True, ""),
+    (409, "Exceeded MaxRequestMaxBytes of 10", "report", errors.BadPullRequest, False, True, ""),
+    (409, "Exceeded MaxWaiting", "report", errors.MaxWaitingExceeded, False, True, ""),
+    (409, "Something New", "report", errors.PullStatusError, False, True, ""),
+    (412, "Required Api Level", "report", errors.PullStatusError, False, True, ""),
+    (423, "Nats-Pin-Id mismatch", "report", errors.PinIdMismatch, True, False, ""),
+    (423, "Nats-Wrong-Pin-Id", "report", errors.PinIdMismatch, True, False, ""),
+    (400, "Bad Request - heartbeat value too large", "terminal", errors.BadPullRequest, False, False, ""),
+    (400, "Bad Request - Priority Group missing", "terminal", errors.BadPullRequest, False, False, ""),
+    (503, "", "report", errors.PullNoResponders, False, True, ""),
+    (500, "whatever", "report", errors.PullStatusError, False, True, ""),
+]
+
+
+@pytest.mark.parametrize(("code", "text", "kind", "error", "everything", "back_off", "reason"), STATUSES)
+def test_every_status_has_its_verdict(
+    code: int, text: str, kind: str, error: type[Exception] | None, everything: bool, back_off: bool, reason: str
+) -> None:
+    verdict = classify(code, text)
+    assert (verdict.kind, verdict.all_pulls, verdict.back_off, verdict.reason) == (kind, everything, back_off, reason)
+    assert type(verdict.error) is (error or type(None))
+    assert verdict.forget_pin is (code == 423)
+
+
+def test_no_responders_is_also_a_no_responders_error() -> None:
+    error = classify(503, "", subject="X").error
+    assert isinstance(error, errors.NoResponders)
+    assert error.subject == "X"
+
+
+@pytest.mark.parametrize("headers", [None, {}, {"Nats-Pending-Messages": "many"}])
+def test_without_readable_pending_headers_nothing_is_known(headers: dict[str, str] | None) -> None:
+    assert classify(408, "Request Timeout", headers).unserved is None
+
+
+def test_pending_headers_say_what_will_not_come() -> None:
+    assert classify(408, "Request Timeout", protocol.Headers(PENDING)).unserved == (7, 1000)
+
+
+# --- credit -----------------------------------------------------------------------------------------------------
+
+
+def opened(state: PullState, now: float = 0.0) -> tuple[int, int, int]:
+    need = state.need(now)
+    assert need is not None
+    return (state.opened(*need), *need)
+
+
+def take(state: PullState, count: int) -> bool:
+    """Whether the last of `count` messages made a new pull due."""
+    return [state.take() >= state.check_at for _ in range(count)][-1]
+
+
+def test_the_first_pull_asks_for_everything_and_none_follows_while_it_is_out() -> None:
+    state = PullState(500)
+    assert opened(state)[1:] == (500, 0)
+    assert state.need() is None
+
+
+def test_a_pull_is_due_below_the_threshold_and_asks_for_what_was_taken() -> None:
+    state = PullState(10)
+    opened(state)
+    assert not take(state, 5)  # 5 are under way, the threshold is 5
+    assert take(state, 1)
+    assert state.need() == (6, 0)
+
+
+@pytest.mark.parametrize(("maximum", "threshold", "due_after"), [(1, None, 1), (2, None, 2), (10, 10, 1), (10, 1, 10)])
+def test_thresholds(maximum: int, threshold: int | None, due_after: int) -> None:
+    state = PullState(maximum, threshold_messages=threshold)
+    opened(state)
+    if due_after > 1:
+        assert not take(state, due_after - 1)
+    assert take(state, 1)
+    assert state.need() == (due_after, 0)
+
+
+def test_an_expired_pull_gives_its_credit_back() -> None:
+    state = PullState(10)
+    number, _, _ = opened(state)
+    take(state, 2)
+    assert state.ended(number, classify(408, "Request Timeout", {"Nats-Pending-Messages": "8"}), 0)
+    assert state.need() == (10, 0)
+
+
+def test_a_refused_pull_gives_its_credit_back_without_headers() -> None:
+    state = PullState(10)
+    number, _, _ = opened(state)
+    assert state.ended(number, classify(404, "No Messages"), 0)
+    assert state.need() == (10, 0)
+
+
+def test_what_is_buffered_is_never_given_back() -> None:
+    state = PullState(10)
+    number, _, _ = opened(state)
+    state.ended(number, classify(408, "Request Timeout", {"Nats-Pending-Messages": "10"}), 4)
+    assert state.need() == (6, 0)
+
+
+def test_a_status_of_a_forgotten_pull_changes_nothing() -> None:
+    state = PullState(10)
+    first, _, _ = opened(state)
+    assert state.ended(first, classify(409, "Leadership Change"), 0)
+    second, _, _ = opened(state, now=100.0)
+    assert not state.ended(first, classify(409, "Leadership Change"), 0)
+    assert state.need(100.0) is None
+    assert state.ended(second, classify(408, "Request Timeout", {"Nats-Pending-Messages": "10"}), 0)
+
+
+def test_a_status_counts_once() -> None:
+    state = PullState(10)
+    number, _, _ = opened(state)
+    assert state.ended(number, classify(404, ""), 0)
+    assert not state.ended(number, classify(404, ""), 0)
+
+
+def test_a_status_without_a_readable_number_counts_by_its_headers() -> None:
+    state = PullState(10)
+    opened(state)
+    assert state.ended(None, classify(408, "Request Timeout", PENDING), 0)
+    assert state.need() == (7, 0)
+
+
+@pytest.mark.parametrize("text", ["Leadership Change", "Server Shutdown"])
+def test_all_pulls_are_gone_with_the_leader(text: str) -> None:
+    state = PullState(10)
+    first, _, _ = opened(state)
+    take(state, 6)
+    opened(state)
+    assert state.ended(first, classify(409, text), 3)
+    assert state.need(now=100.0) == (7, 0)
+    assert not state.open
+
+
+def test_reconnect_counts_what_is_buffered() -> None:
+    state = PullState(10, 1000)
+    opened(state)
+    state.lost(4, 400)
+    assert state.need() == (6, 600)
+
+
+def test_more_than_was_asked_for_is_forgiven() -> None:
+    """After a reconnect the old pull can be served beside the new one."""
+    state = PullState(10)
+    opened(state)
+    take(state, 15)
+    assert state.need() == (10, 0)
+
+
+def test_back_off_doubles_up_to_its_limit_and_ends_when_something_works() -> None:
+    state = PullState(10)
+    waits = []
+    for _ in range(10):
+        number = opened(state, now=1000.0)[0]
+        state.ended(number, classify(503, ""), 0, now=0.0)
+        waits.append(state.retry_at)
+    assert waits[:3] == [0.1, 0.2, 0.4]
+    assert waits[-1] == LONGEST_DELAY
+    assert state.need(now=1.0) is None
+    state.works()
+    assert state.need(now=1.0) == (10, 0)
+
+
+def test_bytes_and_messages_hold_together() -> None:
+    state = PullState(10, 1000)
+    assert opened(state)[1:] == (10, 1000)
+    state.taken_bytes += 600
+    take(state, 2)
+    assert state.need() == (2, 600)
+
+
+def test_bytes_left_over_by_a_full_pull_are_given_back_when_nothing_is_under_way() -> None:
+    """2.9 ends a pull that has all its messages without saying how many bytes were left."""
+    state = PullState(4, 1000)
+    opened(state)
+    take(state, 4)
+    state.taken_bytes += 40
+    assert state.need() == (4, 1000)
+
+
+def test_a_completed_batch_gives_back_its_bytes() -> None:
+    state = PullState(4, 1000)
+    number, _, _ = opened(state)
+    take(state, 3)
+    state.taken_bytes += 30
+    headers = {"Nats-Pending-Messages": "0", "Nats-Pending-Bytes": "960"}
+    state.ended(number, classify(409, "Batch Completed", headers), 1)
+    assert state.need() == (3, 990)
+
+
+def test_stop_after_never_asks_for_more_than_remains() -> None:
+    state = PullState(10, stop_after=12)
+    assert opened(state)[1:] == (10, 0)
+    take(state, 6)
+    assert opened(state)[1:] == (2, 0)
+    take(state, 5)
+    assert state.need() is None
+    assert take(state, 1)
+    assert state.need() is None
+
+
+def test_reading_the_count_does_not_change_it() -> None:
+    state = PullState(10, stop_after=5)
+    take(state, 3)
+    for _ in range(100):
+        state.need()
+    assert state.delivered(state.taken()) == 3
+
+
+def test_the_table_of_open_pulls_is_bounded() -> None:
+    state = PullState(10)
+    for _ in range(REMEMBERED + 10):
+        state.opened(1, 0)
+    assert len(state.open) == REMEMBERED
+
+
+@given(st.lists(st.tuples(st.sampled_from(["deliver", "take", "expire", "leader", "reconnect"]), st.integers(1, 30))))
+def test_buffered_and_requested_never_exceed_the_limit(steps: list[tuple[str, int]]) -> None:
+    """A model of the server beside it: after every step the credit is at most the limit, and a consumer that
+    takes everything always gets a new pull."""
+    state = PullState(20)
+    pulls: dict[int, int] = {}
+    buffered = 0
+    for step, amount in steps:
+        need = state.need(1e9)
+        if need is not None:
+            pulls[state.opened(*need)] = need[0]
+        assert buffered + sum(pulls.values()) <= 20
+        if step == "deliver":
+            for number in list(pulls):
+                count = min(amount, pulls[number])
+                amount -= count
+                buffered += count
+                pulls[number] -= count
+                if not pulls[number]:
+                    del pulls[number]
+        elif step == "take":
+            for _ in range(min(amount, buffered)):
+                state.take()
+                buffered -= 1
+        elif step == "expire" and pulls:
+            number, left = pulls.popitem()
+            state.ended(number, Verdict("quiet", unserved=(left, 0)), buffered)
+        elif step in ("leader", "reconnect"):
+            pulls.clear()
+            state.lost(buffered)
+    while buffered:
+        state.take()
+        buffered -= 1
+    for number, left in pulls.items():
+        state.ended(number, Verdict("quiet", unserved=(left, 0)), 0)
+    assert state.need(1e9) == (20, 0)
+
+
+# --- requests and alarms ----------------------------------------------------------------------------------------
+
+
+def test_a_request_names_only_what_is_set_and_keeps_priority_zero() -> None:
+    body = PullTerms(expires=30.0, heartbeat=5.0, group="g", priority=0).request(10, 1000, "pin")
+    assert msgspec.json.decode(body) == {
+        "batch": 10,
+        "expires": 30_000_000_000,
+        "idle_heartbeat": 5_000_000_000,
+        "max_bytes": 1000,
+        "group": "g",
+        "id": "pin",
+        "priority": 0,
+    }
+    assert msgspec.json.decode(PullTerms(expires=0.0).request(1, no_wait=True)) == {"batch": 1, "no_wait": True}
+
+
+@pytest.mark.parametrize(
+    ("heartbeat", "last_frame", "last_pull", "expected"),
+    [(5.0, 100.0, 90.0, 110.0), (5.0, 90.0, 100.0, 110.0), (0.0, 100.0, 90.0, 121.0)],
+)
+def test_silence_is_an_alarm_after_two_heartbeats_or_after_expiry(
+    heartbeat: float, last_frame: float, last_pull: float, expected: float
+) -> None:
+    assert alarm_at(last_frame, last_pull, PullTerms(30.0, heartbeat)) == expected
