@@ -1,0 +1,287 @@
+"""Atomic and fast batches: stored whole or as they come, flow control, gaps, refusals, lost links."""
+
+from __future__ import annotations
+
+import pickle
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import AtomicBatch, FastBatch, JetStream, StreamConfig
+from jsclient.testing import NatsServer, Proxy, wait_until
+
+LEVEL_ATOMIC, LEVEL_FAST = 2, 4
+
+
+def needs(js: JetStream, level: int) -> bool:
+    return (js.api_level() or 0) >= level
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="PLAIN", subjects=["plain.>"], storage="memory"))
+        if needs(js, LEVEL_ATOMIC):
+            js.create_stream(StreamConfig(name="A", subjects=["a.>"], storage="memory", allow_atomic=True))
+        if needs(js, LEVEL_FAST):
+            js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory", allow_batched=True))
+        yield js
+        for name in list(js.stream_names()):
+            js.delete_stream(name)
+
+
+def stored(js: JetStream, stream: str) -> int:
+    return js.stream(stream).info().state.messages
+
+
+def test_old_servers_are_refused(js: JetStream) -> None:
+    for batch, level, version in ((js.atomic_batch(), LEVEL_ATOMIC, "2.12"), (js.fast_batch(), LEVEL_FAST, "2.14")):
+        if not needs(js, level):
+            with pytest.raises(errors.NotSupported, match=version):
+                batch.add("plain.x", b"x")
+            assert stored(js, "PLAIN") == 0
+
+
+def test_atomic_batch_is_stored_whole(js: JetStream) -> None:
+    if not needs(js, LEVEL_ATOMIC):
+        return
+    with js.atomic_batch() as batch:
+        assert [batch.add(f"a.{number % 3}", b"%d" % number) for number in range(250)] == list(range(1, 251))
+        assert stored(js, "A") == 0
+    assert batch.ack is not None
+    assert (batch.ack.seq, batch.ack.count, batch.ack.batch) == (250, 250, batch.id)
+    assert [js.stream("A").get_msg(seq).data for seq in (1, 100, 250)] == [b"0", b"99", b"249"]
+    with js.atomic_batch() as batch:
+        batch.add("a.x", b"the only one")
+    assert batch.ack is not None
+    assert (batch.ack.seq, batch.ack.count) == (251, 1)
+    with pytest.raises(errors.BatchClosed):
+        batch.add("a.x", b"too late")
+    with pytest.raises(errors.BatchClosed):
+        batch.commit()
+
+
+def test_atomic_batch_of_the_largest_size(js: JetStream) -> None:
+    if not needs(js, LEVEL_ATOMIC):
+        return
+    with js.atomic_batch() as batch:
+        for number in range(1000):
+            batch.add("a.x", b"%d" % number)
+        with pytest.raises(errors.BatchTooLarge):
+            batch.add("a.x", b"one too many")
+    assert stored(js, "A") == 1000
+    batch = js.atomic_batch(max_messages=5000)
+    with pytest.raises(errors.BatchRefused), batch:
+        for number in range(1200):
+            batch.add("a.x", b"%d" % number)
+    assert stored(js, "A") == 1000
+
+
+def test_discarded_or_failed_atomic_batch_stores_nothing(js: JetStream) -> None:
+    if not needs(js, LEVEL_ATOMIC):
+        return
+    with pytest.raises(ZeroDivisionError), js.atomic_batch() as batch:
+        batch.add("a.x", b"1")
+        batch.add("a.x", b"2")
+        raise ZeroDivisionError
+    assert batch.closed
+    with js.atomic_batch() as batch:
+        batch.add("a.x", b"1")
+        batch.add("a.x", b"2")
+        batch.discard()
+    with pytest.raises(errors.WrongLastSequence), js.atomic_batch() as batch:
+        batch.add("a.x", b"1")
+        batch.add("a.y", b"2", expected_last_subject_seq=77)
+        batch.add("a.z", b"3")
+    with js.atomic_batch() as batch:
+        pass
+    assert batch.ack is None
+    assert stored(js, "A") == 0
+    with js.atomic_batch() as batch:
+        batch.add("a.x", b"1", expected_last_seq=0)
+        batch.add("a.y", b"2", expected_last_subject_seq=0)
+    assert stored(js, "A") == 2
+
+
+def test_atomic_batch_refusals(js: JetStream) -> None:
+    if not needs(js, LEVEL_ATOMIC):
+        return
+    with pytest.raises(errors.BatchRefused), js.atomic_batch() as batch:
+        batch.add("plain.x", b"1")
+        batch.add("plain.x", b"2")
+    start = time.monotonic()
+    with pytest.raises(errors.NoStreamForSubject), js.atomic_batch() as batch:
+        batch.add("nosuchstream", b"1")
+        batch.add("nosuchstream", b"2")
+    assert time.monotonic() - start < 1
+    with pytest.raises(errors.InvalidSubject), js.atomic_batch() as batch:
+        batch.add("a.*", b"1")
+    with pytest.raises(errors.PayloadTooLarge), js.atomic_batch() as batch:
+        batch.add("a.x", bytes(js.nc.max_payload + 1))
+    with pytest.raises(errors.ConfigError), js.atomic_batch() as batch:
+        batch.add("a.x", b"1", headers={"Nats-Batch-Id": "mine"})
+    with pytest.raises(errors.ConfigError):
+        js.atomic_batch().commit()
+    assert stored(js, "A") == stored(js, "PLAIN") == 0
+
+
+def test_atomic_batch_over_a_lost_link_stores_nothing(server: NatsServer, js: JetStream) -> None:
+    if not needs(js, LEVEL_ATOMIC):
+        return
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        other = JetStream(nc)
+        batch = other.atomic_batch()
+        for number in range(3):
+            batch.add("a.x", b"%d" % number)
+        reconnects = nc.stats().reconnects
+        proxy.cut()
+        wait_until(lambda: nc.stats().reconnects > reconnects and nc.is_connected)
+        batch.add("a.x", b"3")
+        with pytest.raises((errors.BatchIncomplete, errors.NotStored)):
+            batch.commit()
+    assert stored(js, "A") == 0
+
+
+def test_fast_batch(js: JetStream) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+    with js.fast_batch() as batch:
+        for number in range(5000):
+            assert batch.add(f"f.{number % 3}", b"%d" % number) == number + 1
+            assert number + 1 - batch.acked <= 300
+    assert batch.ack is not None
+    assert (batch.ack.seq, batch.ack.count, batch.acked, len(batch)) == (5000, 5000, 5000, 5000)
+    assert stored(js, "F") == 5000
+    with pytest.raises(errors.BatchClosed):
+        batch.add("f.x", b"too late")
+
+
+def test_fast_batch_ends_with_or_without_a_message(js: JetStream) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+    assert js.fast_batch().commit("f.x", b"only").count == 1
+    batch = js.fast_batch()
+    batch.add("f.x", b"1", headers={"A": "b"})
+    assert batch.commit("f.x", b"2").count == 2
+    batch = js.fast_batch()
+    batch.add("f.x", b"1")
+    assert batch.commit().count == 1
+    with js.fast_batch() as batch:
+        pass
+    assert batch.ack is None
+    with pytest.raises(errors.ConfigError):
+        js.fast_batch().commit()
+    assert stored(js, "F") == 4
+
+
+def test_fast_batch_is_no_transaction(js: JetStream) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+    with pytest.raises(ZeroDivisionError), js.fast_batch() as batch:
+        batch.add("f.x", b"1")
+        batch.add("f.x", b"2")
+        js.nc.flush()
+        raise ZeroDivisionError
+    wait_until(lambda: stored(js, "F") == 2)
+
+
+def test_fast_batch_refusals(js: JetStream) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+    with pytest.raises(errors.BatchRefused), js.fast_batch() as batch:
+        batch.add("plain.x", b"1")
+    start = time.monotonic()
+    with pytest.raises(errors.NoStreamForSubject), js.fast_batch() as batch:
+        batch.add("nosuchstream", b"1")
+    assert time.monotonic() - start < 1
+    assert batch.closed
+    for bad in ({"gap": "maybe"}, {"flow": 0}, {"flow": 70_000}, {"max_outstanding": 0}):
+        with pytest.raises(errors.ConfigError):
+            js.fast_batch(**bad)
+
+
+def test_fast_batch_and_a_refused_message(js: JetStream) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+    with pytest.raises(errors.WrongLastSequence), js.fast_batch() as batch:
+        for number in range(20):
+            batch.add("f.x", b"%d" % number, **_wrong(number))
+    assert stored(js, "F") == 10
+    with js.fast_batch(gap="ok") as batch:
+        for number in range(20):
+            batch.add("f.x", b"%d" % number, **_wrong(number))
+    assert list(batch.errors) == [11]
+    assert isinstance(batch.errors[11], errors.WrongLastSequence)
+    assert stored(js, "F") == 10 + 19
+
+
+def _wrong(number: int) -> Any:
+    return {"expected_last_subject_seq": 777} if number == 10 else {}
+
+
+def test_fast_batch_and_lost_messages(js: JetStream) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+
+    def lose(batch: FastBatch) -> None:
+        for number in range(20):
+            if number == 10:
+                batch._size += 2
+            batch.add("f.x", b"%d" % number)
+
+    with pytest.raises(errors.BatchGap) as caught, js.fast_batch() as batch:
+        lose(batch)
+    assert caught.value.lost == range(11, 13)
+    with js.fast_batch(gap="ok") as batch:
+        lose(batch)
+    assert batch.gaps == [range(11, 13)]
+    assert batch.ack is not None
+    assert stored(js, "F") == 10 + 20
+
+
+def test_fast_batch_over_a_lost_link_is_unknown(server: NatsServer, js: JetStream) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        batch = JetStream(nc).fast_batch()
+        for number in range(150):
+            batch.add("f.x", b"%d" % number)
+        proxy.cut()
+        with pytest.raises(errors.PublishUnknown):
+            for number in range(100_000):
+                batch.add("f.x", b"%d" % number)
+        assert batch.closed
+        assert batch.acked <= stored(js, "F")
+
+
+def test_fast_batch_asks_again_when_answers_are_lost(server: NatsServer, js: JetStream) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+    batch = js.fast_batch(timeout=1.5)
+    batch.add("f.x", b"0")
+    inbox, lost = batch._inbox, []
+    take, following = inbox.take, inbox.next
+
+    def drop_one(message: Any) -> Any:
+        if message is not None and not lost:
+            lost.append(message)
+            return None
+        return message
+
+    inbox.take = lambda: drop_one(take())
+    inbox.next = lambda timeout: drop_one(following(timeout))
+    for number in range(250):
+        batch.add("f.x", b"%d" % number)
+    assert batch.commit().count == 251
+    assert lost
+
+
+def test_batches_do_not_pickle(js: JetStream) -> None:
+    for batch in (AtomicBatch(js), FastBatch(js)):
+        with pytest.raises(TypeError, match="cannot be pickled"):
+            pickle.dumps(batch)
