@@ -1,0 +1,39 @@
+"""The examples of the README files run as they stand, against a private server in place of the usual address."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+import jsclient
+from jsclient.testing import NatsServer
+
+ROOT = Path(__file__).parents[2]
+BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
+USUAL = "nats://127.0.0.1:4222"
+
+
+def blocks(path: Path) -> list[str]:
+    return BLOCK.findall(path.read_text(encoding="utf-8"))
+
+
+# The Spark chapter's examples need a JVM: tests/spark runs them.
+NAMES = [
+    str(path.relative_to(ROOT))
+    for path in [ROOT / "README.md", *sorted((ROOT / "jsclient").rglob("README.md"))]
+    if "spark" not in path.parts
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_examples_run_in_order(server: NatsServer, name: str) -> None:
+    path = ROOT / name
+    found = blocks(path)
+    assert found
+    for number, code in enumerate(found, 1):
+        program = compile(code.replace(USUAL, server.url), f"{name} example {number}", "exec")
+        exec(program, {"__name__": "__main__"})
+    for connection in jsclient.live_connections():
+        connection.close()  # what jsclient.shared made lives as long as the process
