@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol import Acks, Msg, Parser, ProtocolError, complete_frames, parse_columns
@@ -79,7 +79,7 @@ def test_every_cut() -> None:
 
 
 @given(st.lists(st.sampled_from([*FITTING, *OTHERS[:15], STATUS_FRAME, b"x"]), max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_takes_what_the_parser_would(frames: list[bytes]) -> None:
     data = b"".join(frames)
     taken = rows(data)

@@ -4,7 +4,7 @@ import copy
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol import Headers, InvalidHeader, MalformedHeaders, Msg, Status
@@ -156,13 +156,13 @@ values = st.text(st.characters(exclude_characters="\r\n\x00", exclude_categories
 
 
 @given(st.lists(st.tuples(names, values)))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_round_trip(pairs: list[tuple[str, str]]) -> None:
     assert Headers.decode(Headers(pairs).encode()).items() == pairs
 
 
 @given(st.binary(max_size=60))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_block_is_read_or_malformed(noise: bytes) -> None:
     for block in (noise, b"NATS/1.0" + noise, b"NATS/1.0\r\n" + noise + b"\r\n\r\n"):
         status(block)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol import LimitExceeded, MalformedHeaders, Msg, Parser, Ping, ProtocolError
@@ -84,7 +84,7 @@ def test_byte_by_byte(stream: list[tuple[bytes, Any]]) -> None:
 
 
 @given(st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_chunking_never_matters(data: st.DataObject) -> None:
     frames = data.draw(st.lists(st.sampled_from([*REJECTED[:20], b"PING\r\n", b"MSG a 1 r 3\r\nabc\r\n", b"MSG a 1 "])))
     noise = data.draw(st.binary(max_size=20))
@@ -95,7 +95,7 @@ def test_chunking_never_matters(data: st.DataObject) -> None:
 
 
 @given(st.lists(st.binary(max_size=50), max_size=10))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_garbage_is_a_protocol_error_and_nothing_else(chunks: list[bytes]) -> None:
     outcome(chunks)
 

@@ -5,7 +5,7 @@ import tracemalloc
 import zlib
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol import InvalidArgument, LimitExceeded, ProtocolError, WebSocketError
@@ -202,7 +202,7 @@ def test_every_frame_has_its_own_mask() -> None:
 
 
 @given(st.binary(max_size=40), st.binary(min_size=4, max_size=4))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_mask(data: bytes, key: bytes) -> None:
     assert mask(data, key) == bytes(byte ^ key[i % 4] for i, byte in enumerate(data))
     assert mask(mask(data, key), key) == data
@@ -370,7 +370,7 @@ def test_the_inflated_limit_is_for_all_fragments_together() -> None:
 
 
 @given(st.lists(st.binary(max_size=30), max_size=6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_garbage_is_a_protocol_error_and_nothing_else(chunks: list[bytes]) -> None:
     for deflate in (None, Deflate()):
         websocket = WebSocket(deflate, max_frame=10_000, max_inflated=10_000)
