@@ -112,7 +112,10 @@ class Api:
         except (RequestTimeout, ConnectionLost):
             if deadline.expired():
                 raise
-        return self._send(subject, payload, deadline.remaining())
+        try:
+            return self._send(subject, payload, deadline.remaining())
+        except RequestTimeout:
+            raise RequestTimeout(f"no reply from {subject!r} within {total:g} s, asked twice") from None
 
     def _send(self, subject: str, payload: bytes, timeout: float | None) -> Msg:
         try:

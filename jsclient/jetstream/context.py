@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNotFound
 from jsclient.jetstream import manage, names, wire
+from jsclient.jetstream.advisories import Advisories, Advisory, E
 from jsclient.jetstream.api import API_TIMEOUT, Api, RequestHook, ResponseHook
 from jsclient.jetstream.capabilities import OPERATIONS, Capabilities
 from jsclient.jetstream.models import (
@@ -21,6 +22,7 @@ from jsclient.jetstream.models import (
     Success,
 )
 from jsclient.jetstream.models_stream import user_metadata
+from jsclient.jetstream.permissions import Permissions, Use, required_permissions
 from jsclient.jetstream.publishing import Publishing
 from jsclient.jetstream.stream import Stream
 
@@ -77,6 +79,38 @@ class JetStream(Publishing):
     def api_level(self, *, timeout: Timeout = DEFAULT) -> int | None:
         """The API level of the servers (0 before 2.11; 1 = 2.11, 2 = 2.12, 4 = 2.14, 5 = 2.15), None if not known."""
         return self.capabilities.level(timeout)
+
+    def required_permissions(
+        self,
+        stream: str,
+        consumer: str | None = None,
+        *,
+        uses: Iterable[Use] = ("publish", "consume"),
+        subjects: Iterable[str] = (),
+        deliver_subject: str | None = None,
+    ) -> Permissions:
+        """The subjects that a user must be granted to do this through this domain or prefix; print it.
+
+        `uses`: "publish" (to `subjects`), "consume" (pull and ack through a handle made with `fetch_info=False`),
+        "info" (handles that ask), "ordered", "push" (on `deliver_subject`), "read" (stored messages), "manage"
+        (create, change, delete), "list". Without `consumer` all consumers of the stream are meant. Sends nothing.
+        """
+        inboxes = self.nc.options.inbox_prefix
+        return required_permissions(self.api.prefix, inboxes, stream, consumer, uses, tuple(subjects), deliver_subject)
+
+    def advisories(
+        self,
+        kind: type[E] = Advisory,  # type: ignore[assignment]
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        callback: Callable[[E], Any] | None = None,
+    ) -> Advisories[E]:
+        """Subscribe to what the server tells about streams and consumers; see jsclient.jetstream.advisories.
+
+        `kind` is a class of events (default: all), such as MaxDeliveries; `stream` and `consumer` narrow it.
+        """
+        return Advisories(self.nc, kind, stream=stream, consumer=consumer, callback=callback)
 
     # --- streams --------------------------------------------------------------------------------------------
 

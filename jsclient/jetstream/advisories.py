@@ -1,0 +1,275 @@
+"""Advisories: what the server tells about streams and consumers, as typed events; and the trace of a message.
+
+    with js.advisories(MaxDeliveries, stream="ORDERS") as events:
+        for event in events:
+            bury(event.stream, event.stream_seq)
+
+Advisories are core messages: nobody keeps them for who is not subscribed. For some that must not be missed, make a
+stream on `$JS.EVENT.ADVISORY.>` and decode its messages with `parse_advisory`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
+
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.errors import BadResponse, ConfigError
+from jsclient.jetstream import names, wire
+from jsclient.jetstream.wire import Duration, Timestamp, Wire
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.message import Msg
+    from jsclient.subscription import Subscription
+
+ADVISORIES: Final = "$JS.EVENT.ADVISORY"
+METRICS: Final = "$JS.EVENT.METRIC"
+_TYPE: Final = "io.nats.jetstream."
+
+
+class Advisory(Wire, kw_only=True, frozen=True):
+    """Base of all events; kinds without a class of their own arrive as this, with everything in `raw`."""
+
+    type: str = ""
+    id: str = ""
+    timestamp: Timestamp | None = None
+    account: str = ""
+    domain: str = ""
+    raw: dict[str, Any] = {}
+
+    subject: ClassVar[str] = f"{ADVISORIES}.>"
+    kinds_: ClassVar[tuple[str, ...]] = ()
+
+
+class OfStream(Advisory, kw_only=True, frozen=True):
+    """Base of events about a stream."""
+
+    stream: str = ""
+    subject: ClassVar[str] = f"{ADVISORIES}.STREAM.*.{{stream}}"
+
+
+class OfConsumer(Advisory, kw_only=True, frozen=True):
+    """Base of events about a consumer."""
+
+    stream: str = ""
+    consumer: str = ""
+    subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.*.{{stream}}.{{consumer}}"
+
+
+class MaxDeliveries(OfConsumer, kw_only=True, frozen=True):
+    """A message was delivered max_deliver times and not acknowledged: the consumer will not deliver it again."""
+
+    stream_seq: int = 0
+    deliveries: int = 0
+    subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MAX_DELIVERIES.{{stream}}.{{consumer}}"
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.max_deliver",)
+
+
+class MessageNaked(OfConsumer, kw_only=True, frozen=True):
+    """A message was given back with nak."""
+
+    stream_seq: int = 0
+    consumer_seq: int = 0
+    deliveries: int = 0
+    subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MSG_NAKED.{{stream}}.{{consumer}}"
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.nak",)
+
+
+class MessageTerminated(OfConsumer, kw_only=True, frozen=True):
+    """A message was given up with term; `reason` since server 2.10.4."""
+
+    stream_seq: int = 0
+    consumer_seq: int = 0
+    deliveries: int = 0
+    reason: str = ""
+    subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MSG_TERMINATED.{{stream}}.{{consumer}}"
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.terminated",)
+
+
+class ConsumerPaused(OfConsumer, kw_only=True, frozen=True):
+    """A consumer was paused (until `pause_until`), or goes on (`paused` is False). Server 2.11."""
+
+    paused: bool = False
+    pause_until: Timestamp | None = None
+    subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.PAUSE.{{stream}}.{{consumer}}"
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_pause",)
+
+
+class ConsumerAction(OfConsumer, kw_only=True, frozen=True):
+    """A consumer was created or deleted; `action` is "create" or "delete"."""
+
+    action: str = ""
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_action",)
+
+
+class ConsumerPinned(OfConsumer, kw_only=True, frozen=True):
+    """A client was pinned on a priority group. Server 2.11."""
+
+    group: str = ""
+    pinned_id: str = ""
+    subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.PINNED.{{stream}}.{{consumer}}"
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_pinned",)
+
+
+class ConsumerUnpinned(OfConsumer, kw_only=True, frozen=True):
+    """The pinned client of a priority group was let go; `reason` is "admin" or "timeout". Server 2.11."""
+
+    group: str = ""
+    reason: str = ""
+    subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.UNPINNED.{{stream}}.{{consumer}}"
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_unpinned",)
+
+
+class Peer(Wire, kw_only=True, frozen=True):
+    """A replica, as leader events list them; `active` is seconds."""
+
+    name: str = ""
+    current: bool = False
+    offline: bool = False
+    active: Duration | None = None
+    lag: int = 0
+
+
+class ConsumerLeader(OfConsumer, kw_only=True, frozen=True):
+    """A consumer has a new leader, or lost its quorum (`leader` is "")."""
+
+    leader: str = ""
+    replicas: list[Peer] | None = None
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_leader_elected", "advisory.v1.consumer_quorum_lost")
+
+
+class StreamLeader(OfStream, kw_only=True, frozen=True):
+    """A stream has a new leader, or lost its quorum (`leader` is "")."""
+
+    leader: str = ""
+    replicas: list[Peer] | None = None
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_leader_elected", "advisory.v1.stream_quorum_lost")
+
+
+class StreamAction(OfStream, kw_only=True, frozen=True):
+    """A stream was created, changed or deleted; `action` is "create", "modify" or "delete"."""
+
+    action: str = ""
+    template: str = ""
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_action",)
+
+
+class BatchAbandoned(OfStream, kw_only=True, frozen=True):
+    """The server gave up an atomic batch; nothing of it is stored. Server 2.12."""
+
+    batch: str = ""
+    reason: str = ""
+    subject: ClassVar[str] = f"{ADVISORIES}.STREAM.BATCH_ABANDONED.{{stream}}"
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_batch_abandoned",)
+
+
+class ApiLimitReached(Advisory, kw_only=True, frozen=True):
+    """The server dropped `dropped` API requests without an answer; their callers time out."""
+
+    server: str = ""
+    dropped: int = 0
+    subject: ClassVar[str] = f"{ADVISORIES}.API.LIMIT_REACHED"
+    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.api_limit_reached",)
+
+
+class AckSample(OfConsumer, kw_only=True, frozen=True):
+    """A sampled ack (the consumer's sample_freq); `ack_time` is seconds from delivery to ack."""
+
+    stream_seq: int = 0
+    consumer_seq: int = 0
+    deliveries: int = 0
+    ack_time: Duration | None = None
+    subject: ClassVar[str] = f"{METRICS}.CONSUMER.ACK.{{stream}}.{{consumer}}"
+    kinds_: ClassVar[tuple[str, ...]] = ("metric.v1.consumer_ack",)
+
+
+_CLASSES: Final[tuple[type[Advisory], ...]] = (
+    *(MaxDeliveries, MessageNaked, MessageTerminated, ConsumerPaused, ConsumerAction, ConsumerPinned),
+    *(ConsumerUnpinned, ConsumerLeader, StreamLeader, StreamAction, BatchAbandoned, ApiLimitReached, AckSample),
+)
+_REGISTRY: Final = {_TYPE + kind: cls for cls in _CLASSES for kind in cls.kinds_}
+
+E = TypeVar("E", bound=Advisory)
+
+
+def parse_advisory(data: bytes) -> Advisory:
+    """The event in the payload of an advisory; kinds that are not known become `Advisory`. Raises BadResponse."""
+    plain = wire.decode_json(data)
+    if not isinstance(plain, dict) or not isinstance(plain.get("type"), str):
+        raise BadResponse(f"not an advisory: {data[:80]!r}", data)
+    cls = _REGISTRY.get(plain["type"], Advisory)
+    return wire.from_wire({**plain, "raw": plain}, cls)
+
+
+class Advisories(Generic[E]):
+    """A subscription to events: iterate, or `next(timeout)`; close it, or leave its `with` block. Thread-safe.
+
+    Made by `js.advisories()`. With a callback the events are handed to it on a worker thread instead.
+    """
+
+    def __init__(
+        self,
+        nc: Connection,
+        kind: type[E],
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        callback: Callable[[E], Any] | None = None,
+    ) -> None:
+        self._kind = kind
+        self._stream = stream
+        self._consumer = consumer
+        self._callback = callback
+        subject = event_subject(kind, stream, consumer)
+        self._subscription: Subscription = nc.subscribe(subject, self._handle if callback else None)
+
+    def _handle(self, message: Msg) -> None:
+        event = self._wanted(message)
+        if event is not None and self._callback is not None:
+            self._callback(event)
+
+    def _wanted(self, message: Msg) -> E | None:
+        """The event if it is of the kind asked for: some kinds share their subjects with others."""
+        event = parse_advisory(message.payload)
+        return event if isinstance(event, self._kind) else None
+
+    def next(self, timeout: Timeout = DEFAULT) -> E:
+        """The next event; raises TimedOut when none came in time."""
+        while True:
+            event = self._wanted(self._subscription.next(timeout))
+            if event is not None:
+                return event
+
+    def __iter__(self) -> Advisories[E]:
+        return self
+
+    def __next__(self) -> E:
+        while True:
+            event = self._wanted(next(self._subscription))
+            if event is not None:
+                return event
+
+    def close(self) -> None:
+        """Unsubscribe; iterations end."""
+        self._subscription.close()
+
+    def __enter__(self) -> Advisories[E]:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def event_subject(kind: type[Advisory], stream: str | None = None, consumer: str | None = None) -> str:
+    """The subject of a kind of event, for one stream and consumer or for all."""
+    if not (isinstance(kind, type) and issubclass(kind, Advisory)):
+        raise ConfigError(f"kind must be a class of events such as MaxDeliveries, not {kind!r}")
+    if (stream is not None and "{stream}" not in kind.subject) or (
+        consumer is not None and "{consumer}" not in kind.subject
+    ):
+        raise ConfigError(f"{kind.__name__} events are not told apart by stream or consumer")
+    return kind.subject.format(
+        stream="*" if stream is None else names.check_stream(stream),
+        consumer="*" if consumer is None else names.check_consumer(consumer),
+    )

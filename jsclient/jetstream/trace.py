@@ -1,0 +1,106 @@
+"""Message trace (server 2.11): where a message goes, told by the servers that it passes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient.durations import Deadline
+from jsclient.errors import NotSupported, TimedOut
+from jsclient.jetstream import headers as header_names
+from jsclient.jetstream import wire
+from jsclient.jetstream.wire import Timestamp, Wire
+from protocol import Headers
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.message import HeadersLike
+
+TRACE_TIMEOUT: Final = 2.0
+
+
+class TraceEvent(Wire, kw_only=True, frozen=True):
+    """What one server did with the message.
+
+    `type`: "in" arrived, "eg" left to a client, route, leaf or gateway, "js" stored, "sm" subject mapping,
+    "se"/"si" service export and import. `error` says why it went no further.
+    """
+
+    type: str = ""
+    ts: Timestamp | None = None
+    subj: str = ""
+    kind: int = 0
+    cid: int = 0
+    name: str = ""
+    acc: str = ""
+    to: str = ""
+    sub: str = ""
+    queue: str = ""
+    hop: str = ""
+    stream: str = ""
+    subject: str = ""
+    nointerest: bool = False
+    error: str = ""
+
+
+class TraceServer(Wire, kw_only=True, frozen=True):
+    name: str = ""
+    id: str = ""
+    host: str = ""
+    ver: str = ""
+    cluster: str = ""
+    domain: str = ""
+
+
+class Trace(Wire, kw_only=True, frozen=True):
+    """The report of one server; `hops` is the number of servers that it passed the message on to."""
+
+    server: TraceServer = TraceServer()
+    hops: int = 0
+    events: list[TraceEvent] | None = None
+
+    @property
+    def stored_in(self) -> list[str]:
+        """The streams of this server that take the message."""
+        return [event.stream for event in self.events or () if event.type == "js" and not event.error]
+
+
+def trace(
+    nc: Connection,
+    subject: str,
+    payload: bytes | str = b"",
+    *,
+    headers: HeadersLike | None = None,
+    deliver: bool = False,
+    timeout: float = TRACE_TIMEOUT,
+) -> list[Trace]:
+    """Publish a message and return what each server says about it, the first server first.
+
+    Unless `deliver`, the message is only looked at: nobody gets it and no stream stores it. Returns when every
+    server has answered; raises TimedOut when none did, and returns what came when some did not in time.
+    """
+    if not nc.server_info.at_least(2, 11):
+        raise NotSupported(f"message trace needs nats-server 2.11 or later; this one is {nc.server_info.version}")
+    out = _copy(headers)
+    deadline = Deadline(timeout)
+    reports: list[Trace] = []
+    with nc.subscribe(nc.new_inbox()) as answers:
+        out[header_names.TRACE_DEST] = answers.subject
+        if not deliver:
+            out[header_names.TRACE_ONLY] = "true"
+        nc.publish(subject, payload, headers=out)
+        while len(reports) < 1 + sum(report.hops for report in reports):
+            try:
+                reports.append(wire.decode(answers.next(deadline.remaining()).payload, Trace))
+            except TimedOut:
+                if not reports:
+                    raise TimedOut(f"no server traced the message to {subject!r} within {timeout:g} s") from None
+                break
+    return reports
+
+
+def _copy(headers: Any) -> Headers:
+    if isinstance(headers, Headers):
+        return Headers(headers.items())
+    pairs: Mapping[str, Any] = headers or {}
+    return Headers(pairs)
