@@ -151,17 +151,17 @@ class Headers:
         """
         if not (block.startswith(VERSION_LINE) and block.endswith(b"\r\n\r\n")):
             raise MalformedHeaders(f"not a NATS/1.0 header block: {shorten(block)}")
-        first, *lines = block[:-4].split(b"\r\n")
-        if len(first) > 8 and first[8] not in b" \t":
+        first, *lines = block[:-4].decode("utf-8", "surrogateescape").split("\r\n")
+        if len(first) > 8 and first[8] not in " \t":
             raise MalformedHeaders(f"not a NATS/1.0 header block: {shorten(block)}")
         headers = cls()
         pairs = headers._pairs
         for line in lines:
-            name, colon, value = line.partition(b":")
-            name, value = name.strip(b" \t"), value.strip(b" \t")
+            name, colon, value = line.partition(":")
+            name = name.strip(" \t")
             if not colon or not name:
-                raise MalformedHeaders(f"header line without a name: {shorten(line)}")
-            pairs.append((name.decode("utf-8", "surrogateescape"), value.decode("utf-8", "surrogateescape")))
+                raise MalformedHeaders(f"header line without a name: {line!r:.80}")
+            pairs.append((name, value.strip(" \t")))
         return headers
 
 
