@@ -20,6 +20,7 @@ cannot leave it held for ever, and a signal handler that publishes while its own
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -201,10 +202,13 @@ class Outbox:
         if self.offline or self.lock._is_owned():  # type: ignore[attr-defined]
             return
         # Somebody else is sending and falls behind, or the link stalls: back-pressure instead of memory.
+        # `unsent` alone says nothing here: another thread may be in the middle of a write that makes progress.
+        start, before = time.monotonic(), self.bytes_out
         if self.lock.acquire(True, self._write_timeout):
             self.lock.release()
             self.drain()
-        if self.unsent and not self.offline:
+        stalled = self.bytes_out == before and time.monotonic() - start >= self._write_timeout
+        if stalled and self.unsent and not self.offline:
             raise errors.UnknownOutcome(
                 f"the server has taken no data for {self._write_timeout:g} s; "
                 "the message stays queued and may still be sent"

@@ -46,7 +46,7 @@ class Transport(abc.ABC):
     @property
     @abc.abstractmethod
     def unsent(self) -> int:
-        """Bytes accepted by `send` but not yet handed to the kernel."""
+        """Bytes not yet handed to the kernel: accepted by `send`, or produced by reading (see `needs_flush`)."""
 
     @property
     def needs_flush(self) -> bool:

@@ -39,6 +39,7 @@ class TlsTransport(Transport):
         self._lock = threading.Lock()
         self._plain: deque[memoryview] = deque()  # accepted, not yet encrypted
         self._plain_size = 0
+        self._owed = 0  # bytes that reading has left in _outgoing, as of the last look under the lock
         self._ended = False
         self._error: TlsAlert | None = None
         self.peer = inner.peer
@@ -89,6 +90,7 @@ class TlsTransport(Transport):
             else:
                 self._ended = not chunk
                 chunks.append(chunk)
+        self._owed = self._outgoing.pending
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
     def set_tick(self, seconds: float) -> None:
@@ -98,11 +100,11 @@ class TlsTransport(Transport):
 
     @property
     def unsent(self) -> int:
-        return self._inner.unsent + self._plain_size
+        return self._inner.unsent + self._plain_size + self._owed
 
     @property
     def needs_flush(self) -> bool:
-        return self._outgoing.pending > 0
+        return self._owed > 0
 
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
         for frame in [data] if isinstance(data, bytes) else [b"".join(data)]:
@@ -136,6 +138,7 @@ class TlsTransport(Transport):
                     self._plain[0] = head[written:]
                 else:
                     self._plain.popleft()
+            self._owed = 0
             return self._outgoing.read()
 
     # --- the handshake

@@ -80,7 +80,7 @@ class WebSocketTransport(Transport):
 
     @property
     def unsent(self) -> int:
-        return self._inner.unsent + self._plain_size
+        return self._inner.unsent + self._plain_size + sum(map(len, self._replies))
 
     @property
     def needs_flush(self) -> bool:

@@ -202,8 +202,10 @@ def test_a_ping_is_answered_by_the_next_sender(opened: tuple[WebSocketTransport,
     peer.sock.sendall(server_frame(b"beat", 0x89))
     assert transport.recv() is None
     assert transport.needs_flush
+    assert transport.unsent == 10, "whoever drains looks at this"
     assert transport.send(b"", 0)
     assert not transport.needs_flush
+    assert transport.unsent == 0
     assert peer.frame() == (0x8A, b"beat")
 
 
