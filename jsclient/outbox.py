@@ -281,7 +281,7 @@ class Outbox:
                 except IndexError:
                     break
             kept = [frame for frame in pending if not isinstance(frame, Unkept)]
-            withdrawn = [frame for frame in pending if isinstance(frame, Unkept)]
+            withdrawn: list[bytes] = [frame for frame in pending if isinstance(frame, Unkept)]
             self.frames.extendleft(reversed(kept))
             self._offline_bytes = sum(map(len, kept)) + FRAME_OVERHEAD * len(kept)
             self.size = sum(map(len, kept))
