@@ -72,6 +72,8 @@ def test_naks_terms_and_max_deliveries(js: JetStream, stream: Stream, server: Na
         assert event.stream_seq == 3
         assert event.reason == reason
         assert event.timestamp is not None
+        if server.version < (2, 10):
+            return  # 2.9 says so only when it delivers something else
         with consumer.messages(expires=2, heartbeat=0.5):  # with a pull waiting the server looks at its limits
             gone = dead.next(10)
         assert (gone.stream, gone.consumer, gone.stream_seq, gone.deliveries) == ("S", "C", 4, 1)
