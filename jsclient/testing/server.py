@@ -179,8 +179,10 @@ class NatsServer:
         self._process.send_signal(number)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and answers nothing."""
+        """SIGSTOP: it keeps its connections and answers nothing. Returns when it stands still."""
         self.signal(signal.SIGSTOP)
+        if hasattr(os, "waitid"):  # not on macOS before Python 3.13
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         """SIGCONT after `pause()`."""
