@@ -346,7 +346,8 @@ class ServerPool:
         information, and as bare IP addresses also the name that the certificate must carry (never taken
         from INFO: an attacker could write there what he likes).
         """
-        named = ws_connect_urls if self.websocket else connect_urls
+        # nats-server 2.9 to 2.15 put the websocket addresses into connect_urls when they talk to a websocket client.
+        named = (self.websocket and ws_connect_urls) or connect_urls
         source = self._current
         if not named or source is None or self._ignore_discovered:
             return []

@@ -298,6 +298,8 @@ def test_websocket_pools_take_the_websocket_list() -> None:
     pool, _ = connected("wss://a/path")
     [new] = pool.update(["plain:4222"], ["b:443"])
     assert (new.scheme, new.host, new.port, new.path) == ("wss", "b", 443, "/path")
+    [second] = pool.update(["c:443"])
+    assert (second.scheme, second.host) == ("wss", "c")
     plain, _ = connected("a")
     assert [server.host for server in plain.update(["plain:4222"], ["b:443"])] == ["plain"]
 
