@@ -18,6 +18,7 @@ from jsclient.jetstream.capabilities import Capabilities
 from jsclient.jetstream.models import ConsumerInfo, StreamInfo
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.planner import StreamState, check_head
+from protocol import has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -60,7 +61,7 @@ class StreamAccess:
             except errors.StreamNotFound as error:
                 raise JetStreamSparkError(
                     "JETSTREAM_STREAM_NOT_FOUND",
-                    f"there is no stream {self.stream!r} ({self.options.hide(str(error))}); check name, domain, account",
+                    f"there is no stream {self.stream!r} ({self.options.hide(str(error))}); check its name and domain",
                 ) from error
             except errors.JsClientError as error:
                 raise self.failed(what, error) from error
@@ -166,7 +167,9 @@ class StreamAccess:
         filters = config.get("filter_subjects")
         if filters is not None and len(filters) == 1:
             config["filter_subject"] = config.pop("filter_subjects")[0]
-            operation += f".{config['filter_subject']}"
+            if not has_wildcard(config["filter_subject"]):
+                # Permissions can be given for it; the server takes the form without it just as well.
+                operation += f".{config['filter_subject']}"
         body = {"stream_name": self.stream, "config": config}
         info = self.retrying("CONSUMER.CREATE", lambda: self.api.request(operation, body, ConsumerInfo))
         if filters is not None and len(filters) > 1 and not info.config.filter_subjects:

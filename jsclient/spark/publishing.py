@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from jsclient.spark.access import StreamAccess
+from jsclient.spark.atomic import AtomicPublisher
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.fast import FastPublisher
 from jsclient.spark.sending import Row, Totals, WindowPublisher
+from protocol import matches
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -25,32 +28,116 @@ class TaskPublisher:
     def __init__(self, nc: Connection, options: SparkOptions, job: str, batch: int, partition: int) -> None:
         self._nc = nc
         self._options = options
-        self._publisher: Any = WindowPublisher(nc, options)
         self._checked: set[str] = set()
+        self._window: WindowPublisher | None = None
+        self._other: FastPublisher | AtomicPublisher | None = None
+        self._fast_subjects: FastSubjects | None = None
+        if options.publish_mode == "atomic":
+            self._other = AtomicPublisher(nc, options, job, batch, partition)
+        elif options.publish_mode in ("auto", "fast"):
+            self._fast_subjects = FastSubjects(nc, options)
 
     def publish(self, rows: Iterable[Row]) -> None:
-        self._publisher.publish(rows)
+        if isinstance(self._other, AtomicPublisher):
+            self._other.publish(rows)
+        elif self._fast_subjects is None:
+            self._windowed().publish(rows)
+        else:
+            self._fast_or_windowed(list(rows), self._fast_subjects)
         self._check_streams()
 
     def finish(self) -> Totals:
-        totals: Totals = self._publisher.finish()
+        """Wait for what is not acknowledged yet."""
+        totals = Totals()
+        for publisher in (self._window, self._other):
+            if publisher is not None:
+                totals.add(publisher.finish())
         self._check_streams()
         return totals
 
+    def _windowed(self) -> WindowPublisher:
+        if self._window is None:
+            self._window = WindowPublisher(self._nc, self._options)
+        return self._window
+
+    def _fast_or_windowed(self, rows: list[Row], subjects: FastSubjects) -> None:
+        """Fast when all rows go to one stream that allows it; a batch cannot be spread over streams."""
+        if not rows:
+            return
+        if subjects.take({row[0] for row in rows}):
+            if self._other is None:
+                self._other = FastPublisher(self._nc, self._options)
+            self._other.publish(rows)
+        else:
+            self._windowed().publish(rows)
+
     def _check_streams(self) -> None:
         """Once per stream, as soon as its first ack is in: ids are worth nothing without a window."""
-        if self._options.delivery_semantics != "exactly-once":
+        if self._options.delivery_semantics != "exactly-once" or self._options.publish_mode == "atomic":
             return
-        for stream in list(self._publisher.totals.streams):
-            if stream not in self._checked:
-                self._checked.add(stream)
-                check_window(StreamAccess(self._nc, self._options, stream))
+        for publisher in (self._window, self._other):
+            seen = () if publisher is None or isinstance(publisher, AtomicPublisher) else list(publisher.seen)
+            for stream in seen:
+                if stream not in self._checked:
+                    self._checked.add(stream)
+                    check_window(StreamAccess(self._nc, self._options, stream))
 
     def __enter__(self) -> TaskPublisher:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._publisher.close()
+        if self._window is not None:
+            self._window.close()
+
+
+class FastSubjects:
+    """Which subjects go to the one stream of this task that takes fast batches."""
+
+    def __init__(self, nc: Connection, options: SparkOptions) -> None:
+        self._access = StreamAccess(nc, options, "(sink)")
+        self._required = options.publish_mode == "fast"
+        self._patterns: list[str] | None = None
+        self._known: dict[bytes, bool] = {}
+
+    def take(self, subjects: set[bytes]) -> bool:
+        """True when all of them do. publishMode=fast makes everything else an error."""
+        if self._patterns is None:
+            self._patterns = self._find(min(subjects).decode("utf-8", "surrogateescape"))
+        good = bool(self._patterns) and all([self._one(subject) for subject in subjects])  # noqa: C419
+        if not good and self._required:
+            raise JetStreamSparkError(
+                "JETSTREAM_SERVER_TOO_OLD",
+                "publishMode=fast needs nats-server 2.14 and one stream with allow_batched for all subjects of a task; "
+                "use publishMode=auto or async",
+            )
+        return good
+
+    def _one(self, subject: bytes) -> bool:
+        known = self._known.get(subject)
+        if known is None:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            text = subject.decode("utf-8", "surrogateescape")
+            known = self._known[subject] = any(matches(pattern, text) for pattern in self._patterns or ())
+        return known
+
+    def _find(self, subject: str) -> list[str]:
+        """The subjects of the stream that takes `subject`, if it takes fast batches; else none."""
+        access = self._access
+        if access.capabilities.at_least((2, 14)) is not True:
+            return []
+        try:
+            names = access.retrying(
+                "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
+            ).get("streams")
+            if not names or len(names) != 1:
+                return []
+            config = StreamAccess(access.nc, access.options, names[0]).info().config
+        except JetStreamSparkError:
+            if self._required:
+                raise
+            return []  # an account that may publish, but not ask
+        return list(config.subjects or ()) if config.allow_batched else []
 
 
 def check_window(access: StreamAccess) -> None:

@@ -97,6 +97,7 @@ class WindowPublisher:
         self._nc = nc
         self._options = options
         self.totals = Totals()
+        self.seen = self.totals.streams
         self._pending: dict[int, bytes] = {}  # frames without an ack, oldest first
         self._again: list[int] = []
         self._number = 0

@@ -205,6 +205,6 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             if any(overlap(a, b) for a in filters for b in self.options.subjects or (">",)):
                 raise JetStreamSparkError(
                     "JETSTREAM_WORKQUEUE_SHARED",
-                    f"stream {name!r} has a consumer {other.get('name')!r} on {', '.join(filters)}: what it takes would "
-                    "be missing here, and a purge would take from it; give Spark a stream or subjects of its own",
+                    f"stream {name!r} has a consumer {other.get('name')!r} on {', '.join(filters)}: what it takes "
+                    "would be missing here, and a purge would take from it; give Spark a stream or subjects of its own",
                 )

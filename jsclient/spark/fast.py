@@ -1,0 +1,218 @@
+"""Fast ingest (nats-server 2.14, stream with allow_batched): an answer for hundreds of rows instead of one for each.
+
+Every list of rows is one batch, ended by a commit: the server forgets a batch after 10 s without a message, and Spark
+may take longer than that to bring the next rows. Message ids are honoured, so after any break (a gap, a lost link, a
+restarted server) what is not confirmed is simply sent again in a new batch.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from jsclient import errors
+from jsclient.durations import Deadline
+from jsclient.nuid import next_nuid
+from jsclient.outbox import Unkept
+from jsclient.spark.chunks import ChunkQueue
+from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.spark.options import SparkOptions
+
+log = logging.getLogger("jsclient.spark")
+
+FLOW: Final = 500  # rows per answer that we ask for; the server may lower it
+OUTSTANDING: Final = 2  # answers that may be outstanding before we wait
+START, APPEND, COMMIT_END = 0, 1, 3
+
+
+class Answer(msgspec.Struct, gc=False):
+    """What the server says on the reply subject: ack, gap, err, or the final ack with a count."""
+
+    type: str = ""
+    seq: int = 0
+    msgs: int = 0
+    last_seq: int = 0
+    stream: str = ""
+    count: int = 0
+    error: AckError | None = None
+
+
+decode_answer = msgspec.json.Decoder(Answer).decode
+
+
+class Broken(Exception):
+    """The batch cannot go on; a new one takes over after the last confirmed row."""
+
+
+class FastPublisher:
+    """Publishes lists of rows to one stream. For one thread."""
+
+    def __init__(self, nc: Connection, options: SparkOptions) -> None:
+        self._nc = nc
+        self._options = options
+        self.totals = Totals()  # without duplicates: the server does not tell them here
+        self.seen: set[str] = set()
+        self._heads: dict[bytes, bytes] = {}
+
+    def publish(self, rows: Sequence[Row]) -> None:
+        """Send the rows and return when all of them are stored."""
+        limit = self._nc.max_payload
+        frames: list[tuple[bytes, bytes]] = []
+        nbytes = 0
+        for subject, lines, value, msg_id in rows:
+            head = self._heads.get(subject) or self._head(subject)
+            if msg_id is None:
+                headers = b"NATS/1.0\r\n%b\r\n" % lines
+            else:
+                headers = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n" % (msg_id, lines)
+            total = len(headers) + len(value)
+            if total > limit:
+                raise errors.PayloadTooLarge(f"a row of {total} bytes; the server takes {limit} (max_payload)")
+            frames.append((head, b"%d %d\r\n%b%b\r\n" % (len(headers), total, headers, value)))
+            nbytes += len(value)
+        if frames:
+            self._until_stored(frames)
+        self.totals.rows += len(frames)
+        self.totals.bytes += nbytes
+
+    def finish(self) -> Totals:
+        return self.totals
+
+    def close(self) -> None:
+        """Nothing is left open between two lists."""
+
+    def _head(self, subject: bytes) -> bytes:
+        if len(self._heads) >= 10_000:
+            self._heads.clear()
+        head = self._heads[subject] = frame_head(self._nc, subject, b"x")[:-1]
+        return head
+
+    def _until_stored(self, frames: list[tuple[bytes, bytes]]) -> None:
+        done, attempts = 0, 0
+        offline = Deadline(self._options.reconnect_timeout)
+        while done < len(frames):
+            batch = _Batch(self._nc, frames, done, self._options.ack_timeout)
+            try:
+                answer = batch.run()
+                self.seen.add(answer.stream)
+                if answer.seq:  # 0: every row of the batch was there already
+                    self.totals.acked(answer.stream, answer.seq)
+                return
+            except (Broken, errors.ConnectionLost) as error:
+                confirmed = done + batch.confirmed
+                log.info("fast batch: %s; %d of %d rows are confirmed", error, confirmed, len(frames))
+                attempts = 0 if confirmed > done else attempts + 1
+                if confirmed > done:
+                    offline = Deadline(self._options.reconnect_timeout)
+                done = confirmed
+                if self._nc.is_connected and attempts > self._options.publish_retries and not batch.link_lost:
+                    raise errors.NoStreamResponse(f"{len(frames) - done} rows are not confirmed: {error}") from error
+                self._wait_for_link(offline, len(frames) - done)
+            finally:
+                batch.close()
+
+    def _wait_for_link(self, deadline: Deadline, left: int) -> None:
+        time.sleep(RETRY_PAUSE)
+        while not self._nc.is_connected:
+            self._nc.check_usable()
+            if deadline.expired():
+                raise errors.ConnectionLost(f"not connected for {self._options.reconnect_timeout:g} s, {left} unacked")
+            time.sleep(deadline.at_most(0.05))
+        if deadline.expired():
+            raise errors.NoStreamResponse(f"{left} rows are not confirmed after {self._options.reconnect_timeout:g} s")
+
+
+class _Batch:
+    """One batch on the wire: rows `first` to the end of `frames`."""
+
+    def __init__(self, nc: Connection, frames: list[tuple[bytes, bytes]], first: int, timeout: float) -> None:
+        self._nc = nc
+        self._frames = frames
+        self._first = first
+        self._timeout = timeout
+        self._flow = FLOW
+        self.confirmed = 0
+        self.link_lost = False
+        self._final: Answer | None = None
+        self._queue = ChunkQueue()
+        # The last token of the inbox is the id of the batch.
+        self._prefix = f"{nc.new_inbox()}.{next_nuid()}"
+        self._subscription = nc.open_sink(self._prefix + ".>", self._queue)
+
+    def close(self) -> None:
+        self._subscription.close()
+
+    def run(self) -> Answer:
+        """Send, obeying the server's flow control; the final ack."""
+        asked = self._prefix.encode() + b".%d.fail." % self._flow
+        number, size = 0, 0
+        block: list[bytes] = []
+        operation = b".0.$FI "
+        for head, tail in self._frames[self._first :] if self._first else self._frames:
+            number += 1
+            frame = b"%b%b%d%b%b" % (head, asked, number, operation, tail)
+            operation = b".1.$FI "
+            block.append(frame)
+            size += len(frame)
+            full = self.confirmed + self._flow * OUTSTANDING <= number
+            if full or size >= BLOCK:
+                self._nc.post_now(Unkept(b"".join(block)))
+                block, size = [], 0
+                if full:
+                    self._wait(number - self._flow * OUTSTANDING)
+        head = self._frames[-1][0]
+        block.append(b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, asked, number + 1, COMMIT_END))
+        self._nc.post_now(Unkept(b"".join(block)))
+        self._wait(None)
+        assert self._final is not None
+        if self._final.count != number:
+            raise Broken(f"the server counted {self._final.count} of {number} rows")
+        return self._final
+
+    def _wait(self, behind: int | None) -> None:
+        """Until more than `behind` rows are confirmed; None: until the final ack."""
+        while self._final is None and (behind is None or self.confirmed <= behind):
+            item = self._queue.next(self._timeout)
+            if item is None:
+                raise Broken(f"no answer for {self._timeout:g} s")
+            if isinstance(item, LinkEvent):
+                self._nc.check_usable()
+                self.link_lost = True
+                raise Broken(f"the link was {item.value}")
+            for message in item:
+                status = message.status
+                if status is not None:
+                    raise Broken(f"nobody takes the rows ({status.code})")
+                self._take(message.payload)
+
+    def _take(self, payload: bytes) -> None:
+        try:
+            answer = decode_answer(payload)
+        except msgspec.DecodeError:
+            raise errors.InvalidPubAck(f"not an answer of a stream: {payload[:80]!r}") from None
+        if answer.error is not None:
+            error = errors.api_error(answer.error.code, answer.error.err_code, answer.error.description)
+            if isinstance(error, (errors.JetStreamTemporarilyUnavailable, errors.TooManyRequests)) or (
+                error.err_code in BATCH_GONE
+            ):
+                raise Broken(str(error))
+            raise error
+        if answer.type == "ack":
+            self.confirmed = max(self.confirmed, answer.seq)
+            self._flow = answer.msgs or self._flow
+        elif answer.type == "gap":
+            raise Broken(f"rows {answer.last_seq} to {answer.seq - 1} were lost on their way")
+        else:
+            self.confirmed = max(self.confirmed, answer.count)
+            self._final = answer
+
+
+BATCH_GONE: Final = frozenset({10158, 10208, 10211})  # id in process, batch unknown (forgotten), too many under way

@@ -1,0 +1,182 @@
+"""spark.read: exact contents, partitions, filters, schema, pushdown, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jsclient.spark.errors import from_spark
+from jsclient.testing import NatsServer, wait_until
+
+from .conftest import Js
+
+Reading = Callable[..., Any]
+
+
+def numbers(frame: Any) -> list[int]:
+    return sorted(int(bytes(row.value)) for row in frame.select("value").collect())
+
+
+def test_every_message_once_with_all_columns(js: Js, reading: Reading, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 5000)
+    js.nc.publish(f"{stream_name}.h", b"5000", headers={"A": ["1", "2"], "B": "x"})
+    js.settle(stream_name, 5001)
+    frame = reading(stream_name, minPartitions=3, recordsPerPartition=2500)
+    assert frame.rdd.getNumPartitions() == 3
+    rows = frame.orderBy("seq").collect()
+    assert [int(bytes(r.value)) for r in rows] == list(range(5001))
+    assert [r.seq for r in rows] == list(range(1, 5002))
+    assert {r.stream for r in rows} == {stream_name}
+    assert rows[5].subject == f"{stream_name}.1"
+    assert rows[5].headers is None
+    assert rows[5000].headers == {"A": ["1", "2"], "B": ["x"]}
+    assert abs(rows[5000].timestamp.timestamp() - rows[0].timestamp.timestamp()) < 60
+    wait_until(lambda: js.consumers(stream_name) == [], 10, "the consumers to be deleted")
+
+
+@pytest.mark.parametrize("method", ["consumer", "direct"])
+def test_gaps_and_filters(js: Js, reading: Reading, stream_name: str, method: str) -> None:
+    js.create(stream_name, allow_direct=True)
+    js.fill(stream_name, 400)
+    gone = {1, 2, 50, 51, 52, 200, 399, 400}
+    for seq in gone:
+        js.api.request(f"STREAM.MSG.DELETE.{stream_name}", {"seq": seq, "no_erase": True})
+    left = [n for n in range(400) if n + 1 not in gone]
+    assert numbers(reading(stream_name, readMethod=method, recordsPerPartition=60)) == left
+    one = reading(stream_name, readMethod=method, subjects=f"{stream_name}.1", minPartitions=3)
+    assert numbers(one) == [n for n in left if n % 4 == 1]
+    two = reading(stream_name, readMethod=method, subjects=f"{stream_name}.1,{stream_name}.2")
+    assert numbers(two) == [n for n in left if n % 4 in (1, 2)]
+    # a range that is wholly deleted, and one without any match
+    gaps = reading(stream_name, readMethod=method, startingOffsets='{"seq": 50}', endingOffsets='{"seq": 53}')
+    assert numbers(gaps) == []
+    assert numbers(reading(stream_name, readMethod=method, subjects="nothing.here")) == []
+
+
+def test_partition_by_subject_keeps_each_subject_together(js: Js, reading: Reading, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 1000)
+    frame = reading(stream_name, partitionBy="subject", minPartitions=3)
+    from pyspark.sql.functions import spark_partition_id
+
+    places = frame.withColumn("p", spark_partition_id()).select("subject", "p").distinct().collect()
+    assert len(places) == 4
+    assert numbers(frame) == list(range(1000))
+
+
+def test_user_schema_chooses_the_columns(js: Js, reading: Reading, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 10)
+    frame = reading(stream_name, "size int, seq bigint, timestamp_ns bigint")
+    row = frame.orderBy("seq").first()
+    assert row.size == 1
+    assert row.seq == 1
+    assert row.timestamp_ns > 1_700_000_000_000_000_000
+    with pytest.raises(Exception, match="JETSTREAM_SCHEMA_MISMATCH") as caught:
+        reading(stream_name, "seq string").count()
+    error = from_spark(caught.value)
+    assert error is not None
+    assert "cast it after loading" in error.message
+
+
+def test_ranges_by_time_and_sequence(js: Js, reading: Reading, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 100)
+    rows = reading(stream_name).orderBy("seq").collect()
+    ms = int(rows[0].timestamp.timestamp() * 1000)
+    assert numbers(reading(stream_name, startingTimestamp=ms)) == list(range(100))
+    assert numbers(reading(stream_name, endingTimestamp=ms - 1)) == []
+    assert numbers(reading(stream_name, startingOffsets='{"seq": 11}', endingOffsets='{"seq": 21}')) == list(range(10, 20))
+    late = {"startingTimestamp": "2100-01-01T00:00:00Z"}
+    with pytest.raises(Exception, match="JETSTREAM_TIMESTAMP_BEYOND_END"):
+        reading(stream_name, **late).count()
+    assert reading(stream_name, **late, startingTimestampStrategy="latest").count() == 0
+
+
+def test_lost_head_is_an_error_unless_accepted(js: Js, reading: Reading, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 100)
+    js.api.request(f"STREAM.PURGE.{stream_name}", {"seq": 41})
+    with pytest.raises(Exception, match=r"JETSTREAM_DATA_LOSS.*sequences 1 to 40 \(40 of"):
+        reading(stream_name, startingOffsets='{"seq": 1}').count()
+    frame = reading(stream_name, startingOffsets='{"seq": 1}', failOnDataLoss="false")
+    assert numbers(frame) == list(range(40, 100))
+
+
+def test_limit_leaves_nothing_behind(js: Js, reading: Reading, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 20_000)
+    assert len(reading(stream_name, readMethod="consumer", batchRows=100).limit(5).collect()) == 5
+    wait_until(lambda: js.consumers(stream_name) == [], 10, "the consumers to be deleted")
+
+
+def test_large_messages_and_small_pulls(js: Js, reading: Reading, stream_name: str) -> None:
+    js.create(stream_name)
+    sizes = [10, 300_000, 20, 100_000, 1, 900_000]
+    for size in sizes:
+        js.nc.request(f"{stream_name}.x", b"x" * size)
+    options = {"pullBytes": "64k", "batchBytes": "256k", "readMethod": "consumer"}
+    rows = reading(stream_name, "seq bigint, size int", **options).orderBy("seq").collect()
+    assert [row["size"] for row in rows] == sizes
+
+
+def test_pushdown_narrows_the_range(spark: Any, js: Js, reading: Reading, stream_name: str) -> None:
+    from pyspark.sql.functions import col
+
+    js.create(stream_name)
+    js.fill(stream_name, 1000)
+    when = reading(stream_name).where(col("seq") == 500).first().timestamp
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    try:
+        frame = reading(stream_name, recordsPerPartition=50)
+        few = frame.where((col("seq") > 100) & (col("seq") <= 200))
+        assert few.rdd.getNumPartitions() == 2
+        assert numbers(few) == list(range(100, 200))
+        one = frame.where(col("subject") == f"{stream_name}.3")
+        assert numbers(one) == [n for n in range(1000) if n % 4 == 3]
+        assert numbers(frame.where(col("subject").startswith(f"{stream_name}."))) == list(range(1000))
+        assert numbers(frame.where(col("seq").isin(5, 7))) == [4, 6]
+        assert 500 in [row.seq for row in frame.where(col("timestamp") == when).collect()]
+        assert frame.where(col("subject") == "other").count() == 0
+    finally:
+        spark.conf.set("spark.sql.python.filterPushdown.enabled", "false")
+    assert reading(stream_name).where(col("seq") < 11).count() == 10
+
+
+def test_sql_view(spark: Any, js: Js, server: NatsServer, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 10)
+    options = f"servers '{server.url}', stream '{stream_name}'"
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW v USING jetstream OPTIONS({options})")
+    assert spark.sql("SELECT max(seq) FROM v").first()[0] == 10
+
+
+@pytest.mark.parametrize(
+    ("options", "token", "part"),
+    [
+        ({"maxOffsetPerTrigger": "1", "recordPerPartition": "1"}, "UNKNOWN_OPTION", "did you mean"),
+        ({"minPartitions": "none"}, "BAD_OPTION", "whole number"),
+        ({"readMethod": "direct"}, "DIRECT_UNAVAILABLE", "allow_direct"),
+    ],
+)
+def test_refusals(
+    js: Js, reading: Reading, stream_name: str, options: dict[str, str], token: str, part: str
+) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 3)
+    with pytest.raises(Exception, match=f"JETSTREAM_{token}") as caught:
+        reading(stream_name, **options).count()
+    error = from_spark(caught.value)
+    assert error is not None
+    assert error.token == f"JETSTREAM_{token}"
+    assert part in error.message
+
+
+def test_a_stream_that_is_not_there(reading: Reading) -> None:
+    with pytest.raises(Exception, match=r"JETSTREAM_STREAM_NOT_FOUND.*'NOPE'"):
+        reading("NOPE").count()
+    with pytest.raises(Exception, match="JETSTREAM_CONNECT_FAILED"):
+        reading("NOPE", servers="nats://127.0.0.1:1").count()
