@@ -1,0 +1,65 @@
+"""Run the tests that need no Spark on every Python found: `make test-pythons`. Arguments go to pytest.
+
+Interpreters: python3.10 to python3.14 on PATH, and those of pyenv. Each gets a small environment .venv-3.X.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+VERSIONS = [(3, minor) for minor in range(10, 15)]
+NEEDS = ["pytest", "pytest-timeout", "hypothesis"]
+MARKS = "not slow and not faults and not scale and not spark and not spark_modes and not docker"
+
+
+def interpreters() -> dict[tuple[int, int], str]:
+    """(major, minor) -> program, one for each version found."""
+    found: dict[tuple[int, int], str] = {}
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    for version in VERSIONS:
+        name = ".".join(map(str, version))
+        on_path = shutil.which(f"python{name}")
+        choices = [*([on_path] if on_path else []), *map(str, sorted(pyenv.glob(f"{name}.*/bin/python")))]
+        for program in choices:
+            check = [program, "-c", "import sys, venv, ensurepip; print(*sys.version_info[:2])"]
+            done = subprocess.run(check, capture_output=True, text=True, check=False)
+            if done.returncode == 0 and tuple(map(int, done.stdout.split())) == version:
+                found[version] = program
+                break
+    return found
+
+
+def test(version: tuple[int, int], program: str, arguments: list[str]) -> int:
+    """Make the environment when it is not there, and run pytest in it."""
+    name = ".".join(map(str, version))
+    print(f"== Python {name}", flush=True)
+    venv = ROOT / f".venv-{name}"
+    python = venv / "bin" / "python"
+    if not python.exists():
+        subprocess.run([program, "-m", "venv", str(venv)], check=True)
+    # Every time: pip finds out quickly that nothing is missing, and setup.cfg may have changed.
+    subprocess.run([str(python), "-m", "pip", "install", "-q", "-e", f"{ROOT}[nkeys]", *NEEDS], check=True)
+    tests = [str(ROOT / "tests" / name) for name in ("protocol", "unit", "live") if (ROOT / "tests" / name).is_dir()]
+    command = [str(python), "-m", "pytest", "-q", "-m", MARKS, *tests, *arguments]
+    return subprocess.run(command, cwd=ROOT, check=False).returncode
+
+
+def main(arguments: list[str]) -> int:
+    found = interpreters()
+    if not found:
+        print("no Python from 3.10 to 3.14 was found on PATH or in pyenv", file=sys.stderr)
+        return 1
+    results = {version: test(version, program, arguments) for version, program in found.items()}
+    for version in VERSIONS:
+        status = "not found" if version not in results else "passed" if results[version] == 0 else "FAILED"
+        print(f"Python {'.'.join(map(str, version))}: {status}")
+    return 1 if any(results.values()) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
