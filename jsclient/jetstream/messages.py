@@ -73,8 +73,24 @@ class Messages:
         return self
 
     def __next__(self) -> JetStreamMsg:
+        # The same as _get, without its two calls: they are a tenth of what a message costs.
+        if self._due:
+            self._keep_pulling()
         try:
-            message = self._get(None)
+            item = self._popleft()
+            if item.raw_headers is None and not self._stopped:
+                state = self._state
+                if self._take() >= state.check_at:
+                    self._reached()
+                if state.max_bytes:
+                    state.taken_bytes += len(item.raw_subject) + len(item.payload) + len(item.raw_reply)
+                return JetStreamMsg(item, self.connection)
+        except IndexError:
+            item = None
+        except AttributeError:
+            pass  # a link event
+        try:
+            message = self._get_slowly(item, None)
         except errors.IteratorClosed:
             raise StopIteration from None
         assert message is not None
@@ -92,7 +108,7 @@ class Messages:
         return message
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
-        """The next message, or None after the timeout. The hot path: no lock, one count, one object."""
+        """The next message, or None after the timeout. No lock for a message that is there."""
         if self._due:
             self._keep_pulling()
         try:
@@ -265,7 +281,9 @@ class Messages:
         with self._lock:
             number = self._inbox.number(message)
             asked = self._state.open.get(number) if number is not None else None
-            buffered = self._inbox.snapshot()[0]
+            # Every pull with a byte limit ends in a status (2.10): nothing is counted where nothing is given back.
+            nothing_lost = verdict.unserved is not None and verdict.unserved[0] == 0 and not verdict.all_pulls
+            buffered = 0 if nothing_lost else self._inbox.snapshot()[0]
             if not self._state.ended(number, verdict, buffered, time.monotonic()):
                 return
             if verdict.forget_pin:

@@ -18,6 +18,13 @@ INACTIVE: Final = 300.0
 
 LAST_PER_SUBJECT: Final = "last_per_subject"
 
+DELIVER: Final = "deliver"
+SKIP: Final = "skip"
+STALE: Final = "stale"
+GAP: Final = "gap"
+
+NOTHING: Final = b"\0"  # what no subject begins with
+
 
 @attrs.frozen(kw_only=True)
 class OrderedOptions:
@@ -59,8 +66,8 @@ class OrderedState:
         self.serial = 0
         self.name = b""
         self.expected = 1  # consumer sequence of the next message
-        self.last_seq = 0  # stream sequence of the last message delivered; 0: none yet
-        self.last_pending: int | None = None
+        self._last_raw = b"0"
+        self._head = NOTHING  # of the ack subjects of the current consumer, once one was seen
         self.snapshot_end: int | None = None  # last_per_subject: the stream's end when reading began
 
     def next_config(self) -> ConsumerConfig:
@@ -71,6 +78,7 @@ class OrderedState:
         name = f"{self.prefix}_{self.serial}"
         self.name = name.encode()
         self.expected = 1
+        self._head = NOTHING
         options = self.options
         start: dict[str, object] = {"deliver_policy": options.deliver_policy}
         if self.last_seq and not self.in_snapshot:
@@ -102,17 +110,52 @@ class OrderedState:
         )
 
     def check(self, reply: bytes | None) -> str:
-        """ "deliver", "skip" (delivered before), "stale" (of an earlier consumer) or "gap" (something is missing)."""
+        """DELIVER, SKIP (delivered before), STALE (of an earlier consumer) or GAP (something is missing).
+
+        The part of the ack subject before the sequences is the same for all messages of a consumer, so it is
+        compared as a whole: a third of the cost of taking the subject apart.
+        """
+        try:
+            head, stream_seq, consumer_seq, _, _ = reply.rsplit(b".", 4)  # type: ignore[union-attr]
+            if head == self._head and int(consumer_seq) == self.expected:
+                self.expected += 1
+                self._last_raw = stream_seq
+                return DELIVER
+        except (ValueError, AttributeError):
+            pass
+        return self._check_slowly(reply)
+
+    def _check_slowly(self, reply: bytes | None) -> str:
         consumer, consumer_seq, stream_seq = consumer_position(reply)
         if consumer != self.name:
-            return "stale"
+            return STALE
         if consumer_seq != self.expected:
-            return "gap" if consumer_seq > self.expected else "stale"
+            return GAP if consumer_seq > self.expected else STALE
         self.expected += 1
         if stream_seq <= self.last_seq:
-            return "skip"
-        self.last_seq = stream_seq
-        return "deliver"
+            return SKIP
+        self._last_raw = b"%d" % stream_seq
+        assert reply is not None
+        before, found, _ = reply.partition(b".%b.1.%d.%d." % (consumer, stream_seq, consumer_seq))
+        if found:
+            # Nothing is skipped from here on: sequences only grow.
+            self._head = b"%b.%b.1" % (before, consumer)
+        return DELIVER
+
+    def rewind(self, reply: bytes | None) -> None:
+        """The message with this reply was checked and not taken: the next use begins with it."""
+        self._last_raw = b"%d" % (consumer_position(reply)[2] - 1)
+
+    @property
+    def last_seq(self) -> int:
+        """Stream sequence of the last message delivered; 0: none yet."""
+        return int(self._last_raw)
+
+    def skip_to(self, seq: int) -> None:
+        """Everything up to `seq` counts as delivered, so that the next consumer begins after it. For watchers: where
+        the first pass is complete although the stream's last message was not for them."""
+        if seq > self.last_seq:
+            self._last_raw = b"%d" % seq
 
     def behind(self, last_consumer_seq: int) -> bool:
         """Whether a heartbeat tells of messages that have not come."""

@@ -218,7 +218,7 @@ class OrderedRead:
         assert self._messages is not None
         try:
             # First the end of the stream, then what is still to come: the other way round would miss messages.
-            return self.until.passed() and available(self._messages.source) == 0
+            return self.until.passed() and available(self._messages) == 0
         except errors.JsClientError:
             return False  # the consumer is being made again
 
