@@ -266,6 +266,14 @@ class BadResponse(JetStreamError):
         self.raw = raw[:1024]
 
 
+class ListingIncomplete(JetStreamError):
+    """Some streams or consumers of a cluster did not answer a listing; `missing` names them. The others came first."""
+
+    def __init__(self, message: str, missing: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing or []
+
+
 class NotPullConsumer(JetStreamError):
     """The consumer has a deliver subject: use `push_consumer`."""
 

@@ -41,22 +41,42 @@ from jsclient.jetstream.schedules import Schedule
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.acks import ack_confirmed
+    from jsclient.jetstream.advisories import Advisory, MaxDeliveries
     from jsclient.jetstream.atomic_batch import AtomicBatch
+    from jsclient.jetstream.consume import ConsumeContext
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.fast_batch import FastBatch
-    from jsclient.jetstream.message import JetStreamMsg
+    from jsclient.jetstream.fetch import Batch, Ended
+    from jsclient.jetstream.message import JetStreamMsg, Metadata
+    from jsclient.jetstream.messages import Messages
+    from jsclient.jetstream.options import Paused, PullOptions
     from jsclient.jetstream.ordered import OrderedConsumer
     from jsclient.jetstream.publish_async import AsyncPublisher
     from jsclient.jetstream.push import PushConsumer
+    from jsclient.jetstream.read import FiniteRead
+    from jsclient.jetstream.tracing import trace
 
 _LATER = {
+    "Advisory": "advisories",
     "AsyncPublisher": "publish_async",
     "AtomicBatch": "atomic_batch",
-    "FastBatch": "fast_batch",
+    "Batch": "fetch",
+    "ConsumeContext": "consume",
     "Consumer": "consumer",
+    "Ended": "fetch",
+    "FastBatch": "fast_batch",
+    "FiniteRead": "read",
     "JetStreamMsg": "message",
+    "MaxDeliveries": "advisories",
+    "Messages": "messages",
+    "Metadata": "message",
     "OrderedConsumer": "ordered",
+    "Paused": "options",
+    "PullOptions": "options",
     "PushConsumer": "push",
+    "ack_confirmed": "acks",
+    "trace": "tracing",
 }
 
 
@@ -65,32 +85,44 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    value = getattr(import_module(f"{__name__}.{_LATER[name]}"), name)
+    globals()[name] = value  # found at once from now on, also where a submodule has the same name
+    return value
 
 
 __all__ = [
     "AccountInfo",
     "AckPolicy",
+    "Advisory",
     "AsyncPublisher",
     "AtomicBatch",
+    "Batch",
     "Compression",
+    "ConsumeContext",
     "Consumer",
     "ConsumerConfig",
     "ConsumerInfo",
     "DeliverPolicy",
     "Discard",
+    "Ended",
     "ExternalStream",
     "FastBatch",
+    "FiniteRead",
     "JetStream",
     "JetStreamMsg",
+    "MaxDeliveries",
+    "Messages",
+    "Metadata",
     "OrderedConsumer",
     "PauseState",
+    "Paused",
     "PersistMode",
     "Placement",
     "PriorityPolicy",
     "PubAck",
     "PubMsg",
     "PublishFuture",
+    "PullOptions",
     "PushConsumer",
     "RawStreamMsg",
     "ReplayPolicy",
@@ -107,4 +139,6 @@ __all__ = [
     "StreamSource",
     "StreamState",
     "SubjectTransform",
+    "ack_confirmed",
+    "trace",
 ]

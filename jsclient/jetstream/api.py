@@ -13,6 +13,7 @@ from jsclient.errors import (
     BadResponse,
     ConnectionLost,
     JetStreamUnavailable,
+    ListingIncomplete,
     NoResponders,
     RequestTimeout,
     api_error,
@@ -144,7 +145,7 @@ class Api:
         while True:
             request = {**(body or {}), "offset": offset} if offset else body
             page = self.request(operation, request or None, timeout=timeout, read=True)
-            got = len(_part(page, key) or ())
+            got = len(_part(page, key) or ()) + len(_absent(page))
             yield page
             offset += got
             if not got or offset >= int(page.get("total") or 0):
@@ -153,9 +154,21 @@ class Api:
     def items(
         self, operation: str, key: str, body: dict[str, Any] | None = None, *, timeout: Timeout = DEFAULT
     ) -> Iterator[Any]:
-        """The elements of a listing, page by page."""
+        """The elements of a listing, page by page.
+
+        In a cluster some may not answer in time: the others come first, then ListingIncomplete is raised.
+        """
+        absent: set[str] = set()
         for page in self.pages(operation, key, body, timeout=timeout):
             yield from _part(page, key) or ()
+            absent |= _absent(page)
+        if absent:
+            raise ListingIncomplete(f"no answer about {', '.join(sorted(absent))}", sorted(absent))
+
+
+def _absent(page: dict[str, Any]) -> set[str]:
+    """The names that a page counts and says nothing about: their leader did not answer, or they are offline."""
+    return {str(name) for part in ("missing", "offline") for name in page.get(part) or ()}
 
 
 def _part(page: dict[str, Any], key: str) -> Any:

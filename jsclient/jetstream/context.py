@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from jsclient.durations import DEFAULT, Timeout
-from jsclient.errors import ApiError, NoStreamForSubject, StreamNotFound
+from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.jetstream import manage, names, wire
 from jsclient.jetstream.advisories import Advisories, Advisory, E
 from jsclient.jetstream.api import API_TIMEOUT, Api, RequestHook, ResponseHook
@@ -152,7 +152,11 @@ class JetStream(Publishing):
         try:
             return self.stream(config.name, timeout=timeout)
         except StreamNotFound:
+            pass
+        try:
             return self.create_stream(config, timeout=timeout)
+        except StreamNameInUse:  # somebody else was faster
+            return self.stream(config.name, timeout=timeout)
 
     def put_stream(
         self,

@@ -37,6 +37,10 @@ class Publishing:
             self.async_publisher = AsyncPublisher(js, check, **_without_prefix(options))
         except TypeError as error:
             raise ConfigError(f"JetStream: {error}") from None
+        # One call less for every message, 0.25 of 4.2 us; a subclass may still override the methods.
+        for name, method in (("publish", self.publisher.publish), ("publish_async", self.async_publisher.publish)):
+            if getattr(type(self), name) is getattr(Publishing, name):
+                setattr(self, name, method)
 
     def publish(
         self,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jsclient.durations import DEFAULT, Timeout
-from jsclient.errors import ApiError, ConfigError, ConsumerNotFound, NotPullConsumer, NotPushConsumer
+from jsclient.errors import ApiError, ConfigError, ConsumerExists, ConsumerNotFound, NotPullConsumer, NotPushConsumer
 from jsclient.jetstream import batch_get, manage, names, stored, wire
 from jsclient.jetstream.models import (
     ConsumerConfig,
@@ -243,12 +243,16 @@ class Stream:
         """The existing consumer of that name as it is, else a new one with this configuration."""
         config.check()
         config.check_pull()
-        if config.effective_name:
+        name = config.effective_name
+        if name:
             try:
-                return self.consumer(config.effective_name, timeout=timeout)
+                return self.consumer(name, timeout=timeout)
             except ConsumerNotFound:
                 pass
-        return self.create_or_update_consumer(config, timeout=timeout)
+        try:
+            return self.create_consumer(config, timeout=timeout)
+        except ConsumerExists:  # somebody else was faster
+            return self.consumer(name or "", timeout=timeout)
 
     def _put(self, config: ConsumerConfig, action: manage.Action, timeout: Timeout, **options: bool) -> Consumer:
         config.check_pull()

@@ -26,7 +26,7 @@ from jsclient.jetstream.advisories import (
     event_subject,
     parse_advisory,
 )
-from jsclient.jetstream.trace import trace
+from jsclient.jetstream.tracing import trace
 from jsclient.testing import NatsServer, wait_until
 
 

@@ -182,6 +182,20 @@ def test_paging_is_lazy_and_ends_on_an_empty_page() -> None:
     assert list(items) == []  # what was deleted meanwhile does not make an endless loop
 
 
+def test_listings_of_a_cluster_that_does_not_answer_in_full() -> None:
+    """Those that are missing count for the offset, so that nothing comes twice; and the end says that it is not all."""
+    first = {"streams": [{"n": 0}, {"n": 2}], "missing": ["B"], "total": 5}
+    second = {"streams": [{"n": 3}], "missing": ["E"], "offline": {"E": "too new"}, "total": 5}
+    js, connection = api(first, second)
+    seen = []
+    with pytest.raises(errors.ListingIncomplete, match="B, E") as caught:
+        for item in js.items("STREAM.LIST", "streams"):
+            seen.append(item["n"])  # noqa: PERF401
+    assert seen == [0, 2, 3]
+    assert caught.value.missing == ["B", "E"]
+    assert [call[1] for call in connection.calls] == [None, {"offset": 3}]
+
+
 def test_trace_hooks(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[tuple[Any, ...]] = []
     js, _ = api(OK, on_request=lambda *a: seen.append(a), on_response=lambda *a: seen.append(a))
