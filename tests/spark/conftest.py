@@ -54,12 +54,14 @@ def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     shutil.copytree(ROOT / "jsclient" / "spark" / "_autoload", folder / "site" / "pyspark_jetstream")
     path = os.pathsep.join([str(folder / "site"), str(ROOT)])
     sys.path.insert(0, str(folder / "site"))
-    os.environ.update({
-        "PYTHONPATH": path,
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "SPARK_LOCAL_IP": "127.0.0.1",
-    })
+    os.environ.update(
+        {
+            "PYTHONPATH": path,
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_DRIVER_PYTHON": sys.executable,
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+    )
     return folder
 
 
@@ -85,7 +87,9 @@ class Js:
         self.api = Api(nc)
 
     def create(self, name: str, **config: Any) -> None:
-        self.api.request(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "storage": "file", **config})
+        self.api.request(
+            f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "storage": "file", **config}
+        )
 
     def state(self, name: str) -> dict[str, Any]:
         state: dict[str, Any] = self.api.request(f"STREAM.INFO.{name}", read=True)["state"]

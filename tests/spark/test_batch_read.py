@@ -89,7 +89,9 @@ def test_ranges_by_time_and_sequence(js: Js, reading: Reading, stream_name: str)
     ms = int(rows[0].timestamp.timestamp() * 1000)
     assert numbers(reading(stream_name, startingTimestamp=ms)) == list(range(100))
     assert numbers(reading(stream_name, endingTimestamp=ms - 1)) == []
-    assert numbers(reading(stream_name, startingOffsets='{"seq": 11}', endingOffsets='{"seq": 21}')) == list(range(10, 20))
+    assert numbers(reading(stream_name, startingOffsets='{"seq": 11}', endingOffsets='{"seq": 21}')) == list(
+        range(10, 20)
+    )
     late = {"startingTimestamp": "2100-01-01T00:00:00Z"}
     with pytest.raises(Exception, match="JETSTREAM_TIMESTAMP_BEYOND_END"):
         reading(stream_name, **late).count()
@@ -162,9 +164,7 @@ def test_sql_view(spark: Any, js: Js, server: NatsServer, stream_name: str) -> N
         ({"readMethod": "direct"}, "DIRECT_UNAVAILABLE", "allow_direct"),
     ],
 )
-def test_refusals(
-    js: Js, reading: Reading, stream_name: str, options: dict[str, str], token: str, part: str
-) -> None:
+def test_refusals(js: Js, reading: Reading, stream_name: str, options: dict[str, str], token: str, part: str) -> None:
     js.create(stream_name)
     js.fill(stream_name, 3)
     with pytest.raises(Exception, match=f"JETSTREAM_{token}") as caught:
