@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 import jsclient
+from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, manage
-from jsclient.testing import NatsServer
+from jsclient.testing import Cluster, NatsServer
 
 
 @pytest.fixture
@@ -70,3 +71,31 @@ def test_120000_subjects(own_server: NatsServer, count: Callable[[int, int], int
         assert len(info.state.subjects) == wanted
         assert len(dict(stream.subjects(timeout=30))) == wanted
         assert set(info.state.subjects.values()) == {1}
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(120)
+def test_a_listing_without_some_streams_says_so() -> None:
+    """A server of the cluster is gone, and with it streams of one replica: named, and not left out in silence."""
+    with Cluster(3) as cluster:
+        survivor = cluster.meta_leader()
+        with jsclient.connect(survivor.url) as nc:
+            js = JetStream(nc)
+            homes = {}
+            for number in range(9):
+                info = js.create_stream(StreamConfig(name=f"S{number}", subjects=[f"s.{number}"])).cached_info
+                assert info is not None
+                assert info.cluster is not None
+                homes[f"S{number}"] = info.cluster.leader
+            victim = next((home for home in homes.values() if home != survivor.name), "")
+            if not victim:  # placement is the server's choice
+                return
+            cluster.by_name(victim).kill()
+            lost = sorted(name for name, home in homes.items() if home == victim)
+            seen = []
+            with pytest.raises(errors.ListingIncomplete) as caught:
+                for info in js.streams():
+                    seen.append(info.config.name)  # noqa: PERF401
+            assert caught.value.missing == lost
+            assert sorted(seen + lost) == sorted(homes)
+            assert sorted(js.stream_names()) == sorted(homes)

@@ -274,6 +274,7 @@ def test_fields_of_newer_servers(
         return
     kept = js.create_stream(config).info().config
     assert {name: getattr(kept, name) for name in fields} == fields
+    assert kept.unknown_fields == ()
     assert js.update_stream(kept).info().config == kept  # the server's own metadata does not get in the way
 
 
