@@ -45,6 +45,11 @@ CONSUMER_FIELDS: Final[dict[str, Version]] = {
     "priority_policy": (2, 11),
     "priority_timeout": (2, 11),
 }
+CONSUMER_VALUES: Final[dict[tuple[str, str], Version]] = {
+    ("ack_policy", "flow_control"): (2, 14),
+    ("priority_policy", "prioritized"): (2, 12),
+}
+PLACEMENT_FIELDS: Final[dict[str, Version]] = {"preferred": (2, 11)}
 SOURCE_FIELDS: Final[dict[str, Version]] = {"subject_transforms": (2, 10), "consumer": (2, 14)}
 
 OPERATIONS: Final[dict[str, Version]] = {
@@ -140,10 +145,15 @@ class Capabilities:
 
 def needed(config: StreamConfig | ConsumerConfig) -> Iterator[tuple[str, Version]]:
     """The fields of a configuration that are set and do not exist on all supported servers, with their release."""
-    fields = STREAM_FIELDS if isinstance(config, StreamConfig) else CONSUMER_FIELDS
-    yield from _set(config, fields, "")
-    if not isinstance(config, StreamConfig):
+    if isinstance(config, ConsumerConfig):
+        yield from _set(config, CONSUMER_FIELDS, "")
+        for (name, value), version in CONSUMER_VALUES.items():
+            if getattr(config, name) == value:
+                yield f"{name}={value!r}", version
         return
+    yield from _set(config, STREAM_FIELDS, "")
+    if config.placement is not None:
+        yield from _set(config.placement, PLACEMENT_FIELDS, "placement.")
     if config.mirror is not None:
         yield from _set(config.mirror, SOURCE_FIELDS, "mirror.")
     for number, source in enumerate(config.sources or ()):

@@ -136,8 +136,10 @@ def pause(
 ) -> PauseState:
     """Stop delivery until a point in time, or for so many seconds by this machine's clock."""
     if not isinstance(until, dt.datetime):
-        seconds = until if isinstance(until, dt.timedelta) else dt.timedelta(seconds=until)
-        until = dt.datetime.now(dt.timezone.utc) + seconds
+        seconds = wire.as_duration(until, "until")
+        if seconds < 0:
+            raise ConfigError(f"pause_consumer: until must not be negative, got {until!r} seconds")
+        until = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=seconds)
     stamp = wire.as_timestamp(until, "until")
     return _pause(js, stream, name, {"pause_until": wire.format_time(stamp)}, "pause_consumer", timeout)
 

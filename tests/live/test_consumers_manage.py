@@ -198,6 +198,8 @@ def test_pause_and_resume(stream: Stream, js: JetStream, server: NatsServer) -> 
     assert not js.consumer_info("S", "C").paused
     with pytest.raises(errors.ConfigError, match="time zone"):
         stream.pause_consumer("C", dt.datetime(2030, 1, 1))
+    with pytest.raises(errors.ConfigError, match="negative"):
+        stream.pause_consumer("C", -5)
     with pytest.raises(errors.ConsumerNotFound):
         stream.pause_consumer("NONE", 60)
 

@@ -295,3 +295,10 @@ def test_what_needs_a_newer_server() -> None:
         "filter_subjects": (2, 10),
         "priority_groups": (2, 11),
     }
+    assert needed(ConsumerConfig(ack_policy="flow_control", priority_policy="prioritized")) == {
+        "ack_policy='flow_control'": (2, 14),
+        "priority_policy": (2, 11),
+        "priority_policy='prioritized'": (2, 12),
+    }
+    placed = StreamConfig(name="S", placement=models.Placement(cluster="c", preferred="n1"))
+    assert needed(placed) == {"placement.preferred": (2, 11)}
