@@ -39,7 +39,7 @@ def test_put_get_and_what_an_entry_tells(kv: KeyValue) -> None:
     assert kv.put("a.b", "zwei") == 2
     for direct in (None, True, False):
         entry = kv.get("a.b", direct=direct)
-        assert (entry.bucket, entry.key, entry.value, entry.revision) == ("b", "a.b", "zwei".encode(), 2)
+        assert (entry.bucket, entry.key, entry.value, entry.revision) == ("b", "a.b", b"zwei", 2)
         assert (entry.operation, entry.delta) == (Operation.PUT, 0)
         assert abs((entry.created - before).total_seconds()) < 10
     assert kv["a.b"] == b"zwei"
@@ -433,12 +433,14 @@ def test_a_bucket_in_another_domain(js: JetStream) -> None:
         kv = keyvalue.create_key_value(hub, KeyValueConfig(bucket="b"))
         revision = kv.put("a", b"1")
         assert kv.get("a").revision == kv.get("a", direct=False).revision == revision
-        kv.update("a", b"2", revision)
-        with kv.watch() as watcher:
-            assert [entry.value for entry in watcher.initial()] == [b"2"]
         copy = KeyValueConfig(bucket="copy", mirror=StreamSource(name="b", domain="hub"))
         mirror = keyvalue.create_key_value(JetStream(nc), copy)
         wait_until(lambda: "a" in mirror, 10)
+        kv.update("a", b"2", revision)
+        wait_until(lambda: mirror["a"] == b"2", 10)
+        for bucket in (kv, mirror):
+            with bucket.watch() as watcher:
+                assert [entry.value for entry in watcher.initial()] == [b"2"]
         mirror.put("c", b"3")
         assert kv["c"] == b"3"
         wait_until(lambda: "c" in mirror, 10)

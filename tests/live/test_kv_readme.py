@@ -86,7 +86,7 @@ def test_listing_the_keys(js: JetStream, capsys: pytest.CaptureFixture[str]) -> 
     kv.put("sue.age", b"43")
     kv.put("bucket", b"profiles")
     # Prints all 3 keys
-    for key in kv.keys():
+    for key in kv:
         print(key)
     assert capsys.readouterr().out.splitlines() == ["sue.color", "sue.age", "bucket"]
 

@@ -156,8 +156,7 @@ def test_it_is_an_iterator_with_a_timeout(kv: KeyValue) -> None:
     with kv.watch(timeout=0.2) as watcher:
         seen: list[Any] = []
         with pytest.raises(errors.TimedOut):
-            for entry in watcher:
-                seen.append(entry and entry.key)
+            seen.extend(entry and entry.key for entry in watcher)
         assert seen == ["a", None]
         kv.put("c", b"2")
         assert take(watcher, 1) == [("c", b"2")]
