@@ -91,8 +91,9 @@ class Session:
     def _spawn_connector(self, result: queue.SimpleQueue[BaseException | None] | None = None) -> None:
         self._connectors += 1
         name = f"jsclient-connect-{self.owner.number}-{self._connectors}"
-        self._connector = threading.Thread(target=self._connect_loop, args=(result,), name=name, daemon=True)
-        self._connector.start()
+        thread = threading.Thread(target=self._connect_loop, args=(result,), name=name, daemon=True)
+        thread.start()
+        self._connector = thread  # not before: close() joins it, from any thread
 
     def _connect_loop(self, result: queue.SimpleQueue[BaseException | None] | None) -> None:
         try:
@@ -374,11 +375,11 @@ class Session:
         else:
             self.last_error = reason
         link.shutdown()
-        self.outbox.detach()
+        withdrawn = self.outbox.detach()
         self.pool.disconnected(time.monotonic())
         make = _lost(reason)
         self._fail_pings(make)
-        self.owner.link_lost(make, reason)
+        self.owner.link_lost(make, reason, withdrawn)
         if again:
             self._spawn_connector()
         elif not closing:
