@@ -38,6 +38,9 @@ FETCH_HEARTBEAT: Final = 5.0
 GRACE: Final = 1.0
 """The client waits this much longer than the pull lives on the server, or it would lose the race against the 408."""
 
+SHORTEST_PULL: Final = 0.05
+"""Seconds: for less time than this no further pull is sent."""
+
 NO_WAIT_TIMEOUT: Final = 5.0
 """Seconds for the answer to a pull that does not wait: a round trip, so as long as any API call."""
 
@@ -304,7 +307,7 @@ class Fetch:
             self.ended = Ended.COMPLETE
         elif self.no_wait:
             self.ended = Ended.NO_MESSAGES
-        elif verdict.reason == "timeout" and self.deadline - time.monotonic() > GRACE:
+        elif verdict.reason == "timeout" and self.deadline - time.monotonic() > SHORTEST_PULL:
             self._pull()  # it lived shorter than the call may wait
         else:
             self.ended = Ended.TIMEOUT if verdict.reason == "timeout" else Ended.NO_MESSAGES

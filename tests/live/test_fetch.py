@@ -1,0 +1,318 @@
+"""Finite pulls against a real server."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream.consumer import Consumer
+from jsclient.jetstream.fetch import Ended
+from jsclient.jetstream.inboxes import pool_of
+from jsclient.testing import NatsServer, Proxy, wait_until
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory"))
+        yield js
+        js.delete_stream("F")
+
+
+def publish(js: JetStream, count: int, subject: str = "f.a", size: int = 10) -> None:
+    for number in range(1, count + 1):
+        js.nc.publish(subject, (b"%d " % number).ljust(size, b"."))
+    js.nc.flush()
+
+
+def durable(js: JetStream, **config: object) -> Consumer:
+    return js.create_consumer("F", ConsumerConfig(durable_name="C", **config))
+
+
+def old(server: NatsServer, version: tuple[int, int]) -> bool:
+    return server.version[:2] < version
+
+
+def test_fetch_returns_as_soon_as_it_has_what_was_asked_for(js: JetStream) -> None:
+    publish(js, 20)
+    batch = durable(js).fetch(10)
+    assert len(batch) == 10
+    assert batch
+    assert (batch.ended, batch.error) == (Ended.COMPLETE, None)
+    assert [int(m.data[:2]) for m in batch] == list(range(1, 11))
+    assert batch[0] is batch[0]
+    assert batch[-1].metadata.stream_seq == 10
+    assert len(batch[2:4]) == 2
+    assert "10 messages" in repr(batch)
+
+
+def test_fetch_returns_what_there_is_at_the_timeout(js: JetStream) -> None:
+    publish(js, 3)
+    started = time.monotonic()
+    batch = durable(js).fetch(10, timeout=0.5)
+    assert 0.4 < time.monotonic() - started < 2
+    assert len(batch) == 3
+    assert (batch.ended, batch.error) == (Ended.TIMEOUT, None)
+
+
+def test_an_empty_fetch_is_no_error(js: JetStream) -> None:
+    batch = durable(js).fetch(10, timeout=0.2)
+    assert not batch
+    assert len(batch) == 0
+    assert batch.ended is Ended.TIMEOUT
+
+
+@pytest.mark.parametrize("call", [lambda c: c.fetch_no_wait(10), lambda c: c.fetch(10, timeout=0)])
+def test_fetch_without_waiting(js: JetStream, call: object) -> None:
+    consumer = durable(js)
+    started = time.monotonic()
+    batch = call(consumer)  # type: ignore[operator]
+    assert not batch
+    assert batch.ended is Ended.NO_MESSAGES
+    publish(js, 3)
+    batch = call(consumer)  # type: ignore[operator]
+    assert len(batch) == 3
+    assert batch.ended is Ended.NO_MESSAGES
+    assert time.monotonic() - started < 2
+    assert consumer.info().num_waiting == 0
+
+
+def test_no_wait_then_takes_what_is_there_or_waits_for_the_first(js: JetStream) -> None:
+    consumer = durable(js)
+    publish(js, 3)
+    assert len(consumer.fetch(10, no_wait_then=5)) == 3
+    timer = threading.Timer(0.2, publish, (js, 1))
+    timer.start()
+    started = time.monotonic()
+    assert len(consumer.fetch(10, no_wait_then=10)) == 1
+    assert 0.1 < time.monotonic() - started < 5
+    timer.join()
+    assert not consumer.fetch(10, no_wait_then=0.2)
+    with pytest.raises(errors.ConfigError):
+        consumer.fetch(10, timeout=1, no_wait_then=1)
+
+
+def test_after_a_timed_out_fetch_the_next_one_gets_the_message(js: JetStream) -> None:
+    """nats.py #933: an orphan pull swallowed what the next fetch waited for."""
+    consumer = durable(js, ack_wait=30.0)
+    for round_ in range(5):
+        assert not consumer.fetch(5, timeout=0.05)
+        publish(js, 1)
+        started = time.monotonic()
+        (message,) = consumer.fetch(1, timeout=5)
+        assert time.monotonic() - started < 1, round_
+        message.ack()
+
+
+def test_next(js: JetStream) -> None:
+    consumer = durable(js)
+    publish(js, 1)
+    assert consumer.next(timeout=5).data.startswith(b"1")
+    with pytest.raises(errors.NoMessages):
+        consumer.next(timeout=0.1)
+    with pytest.raises(TimeoutError):
+        consumer.next(timeout=0)
+
+
+def test_fetch_bytes(js: JetStream) -> None:
+    publish(js, 20, size=100)
+    consumer = durable(js)
+    batch = consumer.fetch_bytes(1000, timeout=2)
+    assert 0 < sum(message.size for message in batch) <= 1000
+    assert batch.ended is Ended.MAX_BYTES
+    with pytest.raises(errors.MaxBytesExceeded, match="10"):
+        consumer.fetch_bytes(10, timeout=2)
+    assert len(consumer.fetch(2, max_bytes=100_000)) == 2
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"max_messages": 0},
+        {"max_messages": 2_000_000},
+        {"timeout": -1},
+        {"timeout": 4, "heartbeat": 3},
+        {"priority": 1},
+        {"min_pending": 5},
+        {"group": "g", "priority": 10},
+    ],
+)
+def test_wrong_arguments_are_refused(js: JetStream, arguments: dict[str, object]) -> None:
+    with pytest.raises(ValueError):
+        durable(js).fetch(**arguments)  # type: ignore[arg-type]
+
+
+def test_many_fetches_use_one_subscription(js: JetStream) -> None:
+    publish(js, 300)
+    consumer = durable(js)
+    consumer.fetch(1)
+    inboxes = list(pool_of(js.nc)._idle)
+    for _ in range(10):
+        for message in consumer.fetch(20):
+            message.ack()
+    assert not consumer.fetch_no_wait(200)[199:]
+    assert list(pool_of(js.nc)._idle) == inboxes
+    assert len(inboxes) == 1
+
+
+def test_threads_fetch_at_once(js: JetStream) -> None:
+    publish(js, 1000)
+    consumer = durable(js)
+    seen: list[int] = []
+
+    def run() -> None:
+        while len(seen) < 1000:
+            for message in consumer.fetch(10, timeout=0.5):
+                message.ack()
+                seen.append(message.metadata.stream_seq)
+
+    threads = [threading.Thread(target=run) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(seen) == list(range(1, 1001))
+
+
+def test_a_deleted_consumer_is_named(js: JetStream, server: NatsServer) -> None:
+    consumer = durable(js)
+    timer = threading.Timer(0.2, js.delete_consumer, ("F", "C"))
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(errors.ConsumerDeleted):
+        consumer.fetch(1, timeout=20, heartbeat=1)
+    timer.join()
+    assert time.monotonic() - started < 4
+    with pytest.raises((errors.PullNoResponders, errors.ConsumerDeleted)):
+        consumer.fetch(1, timeout=2, heartbeat=1)  # 2.9 says nothing at all: the heartbeat does
+
+
+def test_what_was_received_is_returned_although_the_fetch_failed(js: JetStream) -> None:
+    publish(js, 3)
+    consumer = durable(js)
+    timer = threading.Timer(0.3, js.delete_consumer, ("F", "C"))
+    timer.start()
+    batch = consumer.fetch(10, timeout=20, heartbeat=1)
+    timer.join()
+    assert len(batch) == 3
+    assert batch.ended is Ended.ERROR
+    assert isinstance(batch.error, errors.ConsumerDeleted)
+
+
+def test_limits_of_the_consumer(js: JetStream) -> None:
+    consumer = durable(js, max_batch=5, max_expires=1.0)
+    with pytest.raises(errors.BadPullRequest, match="MaxRequestBatch"):
+        consumer.fetch(10)
+    started = time.monotonic()
+    assert not consumer.fetch(5, timeout=2.5)  # lives longer than one pull may
+    assert 2.2 < time.monotonic() - started < 4
+    with consumer.messages() as messages, pytest.raises(errors.NoMessages):
+        messages.next(timeout=0.3)
+
+
+def test_a_fetch_lives_through_a_reconnect(server: NatsServer, js: JetStream) -> None:
+    durable(js)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        consumer = JetStream(nc).consumer("F", "C")
+        publish(js, 2)
+
+        def later() -> None:
+            wait_until(lambda: consumer.info().num_ack_pending == 2, 5)
+            proxy.cut()
+            wait_until(lambda: nc.is_connected, 5)
+            publish(js, 2)
+
+        thread = threading.Thread(target=later)
+        thread.start()
+        batch = consumer.fetch(4, timeout=15)
+        thread.join()
+        assert len(batch) == 4
+        assert len({message.metadata.stream_seq for message in batch}) == 4
+
+
+def test_close_releases_a_blocked_fetch(server: NatsServer, js: JetStream) -> None:
+    durable(js)
+    nc = jsclient.connect(server.url)
+    consumer = JetStream(nc).consumer("F", "C")
+    timer = threading.Timer(0.2, nc.close)
+    timer.start()
+    started = time.monotonic()
+    with pytest.raises(errors.ConnectionClosed):
+        consumer.fetch(1, timeout=20)
+    assert time.monotonic() - started < 2
+    timer.join()
+
+
+def test_without_permission_to_pull_the_reason_is_told(server: NatsServer) -> None:
+    denied = 'permissions: { publish: { deny: "$JS.API.CONSUMER.MSG.NEXT.>" } }'
+    config = f"authorization {{ users: [ {{ user: u, password: p, {denied} }} ] }}"
+    with NatsServer(config) as strict, jsclient.connect(strict.url, user="u", password="p") as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory"))
+        consumer = durable(js)
+        started = time.monotonic()
+        with pytest.raises(errors.PermissionViolation):
+            consumer.fetch(1, timeout=10)
+        with consumer.messages() as messages, pytest.raises(errors.PermissionViolation):
+            messages.next(timeout=10)
+        assert time.monotonic() - started < 2
+
+
+def test_priority_groups(js: JetStream, server: NatsServer) -> None:
+    config = ConsumerConfig(durable_name="P", priority_groups=["g"], priority_policy="overflow")
+    if old(server, (2, 11)):
+        with pytest.raises(errors.NotSupported):
+            js.create_consumer("F", config)
+        return
+    consumer = js.create_consumer("F", config)
+    publish(js, 10)
+    assert not consumer.fetch(5, timeout=0.3, group="g", min_pending=100)
+    assert len(consumer.fetch(5, timeout=2, group="g", min_pending=5)) == 5
+    with pytest.raises(errors.BadPullRequest, match="Priority Group missing"):
+        consumer.fetch(5, timeout=2)
+
+
+def test_a_pinned_client_keeps_its_pin(js: JetStream, server: NatsServer) -> None:
+    if old(server, (2, 11)):
+        return
+    config = ConsumerConfig(durable_name="P", priority_groups=["g"], priority_policy="pinned_client")
+    consumer = js.create_consumer("F", config)
+    publish(js, 30)
+    assert len(consumer.fetch(5, group="g", timeout=2)) == 5
+    assert consumer.pins["g"]
+    assert len(consumer.fetch(5, group="g", timeout=2)) == 5
+    other = js.consumer("F", "P")
+    assert not other.fetch(5, group="g", timeout=0.3)
+    js.unpin_consumer("F", "P", "g")
+    assert len(other.fetch(5, group="g", timeout=2)) == 5
+    assert not consumer.fetch(5, group="g", timeout=0.5)  # 423: it forgets its pin, asks again, and waits
+
+
+def test_handles_without_a_round_trip(js: JetStream) -> None:
+    durable(js)
+    publish(js, 2)
+    sent: list[str] = []
+    quiet = JetStream(js.nc, on_request=lambda subject, *_: sent.append(subject))
+    consumer = quiet.consumer("F", "C", fetch_info=False)
+    (message,) = consumer.fetch(1, timeout=1)
+    message.ack()
+    with consumer.messages() as messages:
+        assert messages.next(timeout=5).metadata.stream_seq == 2
+    assert sent == []
+    assert consumer.cached_info is None
+
+
+def test_a_consumer_does_not_pickle(js: JetStream) -> None:
+    consumer = durable(js)
+    publish(js, 1)
+    for thing in (consumer, consumer.next()):
+        with pytest.raises(TypeError):
+            pickle.dumps(thing)
