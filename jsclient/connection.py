@@ -564,8 +564,16 @@ class Connection:
         if not first:
             self._callback(self.options.on_reconnected)
 
-    def link_lost(self, make: Callable[[], BaseException], reason: BaseException | None) -> None:
-        """Reader thread: whoever waits for an answer over the dead link learns it now."""
+    def link_lost(
+        self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[bytes]
+    ) -> None:
+        """Reader thread: whoever waits for an answer over the dead link learns it now.
+
+        `withdrawn`: frames of which no byte was sent, so that their owners need not call the outcome unknown.
+        """
+        for subscription in list(self._dispatcher.sinks.values()) if withdrawn else ():
+            if isinstance(subscription, SinkSubscription):
+                subscription.withdrawn(withdrawn)
         self._requests.fail(make)
         self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self._dispatcher.sinks.values()))
         self._callback(self.options.on_disconnected, reason)

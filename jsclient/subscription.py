@@ -346,6 +346,12 @@ class SinkSubscription(BaseSubscription):
     def link_event(self, event: LinkEvent) -> None:
         self.sink.link_event(event)
 
+    def withdrawn(self, frames: list[bytes]) -> None:
+        """Frames (of anybody) that were queued when the link went down, and of which no byte was sent."""
+        withdrawn = getattr(self.sink, "withdrawn", None)
+        if withdrawn is not None:
+            withdrawn(frames)
+
     def fail(self, error: BaseException) -> None:
         super().fail(error)
         failed = getattr(self.sink, "failed", None)
