@@ -43,7 +43,7 @@ def test(version: tuple[int, int], program: str, arguments: list[str]) -> int:
     if not python.exists():
         subprocess.run([program, "-m", "venv", str(venv)], check=True)
     # Every time: pip finds out quickly that nothing is missing, and setup.cfg may have changed.
-    subprocess.run([str(python), "-m", "pip", "install", "-q", "-e", f"{ROOT}[nkeys]", *NEEDS], check=True)
+    subprocess.run([str(python), "-m", "pip", "install", "-qq", "-e", f"{ROOT}[nkeys]", *NEEDS], check=True)
     tests = [str(ROOT / "tests" / name) for name in ("protocol", "unit", "live") if (ROOT / "tests" / name).is_dir()]
     command = [str(python), "-m", "pytest", "-q", "-m", MARKS, *tests, *arguments]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
