@@ -401,7 +401,14 @@ class Session:
         with self.lock:
             self.state = ConnectionState.CLOSED
             self.closing.set()
-            return self.link
+            link = self.link
+        with self._ping_lock:
+            # Whoever waits for a PONG is let go now. The PONGs still come: their places stay for the final flush.
+            waiters = [waiter for waiter in self._pings if waiter is not None]
+            self._pings = deque(None for _ in self._pings)
+        for waiter in waiters:
+            waiter.put(errors.ConnectionClosed("the connection was closed"))
+        return link
 
     def final_flush(self, link: Link, timeout: float) -> None:
         """Give the server a chance to read what was sent: a socket closed with unread input resets the stream."""
