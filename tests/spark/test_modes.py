@@ -1,0 +1,151 @@
+"""Outside of plain local mode: local-cluster, a standalone cluster from PySpark's files, Spark Connect, other Java."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from jsclient.testing import NatsServer, free_port, wait_until
+
+from .conftest import ROOT, Js, settings
+
+pytestmark = pytest.mark.spark_modes
+
+JOB = """
+import sys, tempfile
+from pyspark.sql import SparkSession
+master, url, name, streaming = sys.argv[1:5]
+if master.startswith("connect:"):
+    builder = SparkSession.builder.remote(master[8:])
+else:
+    builder = SparkSession.builder.master(master)
+for pair in sys.argv[5:]:
+    builder = builder.config(*pair.split("=", 1))
+spark = builder.getOrCreate()
+frame = spark.read.format("jetstream").option("servers", url).option("minPartitions", 4).load(name)
+rows = frame.select("seq").collect()
+assert len(rows) == len({row.seq for row in rows}) == 50000, len(rows)
+out = frame.selectExpr("value", "concat('id-', seq) AS msg_id")
+out.write.format("jetstream").mode("append").options(servers=url, subject=name + "_out.x").save()
+if streaming == "yes":
+    source = spark.readStream.format("jetstream").option("servers", url).option("startingOffsets", "earliest")
+    frame = source.option("maxOffsetsPerTrigger", 20000).load(name).selectExpr("value", "concat('id-', seq) AS msg_id")
+    sink = frame.writeStream.format("jetstream").options(servers=url, subject=name + "_out.x")
+    sink = sink.option("checkpointLocation", tempfile.mkdtemp())
+    query = sink.trigger(availableNow=True).start()
+    assert query.awaitTermination(150)
+    if query.exception() is not None:
+        raise query.exception()
+spark.stop()
+print("JOB DONE")
+"""
+
+
+def run_job(
+    folder: Path, master: str, server: NatsServer, js: Js, name: str, streaming: bool = True, **more: str
+) -> None:
+    """The job above in a process of its own; afterwards the target holds every message once."""
+    js.create(name)
+    js.create(f"{name}_out")
+    js.fill(name, 50_000)
+    configs = [f"{key}={value}" for key, value in {**settings(folder), **more}.items()]
+    if master.startswith("connect:"):
+        configs = []
+    command = [sys.executable, "-c", JOB, master, server.url, name, "yes" if streaming else "no", *configs]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=230, check=False)
+    assert "JOB DONE" in done.stdout, done.stderr[-3000:]
+    assert js.state(f"{name}_out")["messages"] == 50_000
+
+
+def test_local_cluster(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:
+    run_job(spark_environment, "local-cluster[2,1,1024]", server, js, stream_name)
+
+
+def test_another_java(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:
+    """The one that tools/java.py fetches where there is none; plain local mode in a process of its own."""
+    found = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "java.py")], capture_output=True, text=True, timeout=230, check=True
+    )
+    os.environ["JAVA_HOME"], before = found.stdout.strip(), os.environ.get("JAVA_HOME")
+    try:
+        run_job(spark_environment, "local[2]", server, js, stream_name)
+    finally:
+        if before is None:
+            del os.environ["JAVA_HOME"]
+        else:
+            os.environ["JAVA_HOME"] = before
+
+
+@contextmanager
+def daemon(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process of Spark's own, from the files of the installed pyspark."""
+    import pyspark
+
+    home = Path(pyspark.__file__).parent
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_CONF_DIR": str(folder),
+        "SPARK_LOG_DIR": str(folder / "logs"),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
+        "SPARK_NO_DAEMONIZE": "1",
+    }
+    command = [str(home / "bin" / "spark-class"), *arguments]
+    with open(folder / f"{arguments[0].rpartition('.')[2]}.log", "ab") as log:
+        process = subprocess.Popen(command, cwd=folder, env=environment, stdout=log, stderr=log, start_new_session=True)
+    try:
+        yield process
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def listening(port: int) -> bool:
+    import socket
+
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def test_standalone_cluster(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:
+    port, web = free_port(), free_port()
+    place = ["--host", "127.0.0.1"]
+    deploy = "org.apache.spark.deploy"
+    with ExitStack() as cluster:
+        master = [f"{deploy}.master.Master", *place, "--port", str(port), "--webui-port", str(web)]
+        cluster.enter_context(daemon(spark_environment, *master))
+        wait_until(lambda: listening(port), 60, "the master to listen")
+        for number in (1, 2):
+            work = str(spark_environment / f"work{number}")
+            worker = [f"{deploy}.worker.Worker", *place, "-c", "1", "-m", "1g", "-d", work, "--webui-port", "0"]
+            cluster.enter_context(daemon(spark_environment, *worker, f"spark://127.0.0.1:{port}"))
+        run_job(spark_environment, f"spark://127.0.0.1:{port}", server, js, stream_name, **{
+            "spark.executor.memory": "512m", "spark.cores.max": "2",
+        })  # fmt: skip
+
+
+def test_spark_connect(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:
+    port = free_port()
+    arguments = [
+        "org.apache.spark.deploy.SparkSubmit",
+        *("--master", "local[2]"),
+        *("--class", "org.apache.spark.sql.connect.service.SparkConnectServer"),
+        *(
+            "--conf",
+            f"spark.connect.grpc.binding.port={port}",
+            "--conf",
+            "spark.connect.grpc.binding.address=127.0.0.1",
+        ),
+        *(part for key, value in settings(spark_environment).items() for part in ("--conf", f"{key}={value}")),
+        "spark-internal",
+    ]
+    with daemon(spark_environment, *arguments):
+        wait_until(lambda: listening(port), 90, "the Connect server to listen")
+        run_job(spark_environment, f"connect:sc://127.0.0.1:{port}", server, js, stream_name)

@@ -1,0 +1,231 @@
+"""`make bench-spark`: the Spark data source on this machine: rows per second, Python CPU per row, and the gates.
+
+One local[2] session, a private nats-server, messages of 128 bytes. CPU is what all Python workers used, taken from
+/proc; wall figures of a shared machine say little. BENCH_ROWS (300000) changes the number of rows.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jsclient
+from jsclient.jetstream.api import Api
+from jsclient.testing import NatsServer
+
+ROOT = Path(__file__).resolve().parents[2]
+ROWS = int(os.environ.get("BENCH_ROWS", "300000"))
+SIZE = 128
+ROUNDS = 3
+ROW_BY_ROW = 3000  # rows of the baseline that waits for every ack
+BATCHES = 12  # micro-batches per source whose median counts
+
+READ_US, WRITE_US, TIMES, EXTRA_MS = 4.0, 9.0, 10.0, 150.0
+TICKS = os.sysconf("SC_CLK_TCK")
+
+
+class Figure(NamedTuple):
+    name: str
+    rows: int
+    seconds: float
+    cpu: float
+
+    @property
+    def rate(self) -> float:
+        return self.rows / self.seconds
+
+    @property
+    def us(self) -> float:
+        return self.cpu / self.rows * 1e6
+
+
+def main() -> int:
+    with tempfile.TemporaryDirectory() as folder, NatsServer() as server:
+        spark = session(Path(folder))
+        try:
+            missed = run(spark, server.url, Path(folder))
+        finally:
+            spark.stop()
+    print("\n".join(missed) if missed else "every gate holds")
+    return 1 if missed else 0
+
+
+def session(folder: Path) -> Any:
+    from pyspark.sql import SparkSession
+
+    from jsclient.spark import register
+
+    os.environ.update(PYSPARK_PYTHON=sys.executable, PYTHONPATH=str(ROOT), SPARK_LOCAL_IP="127.0.0.1")
+    builder = SparkSession.builder.master("local[2]").appName("jsclient-bench")
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.extraJavaOptions": f"-Xss4m -Djava.io.tmpdir={folder}",
+        "spark.sql.warehouse.dir": str(folder / "warehouse"),
+        "spark.local.dir": str(folder / "local"),
+        "spark.ui.showConsoleProgress": "false",
+    }
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    spark.sparkContext.setLogLevel("ERROR")
+    register(spark)
+    return spark
+
+
+def run(spark: Any, url: str, folder: Path) -> list[str]:
+    with jsclient.connect(url) as nc:
+        api = Api(nc)
+        create(api, "IN", allow_direct=True)
+        frame = spark.range(0, ROWS, 1, 2).selectExpr(f"cast(lpad(id, {SIZE}, '0') AS binary) AS value").cache()
+        frame.count()
+        write(frame, url, "IN.x", publishMode="async")
+        print(f"{ROWS} rows of {SIZE} B, local[2], best of {ROUNDS}; CPU is that of the Python workers")
+        reads = measure("read, all columns", ROWS, lambda: noop(read(spark, url)))
+        few = measure("read, seq and value", ROWS, lambda: noop(read(spark, url, "seq bigint, value binary")))
+        outs = {mode: measure(f"write, {mode}", ROWS, writing(api, frame, url, mode)) for mode in MODES}
+        slow = measure("foreachPartition, row by row", ROW_BY_ROW, lambda: row_by_row(frame, url), rounds=1)
+        rate = micro_batches(rate_source(spark), folder / "rate", None)
+        ours = micro_batches(jetstream_source(spark, url), folder / "jetstream", lambda: one_row(nc))
+    print(f"one-row micro-batch into noop: rate {rate:.0f} ms, jetstream {ours:.0f} ms (medians of {BATCHES})")
+    checks = [
+        ("CPU per row read", min(reads.us, few.us), READ_US, "us"),
+        ("CPU per row written with ids", outs["async"].us, WRITE_US, "us"),
+        ("rows/s of row-by-row against ours, x 10", slow.rate * TIMES / outs["async"].rate, 1.0, ""),
+        ("one-row micro-batch beyond the rate source", ours - rate, EXTRA_MS, "ms"),
+    ]
+    return [
+        f"MISSED {name}: {value:.2f} {unit}, at most {most:g}" for name, value, most, unit in checks if value > most
+    ]
+
+
+# --- cases ------------------------------------------------------------------------------------------------------
+
+MODES = ("async", "fast", "atomic")
+
+
+def create(api: Api, name: str, **config: Any) -> None:
+    api.request(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "storage": "file", **config})
+
+
+def read(spark: Any, url: str, schema: str | None = None) -> Any:
+    reader = spark.read.format("jetstream").option("servers", url).option("minPartitions", 2)
+    return (reader.schema(schema) if schema else reader).load("IN")
+
+
+def noop(frame: Any) -> None:
+    frame.write.format("noop").mode("overwrite").save()
+
+
+def write(frame: Any, url: str, subject: str, **options: str) -> None:
+    frame.write.format("jetstream").mode("append").options(servers=url, subject=subject, **options).save()
+
+
+def writing(api: Api, frame: Any, url: str, mode: str) -> Callable[[], None]:
+    name = f"OUT_{mode}"
+    create(api, name, allow_batched=True, allow_atomic=True)
+    marker = {"atomicMarkerSubject": f"{name}.marker"} if mode == "atomic" else {}
+
+    def once() -> None:
+        api.request(f"STREAM.PURGE.{name}")
+        write(frame, url, f"{name}.x", publishMode=mode, **marker)
+
+    return once
+
+
+def row_by_row(frame: Any, url: str) -> None:
+    """What people write first: one publish per row, and wait for its ack."""
+
+    def publish(rows: Iterator[Any]) -> None:
+        from jsclient.jetstream import JetStream
+        from jsclient.spark import connection
+
+        with connection({"servers": url}) as nc:
+            js = JetStream(nc)
+            for row in rows:
+                js.publish("IN.slow", bytes(row.value))
+
+    frame.limit(ROW_BY_ROW).repartition(2).foreachPartition(publish)
+
+
+def rate_source(spark: Any) -> Any:
+    return spark.readStream.format("rate").option("rowsPerSecond", 1).option("numPartitions", 1).load()
+
+
+def jetstream_source(spark: Any, url: str) -> Any:
+    return spark.readStream.format("jetstream").options(servers=url, startingOffsets="latest").load("IN")
+
+
+def one_row(nc: Any) -> None:
+    nc.request("IN.one", b"x" * SIZE)
+
+
+def micro_batches(frame: Any, folder: Path, feed: Callable[[], None] | None) -> float:
+    """The median milliseconds of a trigger that brought one row."""
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(folder)).start()
+    seen: dict[int, float] = {}
+    end = time.monotonic() + 60
+    try:
+        while len(seen) < BATCHES and time.monotonic() < end:
+            if feed is not None:
+                feed()
+            time.sleep(0.7)
+            for progress in query.recentProgress:
+                if progress["numInputRows"] == 1:
+                    seen[progress["batchId"]] = float(progress["durationMs"]["triggerExecution"])
+    finally:
+        query.stop()
+    # The first ones pay for what is loaded and compiled.
+    return statistics.median(list(seen.values())[2:] or [float("nan")])
+
+
+# --- measuring --------------------------------------------------------------------------------------------------
+
+
+def measure(name: str, rows: int, action: Callable[[], Any], rounds: int = ROUNDS) -> Figure:
+    figures = []
+    for _ in range(rounds):
+        cpu, started = workers_cpu(), time.monotonic()
+        action()
+        figures.append(Figure(name, rows, time.monotonic() - started, workers_cpu() - cpu))
+    fastest, cheapest = min(f.seconds for f in figures), min(f.cpu for f in figures)
+    figure = Figure(name, rows, fastest, cheapest)
+    print(f"{name:32} {figure.rate / 1000:8.1f} k rows/s  {figure.us:6.2f} us/row", flush=True)
+    return figure
+
+
+def workers_cpu() -> float:
+    """Seconds of CPU that all Python processes below this one have used so far, those that ended included."""
+    parents: dict[int, int] = {}
+    used: dict[int, float] = {}
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        try:
+            name, fields = entry.joinpath("stat").read_text().rsplit(")", 1)
+        except OSError:
+            continue
+        parts = fields.split()
+        parents[int(entry.name)] = int(parts[1])
+        if "python" in name:
+            used[int(entry.name)] = sum(map(int, parts[11:15])) / TICKS
+    return sum(seconds for pid, seconds in used.items() if pid != os.getpid() and _below(pid, parents))
+
+
+def _below(pid: int, parents: dict[int, int]) -> bool:
+    while pid > 1:
+        pid = parents.get(pid, 0)
+        if pid == os.getpid():
+            return True
+    return False
+
+
+if __name__ == "__main__":
+    sys.exit(main())
