@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.fetch import FETCH_TIMEOUT
-from jsclient.jetstream.inboxes import nak_all, pool_of
+from jsclient.jetstream.inboxes import ELECTION, nak_all, pool_of
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.options import Paused, PullOptions, Resumed
 from jsclient.jetstream.pull import Verdict, alarm_at, classify
@@ -31,6 +31,8 @@ log = logging.getLogger("jsclient.jetstream.pull")
 
 DIAGNOSE_EVERY: Final = 10.0
 """Seconds between two CONSUMER.INFO of one iterator: that request is expensive for a server with many consumers."""
+
+ASK_AGAIN: Final = 2.0
 
 FOREVER: Final = float("inf")
 
@@ -253,6 +255,16 @@ class Messages:
                 return state.retry_at if state.retry_at > time.monotonic() else FOREVER
             return alarm_at(self._mailbox.last_frame, self._pulled_at, self._terms)
 
+    def resize(self, max_messages: int, threshold_messages: int) -> None:
+        """For layers: how many messages may be buffered and requested together, from the next pull on.
+
+        What is under way is not taken back. `WorkerPool` follows its free workers with it.
+        """
+        with self._lock:
+            self._state.max_messages = max_messages
+            self._state.threshold_messages = threshold_messages
+            self._due = True
+
     # --- what comes beside messages -------------------------------------------------------------------------
 
     def _link_event(self, event: LinkEvent) -> None:
@@ -291,7 +303,9 @@ class Messages:
             if verdict.kind == "terminal":
                 self._fail(verdict.error)
         if verdict.kind == "report":
-            self._report(verdict.error)
+            # Nobody there: gone for good, or without a leader for the moment?
+            if not (isinstance(verdict.error, errors.NoResponders) and self._diagnose()):
+                self._report(verdict.error)
         elif verdict.reason == "max bytes":
             self._too_large(verdict, asked, buffered)
         elif verdict.reason == "timeout" and asked and verdict.unserved and verdict.unserved[0] == asked[0]:
@@ -344,9 +358,17 @@ class Messages:
             with self._lock:
                 self._state.failed(time.monotonic())
             self._report(diagnosis)
+        elif self._electing():
+            # A cluster that has just come up may not know the consumer yet: ask again before it is believed.
+            with self._lock:
+                self._diagnosed_at = now - DIAGNOSE_EVERY + ASK_AGAIN
+            self._report(diagnosis)
         else:
             self._fail(diagnosis)
         return True
+
+    def _electing(self) -> bool:
+        return time.monotonic() < pool_of(self.connection).reconnected_at + ELECTION
 
     def _fail(self, error: Exception | None) -> None:
         """No pull can work any more: everybody who takes gets the reason."""

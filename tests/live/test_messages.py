@@ -1,0 +1,432 @@
+"""The endless iterator against a real server."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream.consumer import Consumer
+from jsclient.jetstream.options import Paused, PullOptions, PullOptionsDict, Resumed
+from jsclient.testing import NatsServer, Proxy, wait_until
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="M", subjects=["m.>"], storage="memory"))
+        yield js
+        if "M" in js.stream_names():
+            js.delete_stream("M")
+
+
+def publish(js: JetStream, count: int, size: int = 10) -> None:
+    for number in range(1, count + 1):
+        js.nc.publish("m.a", (b"%d " % number).ljust(size, b"."))
+    js.nc.flush()
+
+
+def durable(js: JetStream, **config: object) -> Consumer:
+    return js.create_consumer("M", ConsumerConfig(durable_name="C", **config))
+
+
+def in_thread(call: Any, *args: Any) -> threading.Thread:
+    thread = threading.Thread(target=call, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_it_streams_in_order_and_ends_with_the_with_block(js: JetStream) -> None:
+    publish(js, 3000)
+    consumer = durable(js, max_ack_pending=5000)
+    seen = []
+    with consumer.messages() as messages:
+        for message in messages:
+            message.ack()
+            seen.append(message.metadata.stream_seq)
+            if len(seen) == 3000:
+                break
+        assert messages.delivered == 3000
+    assert seen == list(range(1, 3001))
+    assert messages.closed
+    js.nc.flush()
+    wait_until(lambda: consumer.info().num_ack_pending == 0, 5)
+    assert list(messages) == []
+
+
+def test_never_more_than_max_messages_are_under_way(js: JetStream) -> None:
+    publish(js, 300)
+    consumer = durable(js)
+    with consumer.messages(max_messages=20) as messages:
+        for taken in range(1, 101):
+            messages.next(timeout=5)
+            if taken % 25 == 0:
+                wait_until(lambda: consumer.info().num_waiting == 0 or messages.buffered < 20, 5)
+                assert consumer.info().num_ack_pending <= taken + 20
+
+
+def test_what_was_not_taken_goes_back_at_once(js: JetStream) -> None:
+    publish(js, 100)
+    consumer = durable(js, ack_wait=30.0)
+    with consumer.messages() as messages:
+        for _ in range(10):
+            messages.next(timeout=5).ack()
+        wait_until(lambda: messages.buffered == 90, 5)
+    batch = consumer.fetch(90, timeout=5)
+    assert sorted(m.metadata.stream_seq for m in batch) == list(range(11, 101))
+
+
+def test_what_was_not_taken_stays_when_told_so(js: JetStream) -> None:
+    publish(js, 10)
+    consumer = durable(js, ack_wait=30.0)
+    with consumer.messages(leave_buffered=True) as messages:
+        messages.next(timeout=5)
+        wait_until(lambda: messages.buffered == 9, 5)
+    assert not consumer.fetch(10, timeout=0.3)
+    assert consumer.info().num_ack_pending == 10
+
+
+def test_next_with_and_without_time(js: JetStream) -> None:
+    consumer = durable(js)
+    with consumer.messages() as messages:
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=0)
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=0.1)
+        publish(js, 1)
+        assert messages.next(timeout=5).metadata.stream_seq == 1
+
+
+def test_stop_releases_a_blocked_next_and_later_ones(js: JetStream) -> None:
+    messages = durable(js).messages()
+    ended: list[str] = []
+
+    def run() -> None:
+        try:
+            messages.next(timeout=30)
+        except errors.IteratorClosed:
+            ended.append("next")
+
+    threads = [in_thread(run) for _ in range(3)]
+    threads.append(in_thread(lambda: ended.append("for") if list(messages) == [] else None))
+    wait_until(lambda: messages._waiting == 4, 5)
+    messages.stop()
+    for thread in threads:
+        thread.join(2)
+    assert sorted(ended) == ["for", "next", "next", "next"]
+    with pytest.raises(errors.IteratorClosed):
+        messages.next(timeout=5)
+    wait_until(lambda: js.consumer("M", "C").info().num_waiting == 0, 5)
+
+
+def test_closing_the_connection_releases_it(server: NatsServer, js: JetStream) -> None:
+    durable(js)
+    nc = jsclient.connect(server.url)
+    messages = JetStream(nc).consumer("M", "C").messages()
+    timer = threading.Timer(0.2, nc.close)
+    timer.start()
+    with pytest.raises(errors.ConnectionClosed):
+        messages.next(timeout=20)
+    timer.join()
+    messages.close()
+
+
+def test_drain_serves_what_was_received(js: JetStream) -> None:
+    publish(js, 100)
+    consumer = durable(js)
+    messages = consumer.messages()
+    messages.next(timeout=5)
+    wait_until(lambda: messages.buffered == 99, 5)
+    messages.drain()
+    assert len(list(messages)) == 99
+    publish(js, 1)
+    assert len(consumer.fetch(1, timeout=5)) == 1
+
+
+@pytest.mark.parametrize("limit", [1, 7, 500, 1200])
+def test_stop_after_is_exact(js: JetStream, limit: int) -> None:
+    publish(js, 1500)
+    consumer = durable(js, max_ack_pending=5000)
+    assert len(list(consumer.messages(stop_after=limit))) == limit
+    info = consumer.info()
+    assert (info.num_ack_pending, info.num_waiting, info.delivered.stream_seq) == (limit, 0, limit)
+
+
+def test_threads_share_one_iterator(js: JetStream) -> None:
+    publish(js, 5000)
+    seen: list[int] = []
+    with durable(js, max_ack_pending=10_000).messages() as messages:
+
+        def run() -> None:
+            for message in messages:
+                message.ack()
+                seen.append(message.metadata.stream_seq)
+
+        threads = [in_thread(run) for _ in range(8)]
+        wait_until(lambda: len(seen) == 5000, 30)
+        messages.stop()
+        for thread in threads:
+            thread.join(5)
+    assert sorted(seen) == list(range(1, 5001))
+
+
+def test_workers_with_max_messages_one_hoard_nothing(js: JetStream) -> None:
+    """A message is asked for when a worker wants one, not while it works (nats.go #1338)."""
+    publish(js, 20)
+    consumer = durable(js)
+    busy, release = threading.Semaphore(0), threading.Event()
+    done: list[int] = []
+    with consumer.messages(max_messages=1) as messages:
+
+        def run() -> None:
+            for message in messages:
+                busy.release()
+                release.wait(20)
+                message.ack()
+                done.append(message.metadata.stream_seq)
+
+        threads = [in_thread(run) for _ in range(5)]
+        for _ in range(5):
+            assert busy.acquire(timeout=5)
+        info = consumer.info()
+        assert (info.num_ack_pending, info.num_waiting) == (5, 0)
+        release.set()
+        wait_until(lambda: len(done) == 20, 10)
+        messages.stop()
+        for thread in threads:
+            thread.join(5)
+    assert sorted(done) == list(range(1, 21))
+
+
+def test_bytes_and_messages_hold_together(js: JetStream) -> None:
+    publish(js, 50, size=10_000)
+    consumer = durable(js)
+    with consumer.messages(max_bytes=45_000) as messages:
+        messages.next(timeout=5)
+        wait_until(lambda: messages.buffered >= 3, 5)
+        assert consumer.info().num_ack_pending <= 5
+        for _ in range(49):
+            messages.next(timeout=5)
+
+
+def test_only_bytes(js: JetStream) -> None:
+    publish(js, 50, size=1_000)
+    with durable(js).messages(max_messages=0, max_bytes=10_000) as messages:
+        assert len([messages.next(timeout=5) for _ in range(50)]) == 50
+
+
+def test_a_message_beyond_max_bytes_is_reported(js: JetStream) -> None:
+    publish(js, 1, size=10_000)
+    reported: list[Exception] = []
+    with durable(js).messages(max_bytes=5_000, on_error=reported.append) as messages:
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=1)
+    assert isinstance(reported[0], errors.MaxBytesExceeded)
+    assert "5000" in str(reported[0])
+    assert len(reported) < 10
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_messages": 0, "max_bytes": 0},
+        {"max_messages": -1},
+        {"expires": 0.5},
+        {"heartbeat": 20.0},
+        {"heartbeat": 0.01},
+        {"threshold_messages": 501},
+        {"threshold_messages": 0},
+        {"stop_after": 0},
+        {"priority": 1},
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(errors.ConfigError):
+        PullOptions(**options)
+
+
+def test_the_keyword_arguments_are_the_options() -> None:
+    assert list(PullOptionsDict.__annotations__) == list(PullOptions.__slots__)[: len(PullOptionsDict.__annotations__)]
+
+
+# --- what goes wrong on the server --------------------------------------------------------------------------------
+
+
+def test_a_deleted_consumer_is_raised(js: JetStream) -> None:
+    with durable(js).messages(heartbeat=1) as messages:
+        timer = threading.Timer(0.3, js.delete_consumer, ("M", "C"))
+        timer.start()
+        started = time.monotonic()
+        with pytest.raises(errors.ConsumerDeleted):
+            messages.next(timeout=20)
+        assert time.monotonic() - started < 3.5
+        timer.join()
+        with pytest.raises(errors.ConsumerDeleted):
+            next(messages)
+
+
+def test_a_consumer_that_never_was_is_raised(js: JetStream) -> None:
+    reported: list[Exception] = []
+    consumer = js.consumer("M", "nobody", fetch_info=False)
+    with consumer.messages(heartbeat=0.5, expires=1, on_error=reported.append) as messages:
+        started = time.monotonic()
+        with pytest.raises(errors.ConsumerDeleted):
+            messages.next(timeout=20)
+        assert time.monotonic() - started < 3
+    assert all(isinstance(error, errors.PullNoResponders) for error in reported)
+
+
+def test_a_stream_deleted_and_made_again_is_noticed(js: JetStream) -> None:
+    """centrifugo 1166: the consumer was dead and looked healthy."""
+    with durable(js).messages(heartbeat=1) as messages:
+
+        def again() -> None:
+            js.delete_stream("M")
+            js.create_stream(StreamConfig(name="M", subjects=["m.>"], storage="memory"))
+
+        timer = threading.Timer(0.3, again)
+        timer.start()
+        started = time.monotonic()
+        with pytest.raises((errors.ConsumerDeleted, errors.StreamNotFound)):
+            messages.next(timeout=20)
+        assert time.monotonic() - started < 4
+        timer.join()
+
+
+def test_too_many_waiting_pulls_are_reported(js: JetStream) -> None:
+    """The server says nothing when the pull has a heartbeat."""
+    consumer = durable(js, max_waiting=1)
+    blocker = js.consumer("M", "C").messages(heartbeat=5)
+    in_thread(lambda: [None for _ in blocker])
+    wait_until(lambda: consumer.info().num_waiting == 1, 5)
+    reported: list[Exception] = []
+    with consumer.messages(heartbeat=1, on_error=reported.append) as messages:
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=3.5)
+        assert isinstance(reported[0], errors.MaxWaitingExceeded)
+        blocker.close()
+        publish(js, 1)
+        assert messages.next(timeout=10)
+
+
+def test_a_pause_is_an_event(js: JetStream, server: NatsServer) -> None:
+    if server.version[:2] < (2, 11):
+        with pytest.raises(errors.NotSupported):
+            js.pause_consumer("M", durable(js).name, 5)
+        return
+    consumer = durable(js)
+    js.pause_consumer("M", "C", 5)
+    publish(js, 1)
+    events: list[Any] = []
+    with consumer.messages(expires=1, heartbeat=0.5, on_event=events.append) as messages:
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=2)
+        assert [type(event) for event in events] == [Paused]
+        assert messages.paused_until is not None
+        assert messages.paused_until.until is not None
+        js.resume_consumer("M", "C")
+        assert messages.next(timeout=5)
+    assert all(isinstance(event, (Paused, Resumed)) for event in events)
+
+
+def test_a_server_that_hangs_is_noticed_and_survived(server: NatsServer, js: JetStream) -> None:
+    consumer = durable(js)
+    publish(js, 1)
+    reported: list[Exception] = []
+    with consumer.messages(heartbeat=0.5, on_error=reported.append) as messages:
+        messages.next(timeout=5)
+        server.pause()
+        try:
+            started = time.monotonic()
+            with pytest.raises(errors.NoMessages):
+                messages.next(timeout=2.5)
+            assert isinstance(reported[0], errors.NoHeartbeat)
+        finally:
+            server.resume()
+        assert time.monotonic() - started < 6
+        publish(js, 5)
+        assert [messages.next(timeout=5).metadata.stream_seq for _ in range(5)] == [2, 3, 4, 5, 6]
+        assert messages.missed_heartbeats >= 1
+
+
+def test_a_slow_application_is_no_alarm(js: JetStream) -> None:
+    publish(js, 3)
+    reported: list[Exception] = []
+    with durable(js).messages(heartbeat=0.2, expires=1, on_error=reported.append) as messages:
+        for _ in range(3):
+            messages.next(timeout=5)
+            threading.Event().wait(1.5)
+        publish(js, 1)
+        messages.next(timeout=5)
+        assert messages.missed_heartbeats == 0
+    assert reported == []
+
+
+def test_it_pulls_again_at_once_after_a_reconnect(server: NatsServer, js: JetStream) -> None:
+    durable(js)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        consumer = JetStream(nc).consumer("M", "C")
+        with consumer.messages() as messages:
+            for round_ in range(1, 6):
+                publish(js, 10)
+                for _ in range(10):
+                    messages.next(timeout=5).ack()
+                nc.flush()
+                proxy.cut()
+                timer = threading.Timer(0.3, publish, (js, 1))
+                timer.start()
+                started = time.monotonic()
+                messages.next(timeout=10).ack()
+                assert time.monotonic() - started < 4, round_
+                timer.join()
+    info = js.consumer("M", "C").info()
+    assert info.delivered.stream_seq == 55
+
+
+def test_buffered_messages_survive_a_disconnect(server: NatsServer, js: JetStream) -> None:
+    publish(js, 20)
+    durable(js)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        with JetStream(nc).consumer("M", "C").messages() as messages:
+            first = messages.next(timeout=5)
+            wait_until(lambda: messages.buffered == 19, 5)
+            proxy.refuse()
+            proxy.cut()
+            wait_until(lambda: not nc.is_connected, 5)
+            rest = [messages.next(timeout=5) for _ in range(19)]
+            for message in [first, *rest]:
+                message.ack()
+            proxy.accept()
+            wait_until(lambda: nc.is_connected, 10)
+            nc.flush()
+    wait_until(lambda: js.consumer("M", "C").info().num_ack_pending == 0, 5)
+
+
+def test_a_forgotten_iterator_unsubscribes(js: JetStream) -> None:
+    consumer = durable(js)
+    messages = consumer.messages()
+    with pytest.raises(errors.NoMessages):
+        messages.next(timeout=0.1)
+    before = len(js.nc._dispatcher.sinks)
+    del messages
+    gc.collect()
+    wait_until(lambda: len(js.nc._dispatcher.sinks) < before, 5)
+    wait_until(lambda: consumer.info().num_waiting == 0, 5)
+
+
+def test_a_user_status_header_is_no_status(js: JetStream) -> None:
+    js.nc.publish("m.a", b"", headers={"Status": "409", "Description": "Consumer Deleted"})
+    js.nc.publish("m.a", b"x")
+    with durable(js).messages() as messages:
+        first = messages.next(timeout=5)
+        assert first.headers is not None
+        assert first.headers["Status"] == "409"
+        assert messages.next(timeout=5).data == b"x"
