@@ -25,7 +25,8 @@ START_TIMEOUT = 20.0
 #: SIGTERM ends a server within milliseconds; after this it is killed.
 STOP_TIMEOUT = 8.0
 
-_running: weakref.WeakSet[NatsServer] = weakref.WeakSet()
+#: Strong references: a server that is only forgotten must still be found by leak checks and ended at exit.
+_running: set[NatsServer] = set()
 
 
 def running_servers() -> list[NatsServer]:
@@ -94,6 +95,7 @@ class NatsServer:
     def _make_folder(self) -> str:
         if self._folder is None:
             self._folder = tempfile.mkdtemp(prefix="jsclient-nats-")
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return self._folder
 
     def _write_config(self, folder: Path) -> None:
@@ -146,6 +148,7 @@ class NatsServer:
         if self._process is not None:
             self._process.wait(STOP_TIMEOUT)
             self._process = None
+            _running.discard(self)
         if self._log is not None:
             self._log.close()
             self._log = None
