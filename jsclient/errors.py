@@ -127,7 +127,11 @@ class ConnectionClosed(ConnectionError_):
 
 
 class ConnectionLost(ConnectionError_):
-    """The link went down while the call waited for an answer."""
+    """The link went down while the call waited for an answer; `sent` is False when nothing of it had been sent yet."""
+
+    def __init__(self, message: str = "", sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class ConnectionDraining(ConnectionError_):

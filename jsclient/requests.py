@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from jsclient import errors
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -65,6 +66,15 @@ class Requests:
                 ticket = next(iter(waiting.values()), None)
             if ticket is not None:
                 ticket.put(message)
+
+    def withdrawn(self, frames: list[bytes]) -> None:
+        """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""
+        start = b" " + (self._prefix or b"?")
+        for frame in frames:
+            _, found, rest = frame.partition(b"\r\n")[0].partition(start)
+            ticket = self.waiting.get(rest.partition(b" ")[0]) if found else None
+            if ticket is not None:
+                ticket.put(errors.ConnectionLost("the link went down: nothing of the request was sent", sent=False))
 
     def link_event(self, event: LinkEvent) -> None:
         """Requests end by `fail`; link events alone say nothing to them."""

@@ -262,7 +262,7 @@ class Delivery:
             self._pause(error)
         elif isinstance(error, NoResponders):
             self._after_no_responders(error)
-        elif isinstance(error, ConnectionLost) and getattr(error, "sent", True) is False:
+        elif isinstance(error, ConnectionLost) and not error.sent:
             self._wait_for_link(error)
         else:
             self.in_doubt = True

@@ -377,19 +377,25 @@ class AsyncPublisher:
         try:
             self.complete(timeout)
         finally:
-            self.recovery.abandon("the publisher was closed")
-            with self._lock:
-                inbox, self._inbox = self._inbox, None
-                self._starts.clear()
-            if inbox is not None:
-                self.nc.remove_violation_listener(self.recovery.refused_publish)
-                inbox.close()
+            self._close_inbox()
+
+    def _close_inbox(self) -> None:
+        self.recovery.abandon("the publisher was closed")
+        with self._lock:
+            inbox, self._inbox = self._inbox, None
+            self._starts.clear()
+        if inbox is not None:
+            self.nc.remove_violation_listener(self.recovery.refused_publish)
+            inbox.close()
 
     def __enter__(self) -> AsyncPublisher:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, *exc: object) -> None:
+        if kind is None or issubclass(kind, Exception):
+            self.close()
+        else:
+            self._close_inbox()  # Ctrl-C: nobody wants to wait now
 
     def __repr__(self) -> str:
         return f"<AsyncPublisher pending={len(self.futures)} of {self.window.limit}>"

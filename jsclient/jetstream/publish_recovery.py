@@ -108,7 +108,7 @@ class Recovery:
         if isinstance(error, ApiError) and error.err_code in TEMPORARY:
             if not isinstance(error, DuplicateInProcess):
                 future._sends -= 1  # that copy is settled: not stored
-            self._retry(future)
+            self._retry(future, error)
         else:
             self.owner.fail(future, error)
 
@@ -127,7 +127,7 @@ class Recovery:
         if limit is not None and future._no_responders > limit:
             self.owner.fail(future, self._no_stream(future))
         else:
-            self._retry(future)
+            self._retry(future, self._no_stream(future))
 
     def _ask(self, subject: str) -> None:
         token = b"?" + self.owner.next_token()
@@ -168,8 +168,11 @@ class Recovery:
 
     # --- sending again ------------------------------------------------------------------------------------------
 
-    def _retry(self, future: PublishFuture) -> None:
-        """Send it again after `retry_wait`; what is retried together keeps its order."""
+    def _retry(self, future: PublishFuture, error: JsClientError) -> None:
+        """Send it again after `retry_wait`, or fail when that is too late; what is retried together keeps its order."""
+        if future._since and time.monotonic() + self._retry_wait - future._since >= self._ack_timeout:
+            self.owner.fail(future, error)
+            return
         with self._lock:
             self.retries[future._token] = future
             start, self._retry_due = not self._retry_due, True

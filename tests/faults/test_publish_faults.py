@@ -319,3 +319,33 @@ def test_messages_held_too_long_are_given_up(fresh: NatsServer) -> None:
             assert isinstance(not_sent.exception(10), errors.NotStored)
             assert isinstance(under_way.exception(10), errors.PublishUnknown)
             assert publisher.pending() == 0
+
+
+@pytest.mark.timeout(60)
+def test_what_was_never_sent_goes_out_later_without_an_id(fresh: NatsServer) -> None:
+    """The kernel takes no more: of what is still queued when the link breaks, nothing needs to be called unknown."""
+    with Proxy(fresh.port) as proxy, jsclient.connect(fresh.url) as direct, jsclient.connect(proxy.url) as nc:
+        js, beside = JetStream(nc), JetStream(direct)
+        beside.create_stream(StreamConfig(name="S", subjects=["s.>"]))
+        with AsyncPublisher(js, max_pending=100) as publisher:
+            publisher.publish("s.first", b"x").result(5)
+            proxy.stall("up")
+            futures: list[PublishFuture] = []
+
+            def work(thread: int) -> None:
+                for number in range(20):
+                    futures.append(publisher.publish(f"s.{thread}.{number}", bytes(500_000)))  # noqa: PERF401
+
+            # Proxy and kernel hold a few MiB; one thread is stuck in a write, the others queue up behind it.
+            threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
+            wait_until(lambda: nc.health().buffered_bytes > 500_000, 10)
+            proxy.cut(reset=True)
+            proxy.resume("up")
+            for thread in threads:
+                thread.join(20)
+            publisher.complete(20)
+        outcomes = [type(future.exception(0)) for future in futures]
+        assert set(outcomes) == {type(None), errors.PublishUnknown}
+        assert outcomes.count(type(None)) <= beside.stream("S").info().state.messages - 1 <= 80

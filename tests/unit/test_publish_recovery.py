@@ -1,0 +1,402 @@
+"""What becomes of asynchronous publishes without a plain ack; a fake connection, a clock that the test turns."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jsclient import errors
+from jsclient.jetstream import publish_recovery
+from jsclient.jetstream.publish_async import AsyncPublisher
+from jsclient.jetstream.publish_future import PublishFuture
+from jsclient.jetstream.publish_options import Capabilities
+from jsclient.message import Msg
+from jsclient.states import LinkEvent
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.calls.append((seconds, call))
+
+    def run(self) -> None:
+        """Everything that is due now; what that asks for comes with the next run."""
+        calls, self.calls = self.calls, []
+        for _, call in calls:
+            call()
+
+
+class FakeConnection:
+    max_payload = 1 << 20
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.sent: list[bytes] = []
+        self.is_connected = True
+        self.closed: BaseException | None = None
+        self.callbacks: list[tuple[Any, ...]] = []
+
+    def post(self, frame: bytes) -> None:
+        if self.closed is not None:
+            raise self.closed
+        if not self.is_connected:
+            raise errors.ConnectionLost("not connected at the moment: nothing was sent")
+        self.sent.append(frame)
+
+    def encode(self, subject: str, payload: bytes, reply: bytes) -> bytes:
+        return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload)
+
+    def new_inbox(self) -> str:
+        return "_INBOX.x"
+
+    def open_sink(self, subject: str, sink: Any) -> Any:
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def add_violation_listener(self, listener: Any) -> None:
+        pass
+
+    remove_violation_listener = add_violation_listener
+
+    def flush_outbox(self) -> None:
+        pass
+
+    def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
+        call(*args)
+
+
+class FakeApi:
+    def subject(self, operation: str) -> str:
+        return "$JS.API." + operation
+
+
+class FakeJetStream:
+    def __init__(self) -> None:
+        self.nc = FakeConnection()
+        self.api = FakeApi()
+        self.header_check = Capabilities(lambda: 5)
+
+
+class Rig:
+    """A publisher on a fake connection, and the server's side of it."""
+
+    def __init__(self, **settings: Any) -> None:
+        js: Any = FakeJetStream()
+        self.nc: FakeConnection = js.nc
+        self.publisher = AsyncPublisher(js, **settings)
+        self.now = 1000.0
+
+    def publish(self, subject: str = "s.a", msg_id: str | None = None) -> PublishFuture:
+        return self.publisher.publish(subject, b"x", msg_id=msg_id)
+
+    def reply_of(self, frame: bytes) -> bytes:
+        return frame.split(b"\r\n")[0].split(b" ")[2]
+
+    def answer(self, frame: bytes, payload: bytes, headers: bytes | None = None) -> None:
+        self.publisher.deliver([Msg(self.reply_of(frame), b"1", None, payload, headers)], 0)
+
+    def ack(self, frame: bytes, seq: int = 1) -> None:
+        self.answer(frame, b'{"stream":"S","seq":%d}' % seq)
+
+    def no_responders(self, frame: bytes) -> None:
+        self.answer(frame, b"", b"NATS/1.0 503\r\n\r\n")
+
+    def error(self, frame: bytes, err_code: int) -> None:
+        self.answer(frame, b'{"error":{"code":503,"err_code":%d,"description":"x"},"stream":"S","seq":0}' % err_code)
+
+    def take(self) -> list[bytes]:
+        sent, self.nc.sent = self.nc.sent, []
+        return sent
+
+    def lose(self) -> None:
+        self.nc.is_connected = False
+        self.publisher.link_event(LinkEvent.DISCONNECTED)
+
+    def come_back(self) -> None:
+        self.nc.is_connected = True
+        self.publisher.link_event(LinkEvent.RECONNECTED)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rig, float], None]:
+    """turn(rig, seconds): let time pass and run what is due."""
+    now = [1000.0]
+
+    class FakeTime:
+        monotonic = staticmethod(lambda: now[0])
+
+    monkeypatch.setattr(publish_recovery, "time", FakeTime)
+
+    def turn(rig: Rig, seconds: float) -> None:
+        rig.nc.clock.run()  # what was published meanwhile is seen
+        now[0] += seconds
+        rig.nc.clock.run()
+
+    return turn
+
+
+Turn = Callable[[Rig, float], None]
+
+
+def outcome(future: PublishFuture) -> type[BaseException] | None:
+    error = future.exception(0)
+    return None if error is None else type(error)
+
+
+def test_ack_resolves_once() -> None:
+    rig = Rig()
+    future = rig.publish()
+    (frame,) = rig.take()
+    assert frame.startswith(b"PUB s.a _INBOX.x.")
+    rig.ack(frame, 7)
+    rig.ack(frame, 8)
+    rig.no_responders(frame)
+    assert future.result(0).seq == 7
+    assert rig.publisher.pending() == 0
+
+
+def test_503s_are_retried_in_order_and_asked_about(clock: Turn) -> None:
+    rig = Rig()
+    futures = [rig.publish() for _ in range(3)]
+    for frame in rig.take():
+        rig.no_responders(frame)
+    assert not rig.take()
+    clock(rig, 0.25)
+    again = rig.take()
+    assert [rig.reply_of(frame)[-8:] for frame in again] == [future._token for future in futures]
+    for frame in again:
+        rig.no_responders(frame)
+    (question,) = rig.take()
+    assert question.startswith(b"PUB $JS.API.STREAM.NAMES _INBOX.x.?")
+    rig.answer(question, b'{"streams":["S"],"total":1}')
+    clock(rig, 0.25)
+    third = rig.take()
+    assert len(third) == 3
+    for number, frame in enumerate(third, 1):
+        rig.ack(frame, number)
+    assert [future.result(0).seq for future in futures] == [1, 2, 3]
+    assert not rig.publisher.recovery.retries
+
+
+def test_no_stream_fails_those_that_were_refused_twice(clock: Turn) -> None:
+    rig = Rig()
+    first, other = rig.publish("typo"), rig.publish("other")
+    for frame in rig.take():
+        rig.no_responders(frame)
+    clock(rig, 0.25)
+    for frame in rig.take():
+        rig.no_responders(frame)
+    questions = rig.take()
+    assert len(questions) == 2
+    rig.answer(questions[0], b'{"streams":null,"total":0}')
+    assert outcome(first) is errors.NoStreamForSubject
+    assert not other.done()
+    later = rig.publish("typo")
+    (frame,) = rig.take()
+    rig.no_responders(frame)
+    clock(rig, 0.25)
+    rig.no_responders(next(f for f in rig.take() if b" typo " in f))
+    assert outcome(later) is errors.NoStreamForSubject
+
+
+def test_503s_until_the_ack_timeout_are_certainly_not_stored(clock: Turn) -> None:
+    rig = Rig(ack_timeout=2)
+    future = rig.publish()
+    clock(rig, 0)
+    for _ in range(20):
+        for frame in rig.take():
+            if frame.startswith(b"PUB s.a"):
+                rig.no_responders(frame)
+        clock(rig, 0.25)
+        if future.done():
+            break
+    assert outcome(future) is errors.NoStreamResponse
+
+
+def test_number_of_retries() -> None:
+    rig = Rig(retry_attempts=1)
+    future = rig.publish()
+    rig.no_responders(rig.take()[0])
+    rig.nc.clock.run()
+    rig.no_responders(rig.take()[0])
+    assert outcome(future) is errors.NoStreamResponse
+
+
+@pytest.mark.parametrize("err_code", [10008, 10158, 10163, 10167])
+def test_errors_that_pass_are_retried(err_code: int, clock: Turn) -> None:
+    rig = Rig()
+    future = rig.publish(msg_id="1")
+    rig.error(rig.take()[0], err_code)
+    assert not future.done()
+    clock(rig, 0.25)
+    rig.ack(rig.take()[0])
+    assert future.result(0).seq == 1
+
+
+def test_other_errors_are_final() -> None:
+    rig = Rig()
+    future = rig.publish()
+    rig.error(rig.take()[0], 10077)
+    assert outcome(future) is errors.StoreFailed
+
+
+def test_silence_is_unknown_and_an_id_is_sent_again(clock: Turn) -> None:
+    rig = Rig(ack_timeout=30)
+    plain, with_id = rig.publish(), rig.publish(msg_id="1")
+    rig.take()
+    clock(rig, 4)
+    assert not rig.take()
+    clock(rig, 2)
+    (again,) = rig.take()
+    assert b"Nats-Msg-Id: 1" in again
+    clock(rig, 6)
+    assert len(rig.take()) == 1
+    rig.answer(again, b'{"stream":"S","seq":9,"duplicate":true}')
+    assert with_id.result(0).duplicate
+    clock(rig, 20)
+    assert outcome(plain) is errors.PublishUnknown
+    assert not rig.take()
+
+
+def test_lost_link(clock: Turn) -> None:
+    rig = Rig()
+    plain, with_id = rig.publish(), rig.publish(msg_id="1")
+    refused = rig.publish()
+    frames = rig.take()
+    rig.no_responders(frames[2])
+    clock(rig, 0)
+    for frame in rig.take():
+        rig.no_responders(frame)
+    rig.take()
+    rig.lose()
+    assert outcome(plain) is errors.PublishUnknown
+    assert not with_id.done()
+    assert not refused.done()
+    held = rig.publish()
+    assert not rig.take()
+    clock(rig, 40)
+    assert not held.done()
+    rig.come_back()
+    frames = rig.take()
+    assert len(frames) == 3
+    for number, frame in enumerate(frames, 1):
+        rig.ack(frame, number)
+    assert {outcome(future) for future in (with_id, refused, held)} == {None}
+    assert not rig.publisher.recovery.held
+
+
+def test_withdrawn_frames_go_out_later_without_an_id(clock: Turn) -> None:
+    rig = Rig()
+    sent, queued = rig.publish(), rig.publish()
+    frames = rig.take()
+    rig.publisher.withdrawn([b"PING\r\n", b"PUB elsewhere _INBOX.y.1 0\r\n\r\n", frames[1]])
+    rig.lose()
+    assert outcome(sent) is errors.PublishUnknown
+    assert not queued.done()
+    rig.come_back()
+    (again,) = rig.take()
+    rig.ack(again, 2)
+    assert queued.result(0).seq == 2
+
+
+def test_held_messages_are_given_up_in_the_end(clock: Turn) -> None:
+    rig = Rig(ack_timeout=10, duplicate_window=60)
+    with_id = rig.publish(msg_id="1")
+    clock(rig, 1)
+    rig.lose()
+    never = rig.publish()
+    clock(rig, 30)
+    assert not with_id.done()
+    assert not never.done()
+    clock(rig, 61)
+    assert outcome(with_id) is errors.PublishUnknown
+    assert outcome(never) is errors.NotStored
+
+
+def test_no_same_id_beyond_the_duplicate_window(clock: Turn) -> None:
+    rig = Rig(ack_timeout=200, duplicate_window=60)
+    future = rig.publish(msg_id="1")
+    clock(rig, 1)
+    rig.lose()
+    clock(rig, 70)
+    rig.take()
+    rig.come_back()
+    assert not rig.take()
+    assert outcome(future) is errors.PublishUnknown
+
+
+def test_coming_back_while_a_message_is_being_held() -> None:
+    rig = Rig()
+    rig.publish("s.first")
+    rig.take()
+    future = rig.publish()
+    (frame,) = rig.take()
+    rig.publisher.recovery.hold(future)  # its post failed, and the link is up again already
+    assert len(rig.take()) == 1
+    rig.ack(frame)
+    assert future.done()
+    assert not rig.publisher.recovery.held
+
+
+def test_end_of_the_connection() -> None:
+    rig = Rig()
+    sent, refused = rig.publish(), rig.publish()
+    rig.no_responders(rig.take()[1])
+    rig.nc.closed = errors.ConnectionClosed("the connection is closed")
+    rig.publisher.link_event(LinkEvent.CLOSED)
+    assert outcome(sent) is errors.PublishUnknown
+    assert outcome(refused) is errors.NotStored
+    with pytest.raises(errors.ConnectionClosed):
+        rig.publish()
+    assert rig.publisher.pending() == 0
+
+
+def test_refused_publish_and_refused_inbox() -> None:
+    rig = Rig()
+    bad, good = rig.publish("no.permission"), rig.publish("s.a")
+    rig.publisher.recovery.refused_publish(errors.PermissionViolation("x", "no.permission", "publish"))
+    assert outcome(bad) is errors.PermissionViolation
+    assert not good.done()
+    rig.publisher.failed(errors.PermissionViolation("x", "_INBOX.x.*", "subscribe"))
+    assert outcome(good) is errors.PublishUnknown
+
+
+def test_no_permission_to_ask_means_two_retries(clock: Turn) -> None:
+    rig = Rig()
+    future = rig.publish()
+    rig.no_responders(rig.take()[0])
+    clock(rig, 0.25)
+    rig.no_responders(rig.take()[0])
+    rig.publisher.recovery.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
+    clock(rig, 0.25)
+    rig.no_responders(next(frame for frame in rig.take() if frame.startswith(b"PUB s.a")))
+    assert outcome(future) is errors.NoStreamResponse
+
+
+def test_the_sweep_ends_when_nothing_is_pending() -> None:
+    rig = Rig()
+    rig.publish()
+    assert rig.publisher.recovery.ticking
+    rig.ack(rig.take()[0])
+    rig.nc.clock.run()
+    assert not rig.publisher.recovery.ticking
+    assert not rig.nc.clock.calls
+    rig.publish()
+    assert rig.publisher.recovery.ticking
+
+
+def test_result_waits_no_longer_than_asked() -> None:
+    future = Rig().publish()
+    start = time.monotonic()
+    with pytest.raises(errors.TimedOut):
+        future.result(0.05)
+    with pytest.raises(errors.ConfigError):
+        future.result(-1)
+    assert time.monotonic() - start < 5
