@@ -47,8 +47,13 @@ def server() -> Iterator[NatsServer]:
         yield running
 
 
-@pytest.fixture
-def nats_url(server: NatsServer) -> str:
+@pytest.fixture(scope="module")
+def nats_url(request: pytest.FixtureRequest) -> str:
+    """NATS_URL where somebody names a server of their own, else that of `server`."""
+    named = os.environ.get("NATS_URL")
+    if named:
+        return named
+    server: NatsServer = request.getfixturevalue("server")
     return server.url
 
 
