@@ -62,16 +62,16 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         Raises what became of the message instead: an ApiError (rejected), NotStored, or PublishUnknown; and
         TimedOut when it is not resolved within `timeout`.
         """
-        self._wait(timeout)
-        if self._error is not None:
-            raise self._error
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
         assert self._ack is not None
         return self._ack
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Why there is no ack, or None when there is one; waits like `result`."""
         self._wait(timeout)
-        return self._error
+        return None if self._error is None else _copy(self._error)
 
     def add_done_callback(self, call: Callable[[PublishFuture], Any]) -> None:
         """Call `call(future)` on the connection's events thread once it is resolved, or soon if it is already."""
@@ -113,3 +113,16 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
 
     def __reduce__(self) -> Any:
         return self._owner.nc.refuse_pickle(self)
+
+
+def _copy(error: BaseException) -> BaseException:
+    """The same error anew, for every caller that may raise it.
+
+    A raised error refers to the frames it went through, and those to the future: as the garbage collector does not
+    look into futures, an error kept in one must never be raised itself. Threads do not share a traceback either.
+    """
+    copy = error.__class__.__new__(error.__class__, *error.args)
+    copy.args = error.args
+    copy.__dict__.update(error.__dict__)
+    copy.__cause__ = error.__cause__
+    return copy

@@ -28,6 +28,7 @@ LEVEL_VERSIONS: Final = {1: "2.11", 2: "2.12", 3: "2.14", 4: "2.14", 5: "2.15"}
 
 LEVEL_OF_HEADER: Final[dict[str, int]] = {
     names.MSG_TTL: 1,
+    names.EXPECTED_LAST_SUBJECT_SEQ_SUBJECT: 1,  # measured: 2.9 and 2.10 check the message's own subject instead
     names.INCREMENT: 2,
     names.SCHEDULE: 2,
     names.SCHEDULE_TARGET: 2,

@@ -10,7 +10,8 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.jetstream import JetStream, PubMsg, Schedule, StreamConfig
+from jsclient.jetstream import JetStream, PubMsg, Schedule, StreamConfig, StreamSource
+from jsclient.jetstream.counters import counter_sources, counter_value
 from jsclient.testing import NatsServer, wait_until
 
 
@@ -61,10 +62,13 @@ def test_expectations(js: JetStream) -> None:
 def test_expectation_with_a_filter(js: JetStream) -> None:
     js.publish("s.a.1", b"1")
     js.publish("s.a.2", b"2")
-    if (js.api_level() or 0) >= 1:
-        assert js.publish("s.a.1", b"3", expected_last_subject_seq=2, expected_last_subject="s.a.*").seq == 3
-        with pytest.raises(errors.WrongLastSequence):
-            js.publish("s.a.1", b"x", expected_last_subject_seq=2, expected_last_subject="s.a.*")
+    if (js.api_level() or 0) < 1:
+        with pytest.raises(errors.NotSupported, match=r"2\.11"):
+            js.publish("s.a.1", b"3", expected_last_subject_seq=2, expected_last_subject="s.a.*")
+        return
+    assert js.publish("s.a.1", b"3", expected_last_subject_seq=2, expected_last_subject="s.a.*").seq == 3
+    with pytest.raises(errors.WrongLastSequence):
+        js.publish("s.a.1", b"x", expected_last_subject_seq=2, expected_last_subject="s.a.*")
 
 
 def test_rollup(js: JetStream) -> None:
@@ -104,6 +108,11 @@ def test_counter(js: JetStream) -> None:
     assert js.publish_async("c.a", incr=10**20).result(5).val == str(10**20 - 2)
     with pytest.raises(errors.CounterRefused):
         js.publish("c.a", b"no counter")
+    assert counter_value(js.stream("C").get_last_msg("c.a")) == 10**20 - 2
+    js.create_stream(StreamConfig(name="SUM", sources=[StreamSource(name="C")], allow_msg_counter=True))
+    summed = js.stream("SUM")
+    wait_until(lambda: summed.info().state.messages == 3)
+    assert counter_sources(summed.get_last_msg("c.a")) == {"C": {"c.a": 10**20 - 2}}
 
 
 def test_schedule(js: JetStream) -> None:

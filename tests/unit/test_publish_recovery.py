@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -400,3 +402,21 @@ def test_result_waits_no_longer_than_asked() -> None:
     with pytest.raises(errors.ConfigError):
         future.result(-1)
     assert time.monotonic() - start < 5
+
+
+def test_failed_futures_leave_nothing_for_ever() -> None:
+    """Futures are outside the garbage collector: an error raised from one must not lead back to it."""
+    rig = Rig()
+
+    def fail_one() -> weakref.ref[BaseException]:
+        future = rig.publish()
+        rig.error(rig.take()[0], 10077)
+        try:
+            future.result(0)
+        except errors.StoreFailed as error:
+            return weakref.ref(error)
+        raise AssertionError
+
+    reference = fail_one()
+    gc.collect()
+    assert reference() is None
