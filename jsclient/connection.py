@@ -116,6 +116,7 @@ class Connection:
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
         self._fatal: BaseException | None = None
         self._draining = False
+        self._drain_asked = False
         self.post = self._outbox.post
         self.post_now = self._outbox.post_now
         self.flush_outbox = self._outbox.flush
@@ -125,8 +126,8 @@ class Connection:
     def open(self) -> None:
         """Connect; called once by `jsclient.connect`."""
         _live[self.number] = self
-        self.clock.start()
         try:
+            self.clock.start()
             self._session.start()
         except BaseException:
             self._close(wait=False)
@@ -142,7 +143,7 @@ class Connection:
         elif not self._session.closing.is_set():
             self.clock.call_soon(self._close)
 
-    def _close(self, wait: bool = True, error: BaseException | None = None) -> None:
+    def _close(self, wait: bool = True, error: BaseException | None = None, flush: float = CLOSE_FLUSH) -> None:
         session = self._session
         with session.lock:
             first = not session.closing.is_set()
@@ -153,15 +154,25 @@ class Connection:
             return
         self._fatal = error
         link = session.begin_close()
-        self._requests.fail(self._closed_error)
-        for subscription in list(self._dispatcher.sinks.values()):
+        self._requests.fail(self.closed_error)
+        with self._subscriptions_lock:
+            subscriptions = list(self._dispatcher.sinks.values())
+        for subscription in subscriptions:
             if isinstance(subscription, BaseSubscription):
-                subscription.end(self._closed_error())
+                subscription.end(self.closed_error())
         self._tell_link_listeners(LinkEvent.CLOSED)
-        if link is not None and error is None:
-            session.final_flush(link, CLOSE_FLUSH)
-        self._outbox.close(self._closed_error)
-        session.end_close(link)
+        try:
+            if link is not None and error is None:
+                session.final_flush(link, flush)
+        finally:  # also after a Ctrl-C
+            self._finish_close(link)
+
+    def _finish_close(self, link: Link | None) -> None:
+        left = self._outbox.close(self.closed_error)
+        if left:
+            log.warning("connection %d was closed with %d messages unsent", self.number, left)
+        self._requests.fail(self.closed_error)  # those that began meanwhile
+        self._session.end_close(link)
         self._dispatcher.sinks.clear()
         self.clock.stop()
         if self.clock.thread.is_alive() and threading.current_thread() is not self.clock.thread:
@@ -176,7 +187,7 @@ class Connection:
         self.report_error(error, None)
         self._close(wait=False, error=error)
 
-    def _closed_error(self) -> errors.JsClientError:
+    def closed_error(self) -> errors.JsClientError:
         if self._fatal is None:
             return errors.ConnectionClosed("the connection is closed")
         return errors.ConnectionClosed(f"the connection has ended: {self._fatal}")
@@ -190,7 +201,8 @@ class Connection:
         seconds = resolve(timeout, self.options.drain_timeout)
         if wait:
             self._drain(seconds)
-        elif not self._draining:
+        elif not self._drain_asked and not self.closed:
+            self._drain_asked = True
             self.clock.call_soon(lambda: self._drain_in_background(seconds))
 
     def _drain_in_background(self, seconds: float | None) -> None:
@@ -207,12 +219,20 @@ class Connection:
         if self.closed:
             return
         deadline = Deadline(seconds)
-        self._draining = True
         session = self._session
         with session.lock:
+            first = not self._draining
+            self._draining = True
             connected = session.state is ConnectionState.CONNECTED
             if connected:
                 session.state = ConnectionState.DRAINING_SUBSCRIPTIONS
+        if not first:
+            # Another thread drains: closing now would throw away what it waits for, perhaps this very callback.
+            if threading.current_thread().name.startswith(f"jsclient-worker-{self.number}-"):
+                return
+            if not waiting.wait(session.closed, deadline.remaining()):
+                raise errors.DrainTimeout("another thread still drains this connection")
+            return
         problem: errors.DrainTimeout | None = None
         if connected:
             problem = self._drain_subscriptions(deadline)
@@ -334,7 +354,7 @@ class Connection:
         """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
         self._not_on_reader("flush")
         deadline = Deadline(resolve(timeout, self.options.request_timeout))
-        self._wait_connected(deadline)
+        self._wait_connected(deadline, errors.FlushTimeout)
         ticket: queue.SimpleQueue[Any] = queue.SimpleQueue()
         start = time.monotonic()
         self._session.send_ping(ticket)
@@ -476,7 +496,9 @@ class Connection:
         goes to `on_error`. Otherwise iterate, or call `next`. `max_messages` ends it after that many. Permission
         errors reach the subscription (`next` raises PermissionViolation) and `on_error`.
         """
-        self._check_draining()
+        self.check_usable()
+        if self._draining:
+            raise errors.ConnectionDraining("the connection drains: it takes no new subscriptions")
         if pending_messages <= 0 or pending_bytes <= 0:
             raise errors.ConfigError("pending_messages and pending_bytes must be positive")
         if max_messages is not None and max_messages <= 0:
@@ -520,14 +542,17 @@ class Connection:
             frame = protocol.sub(raw, subscription.sid, group)
         except protocol.InvalidArgument as error:
             raise errors.InvalidSubject(str(error)) from None
+        subscription.counted_from = subscription.received
         if subscription.max_messages is not None:
-            frame += protocol.unsub(subscription.sid, subscription.max_messages - subscription.received)
+            frame += protocol.unsub(subscription.sid, max(1, subscription.max_messages - subscription.received))
         return frame
 
     def send_unsubscribe(self, subscription: BaseSubscription, max_messages: int | None = None) -> None:
         """Tell the server; what a link loss makes of it is settled by the next link's subscriptions."""
         with self._subscriptions_lock:
             if not self._outbox.offline:
+                if max_messages is not None:
+                    max_messages -= subscription.counted_from  # the server counts from the SUB of this link
                 self._outbox.frames.append(Unkept(protocol.unsub(subscription.sid, max_messages)))
         if not self._outbox.ticking:
             self.clock.kick()
@@ -553,7 +578,7 @@ class Connection:
         with self._subscriptions_lock:
             live = [
                 sub
-                for sub in self._dispatcher.sinks.values()
+                for sub in list(self._dispatcher.sinks.values())
                 if isinstance(sub, BaseSubscription) and not sub.unsubscribed
             ]
             frames = [self._sub_frames(sub) for sub in live]
@@ -672,19 +697,19 @@ class Connection:
     def check_usable(self) -> None:
         """Raises ConnectionClosed (in a forked child: ForkedConnection)."""
         if self._session.closing.is_set():
-            raise self._closed_error()
+            raise self.closed_error()
 
     def _check_draining(self) -> None:
         self.check_usable()
         if self._draining and self._session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
             raise errors.ConnectionDraining("the connection drains: it takes nothing new")
 
-    def _wait_connected(self, deadline: Deadline) -> None:
+    def _wait_connected(self, deadline: Deadline, late: type[errors.TimedOut] = errors.RequestTimeout) -> None:
         self.check_usable()
         if self._outbox.offline:
             if not waiting.wait(self._session.connected, deadline.remaining()):
                 error = self._session.last_error
-                raise errors.RequestTimeout(f"not connected in time, nothing was sent (last error: {error})")
+                raise late(f"not connected in time, nothing was sent (last error: {error})")
             self.check_usable()
 
     def _not_on_reader(self, what: str) -> None:

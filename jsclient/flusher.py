@@ -19,6 +19,9 @@ log = logging.getLogger("jsclient.flusher")
 TICK: Final = 0.001
 """Seconds between two looks at the outbox while it is in use."""
 
+SLICE: Final = 0.1
+"""Seconds that a write may wait for a slow server before timers get their turn."""
+
 IDLE_TICKS: Final = 20
 """Empty looks after which the flusher parks; until then a publisher need not wake it."""
 
@@ -99,7 +102,7 @@ class Flusher:
 
     def _drain(self) -> None:
         try:
-            self.outbox.drain()
+            self.outbox.drain(SLICE)
         except Exception:
             log.exception("draining the outbox failed")
 

@@ -81,8 +81,8 @@ class Mailbox:
                 first_drop = not self.overflowing
                 self.overflowing = True
                 messages = kept
-            else:
-                self.overflowing = False
+            elif self.overflowing and len(self.items) * 2 <= self.max_messages and self._half_empty():
+                self.overflowing = False  # a new episode begins when the taker had caught up in between
         self.items.extend(messages)
         if self._waiters:
             self._notify(len(messages))
@@ -96,7 +96,7 @@ class Mailbox:
             messages = messages[: max(room, 0)]
             nbytes = sum(map(message_size, messages)) + OVERHEAD * len(messages)
         if self.max_bytes is not None:
-            pending = self.pending_bytes()
+            pending = self._forget_taken()
             if pending + nbytes > self.max_bytes:
                 messages, nbytes = self._fit(messages, self.max_bytes - pending)
         if messages:
@@ -115,8 +115,21 @@ class Mailbox:
             total += size
         return messages, total
 
+    def _half_empty(self) -> bool:
+        return self.max_bytes is None or self.pending_bytes() * 2 <= self.max_bytes
+
     def pending_bytes(self) -> int:
         """Bytes not taken yet, exact to one chunk; only meaningful for mailboxes with a byte limit."""
+        freed = self._bytes_freed
+        taken = self._count_in - len(self.items)
+        for count, total in self._marks.copy():  # a copy: this may run beside the reader
+            if count > taken:
+                break
+            freed = total
+        return max(0, self._bytes_in - freed)
+
+    def _forget_taken(self) -> int:
+        """What `pending_bytes` returns, for the reader alone: drops the marks that are no longer needed."""
         taken = self._count_in - len(self.items)
         marks = self._marks
         while marks and marks[0][0] <= taken:
@@ -161,8 +174,8 @@ class Mailbox:
         deadline = Deadline(timeout)
         while True:
             ticket: queue.SimpleQueue[Any] = queue.SimpleQueue()
-            self._waiters.append(ticket)
             try:
+                self._waiters.append(ticket)
                 # Look again after queueing up: what was put before is seen here, what is put later wakes us.
                 try:
                     return self.popleft()
@@ -177,7 +190,11 @@ class Mailbox:
                 except queue.Empty:
                     return self.take()
             finally:
-                self._leave(ticket)
+                try:
+                    self._leave(ticket)
+                except BaseException:  # Ctrl-C at its first line: a ticket left behind would swallow a wake-up
+                    self._leave(ticket)
+                    raise
 
     def _leave(self, ticket: queue.SimpleQueue[Any]) -> None:
         try:

@@ -26,6 +26,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
+from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
     from jsclient.transport import Transport
@@ -84,7 +85,9 @@ class Outbox:
         self._block_when_full = block_when_full
         self._write_timeout = write_timeout
         # Guards the account of what is queued while offline, and the switch between online and offline.
-        self._offline_changed = threading.Condition(threading.Lock())
+        # Entered as a lock, never as a Condition: `with condition` runs Python code in which Ctrl-C leaves it locked.
+        self._offline_lock = threading.Lock()
+        self._offline_changed = threading.Condition(self._offline_lock)
         self._offline_bytes = 0
 
     # --- ways in ----------------------------------------------------------------------------------------
@@ -136,8 +139,13 @@ class Outbox:
                     return False
                 done = self._send(self._write_timeout if timeout is None else timeout)
             finally:
-                if lock._is_owned():  # type: ignore[attr-defined]
-                    lock.release()
+                # Twice, because Ctrl-C may strike during the first look, and a lock left behind would silence us.
+                try:
+                    if lock._is_owned():  # type: ignore[attr-defined]
+                        lock.release()
+                finally:
+                    if lock._is_owned():  # type: ignore[attr-defined]
+                        lock.release()
             if not done:
                 return False
             rounds += 1
@@ -193,6 +201,7 @@ class Outbox:
 
     def _relieve(self) -> None:
         """The coalescing limit is reached: send, or make a publisher wait while too much is queued."""
+        start, taken = time.monotonic(), self.bytes_out - self.unsent
         if self.drain():
             return
         if self.size < HIGH_WATER and len(self.frames) < HIGH_WATER_FRAMES:
@@ -203,56 +212,72 @@ class Outbox:
             return
         # Somebody else is sending and falls behind, or the link stalls: back-pressure instead of memory.
         # `unsent` alone says nothing here: another thread may be in the middle of a write that makes progress.
-        start, before = time.monotonic(), self.bytes_out
-        if self.lock.acquire(True, self._write_timeout):
-            self.lock.release()
-            self.drain()
-        stalled = self.bytes_out == before and time.monotonic() - start >= self._write_timeout
+        end = start + self._write_timeout
+        self._wait_for_sender(max(0.0, end - time.monotonic()))
+        self.drain(max(0.0, end - time.monotonic()))
+        stalled = self.bytes_out - self.unsent == taken and time.monotonic() >= end
         if stalled and self.unsent and not self.offline:
             raise errors.UnknownOutcome(
                 f"the server has taken no data for {self._write_timeout:g} s; "
                 "the message stays queued and may still be sent"
             )
 
+    def _wait_for_sender(self, timeout: float) -> None:
+        """Until nobody holds the send lock."""
+        lock = self.lock
+        try:
+            lock.acquire(True, timeout)
+        finally:
+            try:
+                if lock._is_owned():  # type: ignore[attr-defined]
+                    lock.release()
+            finally:
+                if lock._is_owned():  # type: ignore[attr-defined]
+                    lock.release()
+
     # --- offline ----------------------------------------------------------------------------------------
 
     def _post_offline(self, frame: bytes) -> None:
-        with self._offline_changed:
+        with self._offline_lock:
             self._admit_offline(frame)
         if not self.offline:
             self._kick()
 
     def _admit_offline(self, frame: bytes) -> None:
         cost = len(frame) + FRAME_OVERHEAD
-        waited = False
+        deadline: Deadline | None = None
         while self.offline:
             if self.closed is not None:
                 raise self.closed()
             if isinstance(frame, Unkept):
-                raise errors.ConnectionLost("not connected at the moment: nothing was sent")
+                raise errors.ConnectionLost("not connected at the moment: nothing was sent", sent=False)
             if self._offline_bytes + cost <= self._limit:
                 break
-            if self._block_when_full is None or waited:
+            if self._block_when_full is not None and deadline is None:
+                deadline = Deadline(self._block_when_full)
+            if deadline is None or deadline.expired():
                 raise errors.BufferFull(
                     f"{self._offline_bytes} bytes are waiting for the connection to come back, the limit "
                     f"(pending_buffer) is {self._limit}; this message was not added"
                 )
-            waited = not self._offline_changed.wait(self._block_when_full)
+            self._offline_changed.wait(deadline.remaining())
         self._offline_bytes += cost
         self.frames.append(frame)
         self.size += len(frame)
 
     def attach(self, transport: Transport, first: list[bytes]) -> None:
         """Go online: `first` (the subscriptions) leaves before what was kept."""
-        with self._offline_changed:
-            # An Unkept frame that slipped in while the old link went down belongs to nobody any more.
-            kept = [frame for frame in self.frames if not isinstance(frame, Unkept)]
-            self.frames.clear()
-            self.frames.extend(Unkept(frame) for frame in first)
-            self.frames.extend(kept)
-            self.size = sum(map(len, self.frames))
-            self.transport = transport
+        with self._offline_lock:
+            # An Unkept frame that slipped in while the old link went down belongs to nobody any more. Another one
+            # may slip in right now, without a lock: so the queue is emptied and refilled, never iterated.
+            kept = [frame for frame in self._take_all() if not isinstance(frame, Unkept)]
+            queue = [*map(Unkept, first), *kept]
+            self.frames.extendleft(reversed(queue))
+            self.size = sum(map(len, queue))
             self._offline_bytes = 0
+            if self.closed is not None:
+                return  # closed while the link was being made
+            self.transport = transport
             self.offline = False
             self._offline_changed.notify_all()
 
@@ -261,7 +286,7 @@ class Outbox:
 
         The transport must have been shut down: a thread that is writing then fails and lets go of the send lock.
         """
-        with self._offline_changed:
+        with self._offline_lock:
             self.offline = True
         owned = self.lock.acquire(True, self._write_timeout)
         try:
@@ -271,21 +296,24 @@ class Outbox:
                 self.lock.release()
 
     def _withdraw(self) -> list[bytes]:
-        with self._offline_changed:
+        with self._offline_lock:
             transport, self.transport = self.transport, None
-            pending = self._not_taken(transport)
+            pending = [*self._not_taken(transport), *self._take_all()]
             self.writing = []
-            while True:
-                try:
-                    pending.append(self.frames.popleft())
-                except IndexError:
-                    break
             kept = [frame for frame in pending if not isinstance(frame, Unkept)]
             withdrawn: list[bytes] = [frame for frame in pending if isinstance(frame, Unkept)]
             self.frames.extendleft(reversed(kept))
             self._offline_bytes = sum(map(len, kept)) + FRAME_OVERHEAD * len(kept)
             self.size = sum(map(len, kept))
             return withdrawn
+
+    def _take_all(self) -> list[bytes]:
+        taken: list[bytes] = []
+        while True:
+            try:
+                taken.append(self.frames.popleft())
+            except IndexError:
+                return taken
 
     def _not_taken(self, transport: Transport | None) -> list[bytes]:
         """The frames being written of which the kernel has taken no byte.
@@ -302,20 +330,27 @@ class Outbox:
             whole.append(frame)
         return whole[::-1]
 
-    def close(self, reason: Callable[[], BaseException]) -> None:
-        """Nothing more goes out; whoever posts or waits for room gets `reason()`."""
-        with self._offline_changed:
+    def refuse(self, reason: Callable[[], BaseException]) -> None:
+        """Take nothing more: whoever posts or waits for room gets `reason()`. What is queued can still be drained."""
+        with self._offline_lock:
             self.closed = reason
             self.offline = True
-            self.transport = None
-            self.frames.clear()
-            self.size = 0
             self._offline_changed.notify_all()
+
+    def close(self, reason: Callable[[], BaseException]) -> int:
+        """Nothing more goes out; returns how many frames that were to be kept are thrown away."""
+        self.refuse(reason)
+        with self._offline_lock:
+            self.transport = None
+            left = sum(not isinstance(frame, Unkept) for frame in self._take_all())
+            self.size = 0
+            return left
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
         self.lock = threading.RLock()
-        self._offline_changed = threading.Condition(threading.Lock())
+        self._offline_lock = threading.Lock()
+        self._offline_changed = threading.Condition(self._offline_lock)
         self.frames = deque()
         self.writing = []
         self.close(reason)

@@ -13,7 +13,9 @@ from typing import Any, Final
 from jsclient import connection as _connection
 from jsclient import errors
 from jsclient.connection import Connection
+from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
+from jsclient.session import CLOSE_FLUSH
 
 FORKED_TEXT: Final = (
     "this connection was made in the parent process before fork; a child has no part in it. Open one here: "
@@ -70,8 +72,9 @@ def _after_fork_in_child() -> None:
                 mailbox.closed = _forked_error()
                 mailbox._waiters.clear()
         live._outbox.forked(_forked_error)
+        kept = {"options": live.options, "number": live.number}
         live.__dict__.clear()
-        live.__dict__["_forked_stream"] = None if link is None else link.stream
+        live.__dict__.update(kept, _forked_stream=None if link is None else link.stream)
         live.__class__ = ForkedChild
         live.close()
     _connection._live.clear()
@@ -79,10 +82,11 @@ def _after_fork_in_child() -> None:
 
 
 def _at_exit() -> None:
-    """Normal interpreter exit: flush what is buffered, at most 2 s each, and close. Starts no thread."""
+    """Normal interpreter exit: flush what is buffered, at most 2 s in all, and close. Starts no thread."""
+    deadline = Deadline(CLOSE_FLUSH)
     for live in _connection.live_connections():
         with contextlib.suppress(Exception):
-            live.close()
+            live._close(flush=deadline.at_most(CLOSE_FLUSH))
 
 
 if hasattr(os, "register_at_fork"):

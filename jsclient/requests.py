@@ -63,7 +63,7 @@ class Requests:
             ticket = waiting.get(message.raw_subject[self._cut :])
             if ticket is None and len(waiting) == 1 and not message.raw_subject.startswith(self._prefix or b""):
                 # An import rewrote the reply subject: with one request under way it can only be meant for that one.
-                ticket = next(iter(waiting.values()), None)
+                ticket = next(iter(list(waiting.values())), None)
             if ticket is not None:
                 ticket.put(message)
 
@@ -81,7 +81,7 @@ class Requests:
 
     def fail(self, make: Callable[[], BaseException], subject: str | None = None) -> None:
         """End the waits (of all requests, or of those to one subject) with an exception each."""
-        for token, ticket in list(self.waiting.items()):
+        for token, ticket in self.waiting.copy().items():
             if subject is None or self.subjects.get(token) == subject:
                 ticket.put(make())
 

@@ -41,6 +41,11 @@ ABANDON_AFTER: Final = 0.5
 CLOSE_FLUSH: Final = 2.0
 """Seconds that close() and interpreter exit give the server to read what was sent."""
 
+CLOSE_SLICE: Final = 0.05
+
+CLOSE_STALL: Final = 0.5
+"""Seconds without a byte taken by the server after which close() gives up sending."""
+
 JOIN_TIMEOUT: Final = 1.0
 
 
@@ -59,7 +64,7 @@ class Session:
             delay_hook=options.reconnect.delay,
         )
         self.authenticator = options.authenticator()
-        self.lock = threading.Lock()
+        self.lock = threading.RLock()  # reentrant for a signal handler whose publish fails
         self.state = ConnectionState.CONNECTING
         self.link: Link | None = None
         self.last_error: BaseException | None = None
@@ -189,12 +194,13 @@ class Session:
         self.owner.link_up(link, first)
         if not first:
             self.reconnects += 1
-        link.reader = threading.Thread(
+        reader = threading.Thread(
             target=self._read, args=(link,), name=f"jsclient-reader-{self.owner.number}", daemon=True
         )
         self.connected.set()
-        link.reader.start()
-        self.outbox.drain()
+        reader.start()
+        link.reader = reader  # not before: close() joins it, from any thread
+        self.outbox.flush()
         self.owner.link_announced(first)
 
     # --- the reader -------------------------------------------------------------------------------------
@@ -235,6 +241,7 @@ class Session:
         recv, feed, dispatch = stream.recv, link.parser.feed, self.owner.dispatch
         interval = self.options.ping_interval
         monotonic = time.monotonic
+        received = 0  # bytes since the last events: a large message comes in many chunks
         if link.events:
             self._control(link, link.events)
         while True:
@@ -243,8 +250,10 @@ class Session:
             if data:
                 link.last_frame = now
                 events = feed(data)
+                received += len(data)
                 if events:
-                    control = dispatch(events, len(data))
+                    control = dispatch(events, received)
+                    received = 0
                     if control:
                         self._control(link, control)
                         if link.error is not None:
@@ -303,8 +312,9 @@ class Session:
                 self.owner.clock.call_soon(lambda: self._leave(link))
 
     def _leave(self, link: Link) -> None:
-        self.outbox.drain(JOIN_TIMEOUT)
-        self._go_offline()
+        if self.link is link:
+            self.outbox.drain(JOIN_TIMEOUT)
+        self._go_offline(link)
         link.shutdown()
 
     def _err(self, link: Link, err: ServerErr) -> None:
@@ -350,13 +360,16 @@ class Session:
                     if isinstance(error, OSError)
                     else errors.ConnectionLost("a write was interrupted: this link cannot be used any further")
                 )
-            self._go_offline()
+            self._go_offline(link)
         stream.shutdown()
 
-    def _go_offline(self) -> None:
+    def _go_offline(self, link: Link) -> None:
         """Calls made from now on wait for the next link, although the reader has not ended this one yet."""
-        self.connected.clear()
-        self.outbox.offline = True
+        with self.lock:
+            # Never for a link that has been replaced meanwhile: nobody would end the new one and go online again.
+            if self.link is link and not self.closing.is_set():
+                self.connected.clear()
+                self.outbox.offline = True
 
     def link_down(self, link: Link, error: BaseException | None) -> None:
         """Called once by the reader of the link when it ends, for whatever reason."""
@@ -391,7 +404,7 @@ class Session:
         if link is not None:
             link.error = link.error or errors.ConnectionLost("reconnecting, as asked for")
             self.outbox.drain(JOIN_TIMEOUT)
-            self._go_offline()
+            self._go_offline(link)
             link.shutdown()
 
     # --- closing ----------------------------------------------------------------------------------------
@@ -412,14 +425,25 @@ class Session:
 
     def final_flush(self, link: Link, timeout: float) -> None:
         """Give the server a chance to read what was sent: a socket closed with unread input resets the stream."""
-        if link.error is not None or self.outbox.unsent or threading.current_thread() is link.reader:
+        if link.error is not None or threading.current_thread() is link.reader:
             return
+        outbox = self.outbox
         deadline = Deadline(timeout)
         ticket: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self.send_ping(ticket)
-        if self.outbox.drain(deadline.remaining()) or not self.outbox.unsent:
-            with contextlib.suppress(queue.Empty):
-                waiting.get(ticket, deadline.remaining())
+        outbox.refuse(self.owner.closed_error)
+        taken, stall = -1, Deadline(CLOSE_STALL)
+        while not deadline.expired():
+            outbox.drain(deadline.at_most(CLOSE_SLICE))
+            try:
+                waiting.get(ticket, deadline.at_most(CLOSE_SLICE))
+                return
+            except queue.Empty:
+                pass
+            if outbox.bytes_out - outbox.unsent != taken or not outbox.unsent:
+                taken, stall = outbox.bytes_out - outbox.unsent, Deadline(CLOSE_STALL)
+            elif stall.expired():
+                return  # the server takes nothing: senders that wait for it are let go
 
     def end_close(self, link: Link | None) -> None:
         """Last step: end the threads that belong to the link."""

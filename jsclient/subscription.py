@@ -42,6 +42,7 @@ class BaseSubscription:
         self.queue = queue
         self.mailbox = mailbox
         self.received = 0
+        self.counted_from = 0  # `received` when the present link was told of it
         self.max_messages: int | None = None
         self.unsubscribed = False  # the server was told: no SUB again after a reconnect
 
@@ -130,8 +131,9 @@ class Subscription(BaseSubscription):
         return message  # type: ignore[no-any-return]
 
     def _wait(self, timeout: float | None) -> Any:
-        self.connection.check_usable()
-        self.connection.flush_outbox()
+        if self.mailbox.closed is None:
+            self.connection.check_usable()
+            self.connection.flush_outbox()
         deadline = Deadline(timeout)
         while True:
             item = self.mailbox.get(deadline.remaining() if timeout else timeout)
@@ -163,8 +165,13 @@ class Subscription(BaseSubscription):
                 return
             self._idle.clear()
             name = f"jsclient-worker-{self.connection.number}-{self.sid.decode()}"
-            self._worker = threading.Thread(target=self._work, name=name, daemon=True)
-            self._worker.start()
+            worker = self._worker = threading.Thread(target=self._work, name=name, daemon=True)
+            try:
+                worker.start()
+            except RuntimeError as error:  # no more threads, or the interpreter is going down: the reader goes on
+                self._worker = None
+                self._idle.set()
+                log.error("no thread for the callback of %r: %s", self.subject, error)
 
     def _work(self) -> None:
         callback = self._callback
@@ -180,7 +187,7 @@ class Subscription(BaseSubscription):
             message.connection = self.connection
             try:
                 callback(message)
-            except Exception as error:
+            except BaseException as error:  # also SystemExit: it would end the worker and nobody would see it
                 self.connection.report_error(error, self)
         with self._worker_lock:
             self._worker = None
