@@ -67,7 +67,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._initial = Offset(state.name, state.created, seq, seq, 1).to_dict()
         return self._initial
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # type: ignore[override]
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; the very `start` when there is none (Spark compares the text)."""
         begin = Offset.from_dict(start, self.options.stream)
         with connection(self.options) as nc:

@@ -68,19 +68,25 @@ def test_local_cluster(spark_environment: Path, server: NatsServer, js: Js, stre
     run_job(spark_environment, "local-cluster[2,1,1024]", server, js, stream_name)
 
 
-def test_another_java(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:
-    """The one that tools/java.py fetches where there is none; plain local mode in a process of its own."""
-    found = subprocess.run(
-        [sys.executable, str(ROOT / "tools" / "java.py")], capture_output=True, text=True, timeout=230, check=True
-    )
-    os.environ["JAVA_HOME"], before = found.stdout.strip(), os.environ.get("JAVA_HOME")
-    try:
-        run_job(spark_environment, "local[2]", server, js, stream_name)
-    finally:
-        if before is None:
-            del os.environ["JAVA_HOME"]
-        else:
-            os.environ["JAVA_HOME"] = before
+def test_the_java_that_the_tools_fetch(
+    spark_environment: Path,
+    server: NatsServer,
+    js: Js,
+    stream_name: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On a machine without Java tools/java.py unpacks one; here a java that does not run stands for none."""
+    broken = tmp_path / "java"
+    broken.write_text("#!/bin/sh\nexit 1\n")
+    broken.chmod(0o755)
+    environment = {**os.environ, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "JAVA_HOME": ""}
+    command = [sys.executable, str(ROOT / "tools" / "java.py")]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=230, check=True, env=environment)
+    home = found.stdout.strip()
+    assert str(ROOT / ".tools") in home
+    monkeypatch.setenv("JAVA_HOME", home)
+    run_job(spark_environment, "local[2]", server, js, stream_name)
 
 
 @contextmanager

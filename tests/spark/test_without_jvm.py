@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,7 +17,7 @@ import jsclient
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, Proxy, wait_until
 
-from .conftest import Js
+from .conftest import ROOT, Js
 
 DDL = "seq bigint, value binary"
 
@@ -356,3 +358,38 @@ def test_a_failed_task_leaves_no_connection_behind(js: Js, server: NatsServer) -
     wait_until(lambda: kept[0].closed, 5)
     with pytest.raises(JetStreamSparkError, match=r"UNKNOWN_OPTION.*'servers'"), connection({"server": server.url}):
         pass
+
+
+MEMORY = """
+import resource, sys
+sys.path.insert(0, sys.argv[3])
+from pyspark.sql.types import *
+from jsclient.spark.datasource import JetStreamDataSource
+names = StructType().add("subject", "string").add("seq", "long").add("timestamp", "timestamp").add("value", "binary")
+source = JetStreamDataSource({"servers": sys.argv[1], "stream": sys.argv[2], "maxPartitions": "1"})
+made = source.reader(names)
+rows = last = 0
+for partition in made.partitions():
+    for batch in made.read(partition):
+        rows += batch.num_rows
+        last = batch.column("seq")[-1].as_py()
+print(rows, last, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+"""
+
+
+@pytest.mark.scale
+@pytest.mark.timeout(900)
+def test_memory_of_a_reading_task(
+    js: Js, server: NatsServer, stream_name: str, count: Callable[[int, int], int]
+) -> None:
+    total = count(10_000_000, 1_000_000)
+    js.create(stream_name, allow_batched=True)
+    options = {"subject": f"{stream_name}.x", "publishMode": "fast", "deliverySemantics": "at-least-once"}
+    writer(server.url, **options).write(batches(0, total, 20_000))
+    done = subprocess.run(
+        [sys.executable, "-c", MEMORY, server.url, stream_name, str(ROOT)],
+        capture_output=True, text=True, timeout=600, check=True,
+    )  # fmt: skip
+    rows, last, kilobytes = map(int, done.stdout.split())
+    assert (rows, last) == (total, total)
+    assert kilobytes < 200 * 1024

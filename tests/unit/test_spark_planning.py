@@ -102,8 +102,8 @@ def chunk(first: int, payloads: list[bytes], headers: list[bytes | None] | None 
     )
 
 
+@pytest.mark.spark
 def test_batches_are_what_spark_expects() -> None:
-    pytest.importorskip("pyspark")
     from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
     from jsclient.spark.arrow import BatchBuilder, schema_of
@@ -132,8 +132,8 @@ def test_batches_are_what_spark_expects() -> None:
     assert list(builder.finish()) == []
 
 
+@pytest.mark.spark
 def test_batches_are_flushed_by_bytes_and_subjects_need_not_be_utf8() -> None:
-    pytest.importorskip("pyspark")
     from pyspark.sql.types import StructType
 
     from jsclient.spark.arrow import BatchBuilder, schema_of
@@ -146,9 +146,9 @@ def test_batches_are_flushed_by_bytes_and_subjects_need_not_be_utf8() -> None:
     assert batch.to_pylist() == [{"subject": "caf\ufffd", "value": b"0123456789"}]
 
 
+@pytest.mark.spark
 @pytest.mark.parametrize(("name", "kind"), [("nonsense", "string"), ("seq", "string"), ("value", "string")])
 def test_columns_the_source_does_not_have(name: str, kind: str) -> None:
-    pytest.importorskip("pyspark")
     from pyspark.sql.types import StructType
 
     from jsclient.spark.schema import check_source
@@ -157,8 +157,8 @@ def test_columns_the_source_does_not_have(name: str, kind: str) -> None:
         check_source(StructType().add(name, kind))
 
 
+@pytest.mark.spark
 def test_columns_of_the_sink() -> None:
-    pytest.importorskip("pyspark")
     from pyspark.sql.types import StructType
 
     from jsclient.spark.schema import check_sink
