@@ -1,0 +1,377 @@
+"""The send path: order, back-pressure, what is kept over a link loss, Ctrl-C at its worst moments."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import tracemalloc
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+
+from jsclient import errors
+from jsclient.outbox import COALESCE, FRAME_OVERHEAD, HIGH_WATER, Outbox, Unkept
+from jsclient.testing import wait_until
+
+
+class Wire:
+    """A transport that takes `room` bytes and then nothing (None: everything)."""
+
+    counts_plain_bytes = True
+    needs_flush = False
+
+    def __init__(self, room: int | None = None) -> None:
+        self.taken = bytearray()
+        self.room = room
+        self.tail = b""
+        self.writes = 0
+        self.before: Callable[[], None] | None = None
+        self.more = threading.Event()
+
+    @property
+    def unsent(self) -> int:
+        return len(self.tail)
+
+    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
+        if self.before is not None:
+            self.before()
+        self.writes += 1
+        self.tail += data if isinstance(data, bytes) else b"".join(data)
+        if not self._push() and timeout:
+            self.more.wait(timeout)
+            self._push()
+        return not self.tail
+
+    def _push(self) -> bool:
+        count = len(self.tail) if self.room is None else min(self.room, len(self.tail))
+        self.taken += self.tail[:count]
+        self.tail = self.tail[count:]
+        if self.room is not None:
+            self.room -= count
+        return not self.tail
+
+
+class Rig:
+    def __init__(self, **options: Any) -> None:
+        self.kicks = 0
+        self.broken: list[BaseException] = []
+        options = {"limit": 10_000, "write_timeout": 0.05, **options}
+        self.outbox = Outbox(kick=self.kick, broken=lambda _, error: self.broken.append(error), **options)
+
+    def kick(self) -> None:
+        self.kicks += 1
+
+    def online(self, wire: Wire, *first: bytes) -> Wire:
+        self.outbox.attach(wire, list(first))  # type: ignore[arg-type]
+        return wire
+
+
+def test_small_frames_are_coalesced_until_the_limit() -> None:
+    rig = Rig()
+    wire = rig.online(Wire())
+    for _ in range(10):
+        rig.outbox.post(b"x" * 100)
+    assert wire.writes == 0 and rig.kicks == 10
+    rig.outbox.flush()
+    assert wire.writes == 1 and len(wire.taken) == 1000
+    rig.outbox.post(b"y" * COALESCE)
+    assert wire.writes == 2, "the coalescing limit sends at once"
+
+
+def test_post_now_sends_with_what_was_queued_before() -> None:
+    rig = Rig()
+    wire = rig.online(Wire())
+    rig.outbox.post(b"1")
+    rig.outbox.post_now(b"2")
+    assert bytes(wire.taken) == b"12" and not rig.outbox.frames
+
+
+def test_the_subscriptions_leave_before_what_was_kept() -> None:
+    rig = Rig()
+    rig.outbox.post(b"kept 1;")
+    rig.outbox.post(b"kept 2;")
+    wire = rig.online(Wire(), b"SUB;")
+    rig.outbox.flush()
+    assert bytes(wire.taken) == b"SUB;kept 1;kept 2;"
+
+
+def test_offline_counts_frame_and_overhead_and_refuses_at_the_limit() -> None:
+    rig = Rig(limit=10 * (100 + FRAME_OVERHEAD))
+    for _ in range(10):
+        rig.outbox.post(b"x" * 100)
+    with pytest.raises(errors.BufferFull, match="pending_buffer"):
+        rig.outbox.post(b"")
+    rig.online(Wire())
+    rig.outbox.flush()
+    rig.outbox.detach()
+    rig.outbox.post(b"x" * 100)
+
+
+def test_limit_zero_refuses_at_once() -> None:
+    with pytest.raises(errors.BufferFull):
+        Rig(limit=0).outbox.post(b"x")
+
+
+def test_memory_stays_within_the_limit() -> None:
+    limit = 2 * 1024 * 1024
+    rig = Rig(limit=limit)
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        with pytest.raises(errors.BufferFull):
+            for number in range(100_000):
+                rig.outbox.post(b"PUB subject 10\r\n%010d\r\n" % number)
+        used = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert used <= limit + 2 * 1024 * 1024
+
+
+def test_frames_that_are_not_kept_are_refused_offline() -> None:
+    with pytest.raises(errors.ConnectionLost, match="nothing was sent"):
+        Rig().outbox.post(Unkept(b"request"))
+
+
+def test_a_publisher_may_wait_for_room() -> None:
+    rig = Rig(limit=200, block_when_full=10)
+    rig.outbox.post(b"x" * 100)
+    done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+    def post() -> None:
+        rig.outbox.post(b"y" * 100)
+        done.put("posted")
+
+    threading.Thread(target=post, daemon=True).start()
+    wait_until(lambda: rig.outbox._offline_changed._waiters)  # type: ignore[attr-defined]
+    wire = rig.online(Wire())
+    assert done.get(timeout=2) == "posted"
+    rig.outbox.flush()
+    assert bytes(wire.taken) == b"x" * 100 + b"y" * 100
+
+
+def test_waiting_for_room_ends_at_its_deadline() -> None:
+    rig = Rig(limit=100, block_when_full=0.02)
+    with pytest.raises(errors.BufferFull):
+        rig.outbox.post(b"x" * 100)
+
+
+def test_close_releases_who_waits_for_room() -> None:
+    rig = Rig(limit=0, block_when_full=None)
+    rig.outbox._block_when_full = 10
+    caught: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+    def post() -> None:
+        try:
+            rig.outbox.post(b"x")
+        except errors.JsClientError as error:
+            caught.put(error)
+
+    threading.Thread(target=post, daemon=True).start()
+    wait_until(lambda: rig.outbox._offline_changed._waiters)  # type: ignore[attr-defined]
+    rig.outbox.close(lambda: errors.ConnectionClosed("over"))
+    assert isinstance(caught.get(timeout=2), errors.ConnectionClosed)
+    with pytest.raises(errors.ConnectionClosed):
+        rig.outbox.post(b"x")
+
+
+def test_a_closed_outbox_stays_closed_when_a_link_comes_late() -> None:
+    rig = Rig()
+    rig.outbox.close(lambda: errors.ConnectionClosed("over"))
+    wire = rig.online(Wire(), b"SUB")
+    rig.outbox.flush()
+    assert not wire.taken
+    with pytest.raises(errors.ConnectionClosed):
+        rig.outbox.post(b"x")
+
+
+def test_close_counts_what_is_thrown_away() -> None:
+    rig = Rig()
+    rig.online(Wire())
+    rig.outbox.frames.extend([b"1", Unkept(b"2"), b"3"])
+    assert rig.outbox.close(lambda: errors.ConnectionClosed("over")) == 2
+
+
+def test_refuse_takes_nothing_new_and_sends_the_rest() -> None:
+    rig = Rig()
+    wire = rig.online(Wire())
+    rig.outbox.post(b"last")
+    rig.outbox.refuse(lambda: errors.ConnectionClosed("closing"))
+    with pytest.raises(errors.ConnectionClosed):
+        rig.outbox.post(b"late")
+    assert rig.outbox.drain()
+    assert bytes(wire.taken) == b"last"
+
+
+def test_link_loss_keeps_whole_publishes_and_returns_the_others() -> None:
+    rig = Rig()
+    wire = rig.online(Wire(room=5))
+    for frame in (b"aaa;", b"bbb;", Unkept(b"req;"), b"ccc;"):
+        rig.outbox.post(frame)
+    assert not rig.outbox.drain(0)
+    rig.outbox.post(b"ddd;")
+    assert bytes(wire.taken) == b"aaa;b"
+    assert rig.outbox.detach() == [b"req;"]
+    again = rig.online(Wire(), b"SUB;")
+    rig.outbox.flush()
+    assert bytes(again.taken) == b"SUB;ccc;ddd;", "bbb was under way: sending it again could double it"
+
+
+def test_a_link_that_counts_other_bytes_claims_nothing() -> None:
+    rig = Rig()
+    wire = rig.online(Wire(room=0))
+    wire.counts_plain_bytes = False
+    rig.outbox.post(b"aaa;")
+    assert not rig.outbox.drain(0)
+    rig.outbox.post(b"bbb;")
+    rig.outbox.detach()
+    again = rig.online(Wire())
+    rig.outbox.flush()
+    assert bytes(again.taken) == b"bbb;"
+
+
+def test_a_frame_that_slips_in_during_the_switch_is_dropped_or_kept_by_its_kind() -> None:
+    rig = Rig()
+    rig.online(Wire())
+    rig.outbox.detach()
+    rig.outbox.frames.extend([b"late;", Unkept(b"request;")])  # posted by a thread that saw us online
+    wire = rig.online(Wire())
+    rig.outbox.flush()
+    assert bytes(wire.taken) == b"late;"
+
+
+def test_attach_while_threads_post() -> None:
+    """The queue is never iterated: `deque mutated during iteration` would end the connection."""
+    rig = Rig(limit=1 << 30)
+    threads = 4
+    each = 5000
+
+    def post(name: int) -> None:
+        for number in range(each):
+            rig.outbox.frames.append(b"%d:%d;" % (name, number))
+
+    workers = [threading.Thread(target=post, args=(n,), daemon=True) for n in range(threads)]
+    for worker in workers:
+        worker.start()
+    wires = [Wire()]
+    while any(worker.is_alive() for worker in workers):
+        rig.online(wires[-1])
+        rig.outbox.drain()
+        rig.outbox.detach()
+        wires.append(Wire())
+    rig.online(wires[-1])
+    wait_until(lambda: rig.outbox.drain() and not rig.outbox.frames)
+    sent = b"".join(bytes(wire.taken) for wire in wires).split(b";")[:-1]
+    for name in range(threads):
+        mine = [int(item.partition(b":")[2]) for item in sent if item.startswith(b"%d:" % name)]
+        assert mine == list(range(each))
+
+
+def test_a_stalled_link_gives_back_pressure_and_an_error_at_the_deadline() -> None:
+    rig = Rig(write_timeout=0.05)
+    wire = rig.online(Wire(room=0))
+    with pytest.raises(errors.UnknownOutcome, match="taken no data"):
+        for _ in range(2 * HIGH_WATER // COALESCE):
+            rig.outbox.post(b"x" * COALESCE)
+    assert rig.outbox.size + wire.unsent <= HIGH_WATER + 4 * COALESCE
+
+
+def test_a_broken_link_is_reported_and_nothing_is_raised() -> None:
+    rig = Rig()
+    wire = rig.online(Wire())
+
+    def fail() -> None:
+        raise ConnectionResetError("gone")
+
+    wire.before = fail
+    rig.outbox.post_now(b"x")
+    assert isinstance(rig.broken[0], ConnectionResetError)
+    assert rig.outbox.lock.acquire(False)
+
+
+def test_ctrl_c_inside_a_write_breaks_the_link_and_frees_the_lock() -> None:
+    rig = Rig()
+    wire = rig.online(Wire())
+
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    wire.before = interrupt
+    with pytest.raises(KeyboardInterrupt):
+        rig.outbox.post_now(b"x")
+    assert isinstance(rig.broken[0], KeyboardInterrupt)
+    assert not rig.outbox.lock._is_owned()  # type: ignore[attr-defined]
+
+
+class FlakyLock:
+    """The send lock with a Ctrl-C at one call, after the call has had its effect."""
+
+    def __init__(self, real: Any, strike_at: int) -> None:
+        self.real, self.calls, self.strike_at = real, 0, strike_at
+
+    def _called(self, result: Any) -> Any:
+        self.calls += 1
+        if self.calls == self.strike_at:
+            raise KeyboardInterrupt
+        return result
+
+    def acquire(self, *args: Any) -> Any:
+        return self._called(self.real.acquire(*args))
+
+    def release(self) -> Any:
+        return self._called(self.real.release())
+
+    def _is_owned(self) -> Any:
+        return self._called(self.real._is_owned())
+
+
+@pytest.mark.parametrize("call", ["drain", "_wait_for_sender"])
+@pytest.mark.parametrize("strike_at", range(1, 8))
+def test_ctrl_c_never_leaves_the_send_lock_behind(call: str, strike_at: int) -> None:
+    rig = Rig()
+    rig.online(Wire())
+    rig.outbox.frames.append(b"x")
+    real = rig.outbox.lock
+    rig.outbox.lock = FlakyLock(real, strike_at)  # type: ignore[assignment]
+    try:
+        rig.outbox.drain() if call == "drain" else rig.outbox._wait_for_sender(1)
+    except KeyboardInterrupt:
+        pass
+    assert not real._is_owned()  # type: ignore[attr-defined]
+
+
+def test_a_signal_handler_may_post_inside_our_own_write() -> None:
+    rig = Rig()
+    wire = rig.online(Wire())
+    wire.before = lambda: wire.before and (setattr(wire, "before", None), rig.outbox.post_now(b"2"))  # type: ignore[func-returns-value]
+    rig.outbox.post_now(b"1")
+    rig.outbox.flush()
+    assert bytes(wire.taken) == b"12"
+
+
+def test_many_threads_keep_the_order_of_each() -> None:
+    rig = Rig(limit=1 << 30, write_timeout=5)
+    wire = rig.online(Wire())
+    each = 2000
+
+    def post(name: int) -> None:
+        for number in range(each):
+            frame = b"%d:%d;" % (name, number)
+            if number % 7:
+                rig.outbox.post(frame)
+            else:
+                rig.outbox.post_now(frame)
+
+    workers = [threading.Thread(target=post, args=(n,), daemon=True) for n in range(16)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(20)
+    wait_until(lambda: rig.outbox.drain() and not rig.outbox.frames)
+    sent = bytes(wire.taken).split(b";")[:-1]
+    assert len(sent) == 16 * each
+    seen = dict.fromkeys(range(16), 0)
+    for item in sent:
+        name, _, number = item.partition(b":")
+        assert int(number) == seen[int(name)]
+        seen[int(name)] += 1
