@@ -136,7 +136,6 @@ def _answers(js: JetStream) -> bool:
 # --- an import from another account ------------------------------------------------------------------------------
 
 ACCOUNTS = """
-jetstream { domain: hub }
 accounts {
   acc {
     jetstream: enabled
@@ -155,39 +154,54 @@ accounts {
     ]
   }
 }
+no_auth_user: guest
 """
 
 
-def test_through_an_import_of_pulls_and_acks_only() -> None:
+def check_import(owner: jsclient.Connection, guest: jsclient.Connection) -> None:
     """Bind by name, fetch, iterate, ack, metadata: with nothing exported but MSG.NEXT and the acks, and no question."""
     asked: list[str] = []
+    home = JetStream(owner)
+    stream = home.create_stream(StreamConfig(name="S", subjects=["s.>"]))
+    stream.create_consumer(ConsumerConfig(durable_name="C"))
+    for number in range(30):
+        home.publish(f"s.{number}", b"m%d" % number)
+    js = JetStream(guest, api_prefix="JS.acc@hub.API", on_request=lambda subject, payload: asked.append(subject))
+    consumer = js.consumer("S", "C", fetch_info=False)
+    for msg in consumer.fetch(10, timeout=5):
+        assert (msg.metadata.stream, msg.metadata.consumer, msg.metadata.num_delivered) == ("S", "C", 1)
+        msg.ack()
+    msg = consumer.next(timeout=5)
+    assert (msg.subject, msg.data, msg.metadata.stream_seq) == ("s.10", b"m10", 11)
+    msg.double_ack(timeout=5)
+    seen = []
+    with consumer.messages() as messages:
+        for msg in messages:
+            seen.append(msg.metadata.stream_seq)
+            msg.ack()
+            if len(seen) == 19:
+                break
+    assert seen == list(range(12, 31))
+    assert asked == []
+    wait_until(lambda: home.consumer_info("S", "C").ack_floor.stream_seq == 30, 5)
+    with pytest.raises((errors.JetStreamUnavailable, errors.RequestTimeout), match="JS.acc@hub.API"):
+        js.consumer("S", "C", timeout=2)
+
+
+def test_an_import_on_one_server() -> None:
     with (
-        NatsServer(ACCOUNTS) as server,
+        NatsServer("jetstream { domain: hub }\n" + ACCOUNTS) as server,
         jsclient.connect(server.url, user="owner", password="x") as owner,
         jsclient.connect(server.url, user="guest", password="x") as guest,
     ):
-        home = JetStream(owner)
-        stream = home.create_stream(StreamConfig(name="S", subjects=["s.>"]))
-        stream.create_consumer(ConsumerConfig(durable_name="C"))
-        for number in range(30):
-            home.publish(f"s.{number}", b"m%d" % number)
-        js = JetStream(guest, api_prefix="JS.acc@hub.API", on_request=lambda subject, payload: asked.append(subject))
-        consumer = js.consumer("S", "C", fetch_info=False)
-        for msg in consumer.fetch(10, timeout=5):
-            assert (msg.metadata.stream, msg.metadata.consumer, msg.metadata.num_delivered) == ("S", "C", 1)
-            msg.ack()
-        msg = consumer.next(timeout=5)
-        assert (msg.subject, msg.data, msg.metadata.stream_seq) == ("s.10", b"m10", 11)
-        msg.double_ack(timeout=5)
-        seen = []
-        with consumer.messages() as messages:
-            for msg in messages:
-                seen.append(msg.metadata.stream_seq)
-                msg.ack()
-                if len(seen) == 19:
-                    break
-        assert seen == list(range(12, 31))
-        assert asked == []
-        wait_until(lambda: home.consumer_info("S", "C").ack_floor.stream_seq == 30, 5)
-        with pytest.raises(errors.JetStreamUnavailable, match="JS.acc@hub.API"):
-            js.consumer("S", "C", timeout=2)
+        check_import(owner, guest)
+
+
+def test_an_import_seen_from_a_leaf_node() -> None:
+    """The leaf is connected to the importing account of the hub."""
+    with (
+        LeafPair(hub_config=ACCOUNTS) as pair,
+        jsclient.connect(pair.hub.url, user="owner", password="x") as owner,
+        jsclient.connect(pair.leaf.url) as leaf,
+    ):
+        check_import(owner, leaf)
