@@ -20,7 +20,7 @@ from jsclient.errors import ConfigError, TlsError
 from jsclient.tcp import Transport
 
 ENCRYPT_SLICE: Final = 32 * 1024  # bytes encrypted ahead of the socket: what a lost link takes with it
-DECRYPT_SIZE: Final = 256 * 1024  # SSLObject.read returns one record (16 KiB) however much is asked for
+DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
 
 
 class TlsAlert(TlsError, OSError):
