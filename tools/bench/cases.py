@@ -23,7 +23,7 @@ class Case:
     main: bool = False
     """Part of `make bench` without CASES."""
     check: float | None = None
-    """CPU ratio below which `make bench-check` fails; lower than `cpu`, because it runs few rounds beside other work."""
+    """CPU ratio below which `make bench-check` fails; lower than `cpu`: it runs few rounds, beside other work."""
     seeded: bool = False
     """Needs a stream that holds `count` messages."""
     tls: bool = False
@@ -104,8 +104,10 @@ OTHERS = [
     Case(name="core-subscribe-10000-spread", work="core_spread", count=200_000, versus="core-subscribe", cpu=3.0,
          params={"subjects": 10_000}),
     Case(name="replay-1m", work="replay", count=1_000_000, seeded=True, solo=True),
-    Case(name="pool-1", work="pool", count=60_000, versus="consume-ack", cpu=1.3, seeded=True, params={"threads": 1}),
-    Case(name="pool-8", work="pool", count=60_000, versus="consume-ack", cpu=2.0, seeded=True, params={"threads": 8}),
+    Case(name="pool-1", work="worker_pool", count=60_000, versus="consume-ack", cpu=1.3, seeded=True,
+         params={"threads": 1}),
+    Case(name="pool-8", work="worker_pool", count=60_000, versus="consume-ack", cpu=2.0, seeded=True,
+         params={"threads": 8}),
     Case(name="idle", work="idle", count=1, solo=True),
     Case(name="import", work="import_time", count=1, solo=True),
 ]  # fmt: skip

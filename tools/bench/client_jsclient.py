@@ -202,21 +202,14 @@ def replay(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
     timed.result["rss_first_tenth"] = early
 
 
-def pool(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
+def worker_pool(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
     from jsclient.workers import WorkerPool
 
-    left, done, lock = case["count"], threading.Event(), threading.Lock()
-
-    def handle(message: Any) -> None:
-        nonlocal left
-        with lock:
-            left -= 1
-            if not left:
-                done.set()
-
-    with timed, WorkerPool(_consumer(nc, case), handle, threads=case["params"]["threads"]):
-        assert done.wait(120)
-    nc.flush(60)
+    pool = WorkerPool(_consumer(nc, case), lambda message: None, threads=case["params"]["threads"])
+    with timed, pool:
+        while pool.snapshot().handled < case["count"]:
+            time.sleep(0.1)
+        nc.flush(60)
 
 
 def kv_get(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:

@@ -1,0 +1,76 @@
+"""Order by key: which message may be handled next. Pure: no thread, no clock, no socket; the caller locks.
+
+A key is *busy* while a worker handles one of its messages, and *parked* while a failed one waits for its next try.
+Messages of a busy or parked key queue up behind it in stream order. Because a worker that is done with a message goes
+on with the next one of the same key, nothing that may run ever waits for a worker that is not coming.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+from collections import deque
+from collections.abc import Hashable, Iterator
+from typing import Any
+
+
+class KeyedQueue:
+    """The messages taken from the server and not finished, by key."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, deque[Any]] = {}  # a key is in here while it is busy or parked
+        self._parked: list[tuple[float, int, Hashable, Any]] = []
+        self._order = itertools.count()
+        self.backlog = 0
+
+    def admit(self, key: Hashable, message: Any) -> bool:
+        """A message has come. True: its key is free, handle it now (it is busy from here on); False: it was queued."""
+        queue = self._waiting.get(key)
+        if queue is None:
+            self._waiting[key] = deque()
+            return True
+        queue.append(message)
+        self.backlog += 1
+        return False
+
+    def done(self, key: Hashable) -> Any | None:
+        """A message of the key is finished: the next one of this key, or None and the key is free."""
+        queue = self._waiting[key]
+        if queue:
+            self.backlog -= 1
+            return queue.popleft()
+        del self._waiting[key]
+        return None
+
+    def park(self, key: Hashable, message: Any, until: float) -> None:
+        """The message of a busy key failed: it stays first in line, and its key waits until then."""
+        heapq.heappush(self._parked, (until, next(self._order), key, message))
+        self.backlog += 1
+
+    def due(self, now: float) -> tuple[Hashable, Any] | None:
+        """A parked message whose time has come (its key is still busy), or None."""
+        if self._parked and self._parked[0][0] <= now:
+            _, _, key, message = heapq.heappop(self._parked)
+            self.backlog -= 1
+            return key, message
+        return None
+
+    def next_due(self) -> float | None:
+        """When the first parked message may run."""
+        return self._parked[0][0] if self._parked else None
+
+    def rest(self) -> Iterator[Any]:
+        """Every message that waits, in no particular order between keys."""
+        for _, _, _, message in list(self._parked):
+            yield message
+        for queue in list(self._waiting.values()):
+            yield from list(queue)
+
+    def clear(self) -> list[Any]:
+        """Give up everything that waits; returns it."""
+        rest = list(self.rest())
+        self._parked.clear()
+        for queue in self._waiting.values():
+            queue.clear()
+        self.backlog = 0
+        return rest

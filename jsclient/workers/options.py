@@ -1,0 +1,79 @@
+"""The options of a WorkerPool, each default with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import attrs
+
+from jsclient import checks
+from jsclient.errors import ConfigError
+
+THREADS: Final = 8
+
+STOP_TIMEOUT: Final = 30.0
+"""Seconds that `stop` waits for running handlers (Kubernetes kills after 30 s)."""
+
+PROGRESS_LIMIT: Final = 3600.0
+"""Seconds after which a handler that still runs counts as hung: no more in-progress, so another worker gets it."""
+
+MAX_PREFETCH: Final = 500
+"""Messages a pool holds at most beside those being handled, as `consume` does."""
+
+PREFETCH_SECONDS: Final = 0.1
+"""Work that may wait in this process: fast handlers prefetch, slow ones take a message only when they are free."""
+
+RETRY_DELAY: Final = 1.0
+"""Seconds before a failed message comes again where neither the pool nor the consumer has a back-off."""
+
+DEAD_LETTER_TIMEOUT: Final = 10.0
+
+
+def _delays(value: Sequence[float] | None) -> tuple[float, ...] | None:
+    return None if value is None else tuple(value)
+
+
+@attrs.frozen(kw_only=True)
+class PoolOptions:
+    """Keyword arguments of WorkerPool; see there."""
+
+    threads: int = THREADS
+    key: Callable[[Any], Any] | None = None
+    attempts: int | None = None
+    dead_letter: str | None = None
+    backoff: tuple[float, ...] | None = attrs.field(default=None, converter=_delays)
+    confirm: bool = False
+    manual: bool = False
+    in_progress: bool = True
+    progress_limit: float = PROGRESS_LIMIT
+    batch: tuple[int, float] | None = None
+    max_prefetch: int = MAX_PREFETCH
+    ack_wait: float | None = None
+    stop_timeout: float = STOP_TIMEOUT
+    on_event: Callable[[Any], Any] | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.threads < 1:
+            raise ConfigError(f"threads must be positive, got {self.threads}")
+        if self.attempts is not None and self.attempts < 1:
+            raise ConfigError(f"attempts must be positive, got {self.attempts}")
+        if self.dead_letter is not None:
+            checks.subject(self.dead_letter, "dead_letter")
+        if self.backoff is not None and (not self.backoff or any(not delay >= 0 for delay in self.backoff)):
+            raise ConfigError("backoff must be one or more delays in seconds, 0 or more each")
+        if not self.progress_limit > 0:
+            raise ConfigError(f"progress_limit must be positive, got {self.progress_limit!r}")
+        if self.max_prefetch < 0:
+            raise ConfigError(f"max_prefetch must be 0 or more, got {self.max_prefetch}")
+        if self.batch is not None:
+            self._check_batch(self.batch)
+
+    def _check_batch(self, batch: tuple[int, float]) -> None:
+        size, seconds = batch
+        if size < 1 or not seconds >= 0:
+            raise ConfigError(f"batch is (messages, seconds), at least (1, 0); got {batch!r}")
+        if self.key is not None:
+            raise ConfigError("batch and key exclude each other: a batch mixes keys")
+        if self.manual:
+            raise ConfigError("batch and manual exclude each other: return outcomes instead")

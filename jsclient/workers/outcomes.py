@@ -1,0 +1,58 @@
+"""What a handler may raise to say what becomes of its message."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+
+class Reject(Exception):
+    """This message can never be handled: dead-letter it (or, without a dead-letter subject, terminate it)."""
+
+    def __init__(self, reason: str = "rejected") -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Retry(Exception):
+    """Not now: deliver it again after `delay` seconds (None: as the pool's or the consumer's back-off says)."""
+
+    def __init__(self, delay: float | dt.timedelta | None = None, reason: str = "retry") -> None:
+        super().__init__(reason)
+        self.delay = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
+
+
+class BatchFailed(Exception):
+    """Some messages of a batch failed: index in the batch -> what went wrong (Reject, Retry or any exception).
+
+    Messages that are not named are acked.
+    """
+
+    def __init__(self, failures: Mapping[int, BaseException]) -> None:
+        super().__init__(f"{len(failures)} messages of the batch failed")
+        self.failures: dict[int, BaseException] = dict(failures)
+
+
+Outcome = BaseException | None
+"""None: handled. Reject, Retry, or any other exception: failed."""
+
+
+def outcomes_of(result: Any, count: int) -> list[Outcome]:
+    """What a batch handler returned, per message: None (all handled), or a sequence of None/True and exceptions."""
+    if result is None:
+        return [None] * count
+    if isinstance(result, (str, bytes)) or not hasattr(result, "__len__") or len(result) != count:
+        error = TypeError(
+            f"a batch handler returns None or {count} outcomes, one per message; it returned {result!r:.80}"
+        )
+        return [error] * count
+    return [_outcome(item) for item in result]
+
+
+def _outcome(item: Any) -> Outcome:
+    if item is None or item is True:
+        return None
+    if isinstance(item, BaseException):
+        return item
+    return TypeError(f"an outcome is None, True or an exception, not {item!r:.80}")

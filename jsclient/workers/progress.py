@@ -1,0 +1,88 @@
+"""Automatic in-progress: tells the server that handlers still work, so that nothing is delivered twice meanwhile."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+log = logging.getLogger("jsclient.workers")
+
+PART: Final = 3.0
+"""In-progress goes out after a third of the time that the server waits: two may be lost."""
+
+SHORTEST: Final = 0.02
+
+
+class Held:
+    """One message in the hands of the pool: since when, and when the server was last told."""
+
+    __slots__ = ("hung", "interval", "message", "retries", "started", "told")
+
+    def __init__(self, message: Any, interval: float) -> None:
+        self.message = message
+        self.interval = interval
+        self.started = self.told = time.monotonic()
+        self.hung = False
+        self.retries = 0  # tries in this process, beside those that the server counts
+
+
+class Progress:
+    """One timer per pool, on the connection's clock; it looks at what is held and sends what is due."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        held: Callable[[], Iterable[Held]],
+        intervals: list[float],
+        limit: float,
+        on_hung: Callable[[Held], None],
+    ) -> None:
+        self._connection = connection
+        self._held = held
+        self.intervals = intervals
+        self._limit = limit
+        self._on_hung = on_hung
+        self._tick = max(min(intervals) / 4, SHORTEST)
+        self._timer: Any = None
+        self._stopped = False
+        self.hung = 0
+
+    def interval(self, delivered: int) -> float:
+        """Seconds between two in-progress for a message at its n-th delivery (the last entry holds for all later)."""
+        return self.intervals[min(delivered, len(self.intervals)) - 1]
+
+    def start(self) -> None:
+        self._timer = self._connection.clock.call_later(self._tick, self._look)
+
+    def stop(self) -> None:
+        self._stopped = True
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _look(self) -> None:
+        now = time.monotonic()
+        try:
+            for held in self._held():
+                self._tell(held, now)
+        finally:
+            if not self._stopped and not self._connection.closed:
+                self.start()
+
+    def _tell(self, held: Held, now: float) -> None:
+        if held.hung or now - held.told < held.interval:
+            return
+        if now - held.started >= self._limit:
+            held.hung = True
+            self.hung += 1
+            self._on_hung(held)
+            return
+        held.told = now
+        try:
+            held.message.in_progress()
+        except Exception as error:  # acked meanwhile, or the connection is gone: nothing to tell
+            log.debug("in-progress was not sent: %s", error)

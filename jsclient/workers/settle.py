@@ -1,0 +1,199 @@
+"""What becomes of a message after its handler: ack, retry, dead letter. Runs in the worker threads."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from jsclient import errors
+from jsclient.jetstream.acks import ack_confirmed
+from jsclient.workers import dead_letters
+from jsclient.workers.options import RETRY_DELAY
+from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, outcomes_of
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStreamMsg
+    from jsclient.workers.pool import Worker, WorkerPool
+
+log = logging.getLogger("jsclient.workers")
+
+
+class Settler:
+    """Turns outcomes into acks. An ack that cannot be sent is logged: the message comes again after ack_wait."""
+
+    def __init__(self, pool: WorkerPool, consumer_backoff: Sequence[float]) -> None:
+        self._pool = pool
+        options = pool.options
+        self._options = options
+        self._backoff = tuple(options.backoff or consumer_backoff or (RETRY_DELAY,))
+        self._plain = not (options.manual or options.confirm or options.on_event)
+
+    # --- one message ------------------------------------------------------------------------------------
+
+    def handled(self, worker: Worker, message: JetStreamMsg, seconds: float) -> None:
+        worker.counters.handled += 1
+        try:
+            if self._plain:
+                message.ack()
+                return
+            if self._options.confirm and not self._options.manual:
+                message.double_ack()
+            elif not self._options.manual:
+                message.ack()
+        except errors.MsgAlreadyAcked:
+            pass  # the handler did it
+        except errors.JsClientError as error:
+            log.warning("the ack of %r was not sent or not confirmed: %s", message, error)
+        self._pool.event("handled", message, None, seconds)
+
+    def failed(
+        self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, seconds: float
+    ) -> None:
+        """The handler raised: retry or give up."""
+        if self.gives_up(error, deliveries):
+            self.give_up(worker, message, error, deliveries)
+            return
+        self._note_failure(worker, message, error, seconds)
+        self._quietly(message, lambda: message.nak(self.delay(error, deliveries)))
+
+    def _note_failure(self, worker: Worker, message: JetStreamMsg, error: BaseException, seconds: float) -> None:
+        if isinstance(error, Retry):
+            self._pool.event("retried", message, error, seconds)
+            return
+        worker.counters.failed += 1
+        log.warning("the handler failed on %r: %s", message, dead_letters.reason_of(error), exc_info=error)
+        self._pool.event("failed", message, error, seconds)
+
+    def gives_up(self, error: BaseException, deliveries: int) -> bool:
+        attempts = self._options.attempts
+        return isinstance(error, Reject) or (attempts is not None and deliveries >= attempts)
+
+    def delay(self, error: BaseException, deliveries: int) -> float:
+        """Seconds until the next try: the handler's own, else the back-off entry of this delivery."""
+        if isinstance(error, Retry) and error.delay is not None:
+            return max(error.delay, 0.0)
+        return self._backoff[min(deliveries, len(self._backoff)) - 1]
+
+    def give_up(self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int) -> bool:
+        """Dead letter, then term; False when the dead letter could not be stored (the message then comes again)."""
+        reason = error.reason if isinstance(error, Reject) else dead_letters.reason_of(error)
+        if isinstance(error, Reject):
+            worker.counters.rejected += 1
+        else:
+            worker.counters.failed += 1
+        if not hasattr(message, "_open"):
+            self._pool.event("rejected" if isinstance(error, Reject) else "failed", message, error)
+            return True  # a manual handler has settled it already
+        if self._options.dead_letter is not None and not self._store(message, reason, deliveries):
+            self._quietly(message, lambda: message.nak(self._backoff[-1]))
+            return False
+        if self._options.dead_letter is not None:
+            worker.counters.dead += 1
+        self._quietly(message, lambda: self._term(message, reason))
+        dead = self._options.dead_letter is not None
+        self._pool.event("dead" if dead else "rejected", message, error)
+        return True
+
+    def exhausted(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> None:
+        """Delivered more often than `attempts`: its worker died with it, again and again. It is not run once more."""
+        self.give_up(worker, message, RuntimeError(f"delivered {deliveries} times without an outcome"), deliveries)
+
+    def _store(self, message: JetStreamMsg, reason: str, deliveries: int) -> bool:
+        assert self._options.dead_letter is not None
+        try:
+            dead_letters.publish(self._pool.consumer.js, self._options.dead_letter, message, reason, deliveries)
+        except errors.JsClientError as error:
+            log.error("the dead letter of %r was not stored, it will be tried again: %s", message, error)
+            return False
+        return True
+
+    @staticmethod
+    def _term(message: JetStreamMsg, reason: str) -> None:
+        try:
+            message.term(reason)
+        except errors.NotSupported:  # below 2.10.4
+            message.term()
+
+    def give_back(self, message: JetStreamMsg) -> None:
+        """Not started: let another worker have it now."""
+        self._quietly(message, message.nak)
+
+    @staticmethod
+    def _quietly(message: JetStreamMsg, action: Callable[[], Any]) -> None:
+        try:
+            action()
+        except errors.MsgAlreadyAcked:
+            pass
+        except errors.JsClientError as error:
+            log.warning("%r was not settled, it comes again after ack_wait: %s", message, error)
+
+    # --- order by key -----------------------------------------------------------------------------------
+
+    def run_keyed(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> float | None:
+        """Call the handler; None when the message is finished, else the seconds until it is tried again here."""
+        attempts = self._options.attempts
+        if attempts is not None and deliveries > attempts:
+            self.exhausted(worker, message, deliveries)
+            return None
+        started = time.perf_counter()
+        error: BaseException | None = None
+        try:
+            self._pool.handler(message)
+        except BaseException as raised:
+            error = raised
+        seconds = time.perf_counter() - started
+        self._pool.count(worker, seconds, message)
+        if error is None:
+            self.handled(worker, message, seconds)
+            return None
+        if not hasattr(message, "_open"):
+            self._note_failure(worker, message, error, seconds)
+            return None  # a manual handler has settled it
+        if self.gives_up(error, deliveries):
+            return None if self.give_up(worker, message, error, deliveries) else self._backoff[-1]
+        self._note_failure(worker, message, error, seconds)
+        return self.delay(error, deliveries)
+
+    # --- batches ----------------------------------------------------------------------------------------
+
+    @staticmethod
+    def call_batch(handler: Callable[[Any], Any], batch: list[JetStreamMsg]) -> list[Outcome]:
+        """The outcome of each message: what the handler returned or raised."""
+        try:
+            return outcomes_of(handler(list(batch)), len(batch))
+        except BatchFailed as failed:
+            return [failed.failures.get(index) for index in range(len(batch))]
+        except BaseException as error:
+            return [error] * len(batch)
+
+    def settle_batch(
+        self,
+        worker: Worker,
+        batch: list[JetStreamMsg],
+        outcomes: list[Outcome],
+        seconds: float,
+        deliveries: Callable[[Worker, JetStreamMsg], int],
+    ) -> None:
+        good = [message for message, outcome in zip(batch, outcomes, strict=True) if outcome is None]
+        if self._options.confirm and good:
+            self._confirm(worker, good, seconds)
+        else:
+            for message in good:
+                self.handled(worker, message, seconds)
+        for message, outcome in zip(batch, outcomes, strict=True):
+            if outcome is not None:
+                self.failed(worker, message, outcome, deliveries(worker, message), seconds)
+
+    def _confirm(self, worker: Worker, good: list[JetStreamMsg], seconds: float) -> None:
+        worker.counters.handled += len(good)
+        try:
+            result = ack_confirmed(good)
+        except errors.JsClientError as error:
+            log.warning("the acks of a batch were not sent: %s", error)
+            return
+        if result.unconfirmed:
+            log.warning("%d acks of a batch were not confirmed: those may come again", len(result.unconfirmed))
+        for message in good:
+            self._pool.event("handled", message, None, seconds)

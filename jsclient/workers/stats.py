@@ -1,0 +1,72 @@
+"""Counters and latencies of a pool. Every worker counts for itself, without a lock; a snapshot adds them up."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterable
+from typing import Any
+
+import attrs
+
+TIMES_KEPT = 1024
+"""Handler times that each worker remembers for the percentiles."""
+
+
+@attrs.frozen
+class PoolSnapshot:
+    """What a pool has done and is doing; times and ages in seconds, percentiles over the latest handler calls."""
+
+    handled: int
+    failed: int
+    redelivered: int
+    rejected: int
+    dead: int
+    hung: int
+    in_flight: int
+    backlog: int
+    buffered: int
+    pulls_outstanding: int
+    handler_p50: float
+    handler_p99: float
+    oldest_unacked_age: float
+    missed_heartbeats: int
+    running: bool
+
+
+class Counters:
+    """One worker's counts. Written by that worker alone."""
+
+    __slots__ = ("dead", "failed", "handled", "redelivered", "rejected", "times")
+
+    def __init__(self) -> None:
+        self.handled = self.failed = self.redelivered = self.rejected = self.dead = 0
+        self.times: deque[float] = deque(maxlen=TIMES_KEPT)
+
+
+def percentile(times: list[float], part: float) -> float:
+    """`times` is sorted; 0 when there are none."""
+    return times[min(int(len(times) * part), len(times) - 1)] if times else 0.0
+
+
+def snapshot(counters: Iterable[Counters], started: Iterable[float], **rest: Any) -> PoolSnapshot:
+    """Add the counters up; `started` are the `monotonic` times at which the messages in flight were taken."""
+    all_counters = list(counters)
+    times = sorted(value for counter in all_counters for value in list(counter.times))
+    begun = list(started)
+
+    def total(name: str) -> int:
+        return sum(getattr(counter, name) for counter in all_counters)
+
+    return PoolSnapshot(
+        handled=total("handled"),
+        failed=total("failed"),
+        redelivered=total("redelivered"),
+        rejected=total("rejected"),
+        dead=total("dead"),
+        in_flight=len(begun),
+        handler_p50=percentile(times, 0.5),
+        handler_p99=percentile(times, 0.99),
+        oldest_unacked_age=time.monotonic() - min(begun) if begun else 0.0,
+        **rest,
+    )
