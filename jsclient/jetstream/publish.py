@@ -8,6 +8,7 @@ message id makes sending again safe then, within the stream's duplicate window.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -194,21 +195,27 @@ def _attempt(deadline: Deadline, headers: bytes | None) -> float | None:
 
 def wait_connected(nc: Connection, timeout: float | None) -> bool:
     """Wait for the link to come back; False after `timeout` seconds. Raises ConnectionClosed."""
-    if nc.is_connected:
-        return True
-    changed = threading.Event()
+    if not nc.is_connected:
+        _wait_for_event(nc, (LinkEvent.RECONNECTED, LinkEvent.CLOSED), timeout, lambda: nc.is_connected)
+    return nc.is_connected
+
+
+def _wait_for_event(
+    nc: Connection, events: tuple[LinkEvent, ...], timeout: float | None, done: Callable[[], bool]
+) -> None:
+    """Wait for one of the events, or `timeout` seconds; raises ConnectionClosed."""
+    happened = threading.Event()
 
     def listener(event: LinkEvent) -> None:
-        if event is not LinkEvent.DISCONNECTED:
-            changed.set()
+        if event in events:
+            happened.set()
 
     nc.add_link_listener(listener)
     try:
         nc.check_usable()
-        if not nc.is_connected:
-            waiting.wait(changed, timeout)
+        if not done():
+            waiting.wait(happened, timeout)
         nc.check_usable()
-        return nc.is_connected
     finally:
         nc.remove_link_listener(listener)
 
@@ -285,11 +292,11 @@ class Delivery:
         self._pause(error)
 
     def _pause(self, error: Exception) -> None:
-        """Wait before the next attempt; `close()` of the connection is seen by the attempt itself."""
+        """Wait before the next attempt."""
         left = self.deadline.remaining()
         if left is not None and left <= self.retry_wait:
             raise self._give_up(error) from error
-        threading.Event().wait(self.retry_wait)
+        _wait_for_event(self.js.nc, (LinkEvent.CLOSED,), self.retry_wait, lambda: False)
 
     def _wait_for_link(self, error: Exception) -> None:
         if not wait_connected(self.js.nc, self.deadline.remaining()):

@@ -1,11 +1,15 @@
 """Asynchronous publish: many messages under way, one future each, one wildcard inbox for all acks.
 
 The hot path takes no lock and makes three objects: token, frame, future. What was tried (128 B, ns): the frame
-through `%` 206, through `join` 153; the token from `b"%d" % n` 197, from a C iterator of pairs of characters 95;
-reading the clock for every message 80, so the sweep stamps the futures instead.
+through `%` 206, through `join` 153; the token from `b"%d" % n` 197, from a C iterator of pairs of characters 88;
+the future as a class with __slots__ 226, as a Struct 85; reading the clock for every message 80, so the sweep stamps
+the futures instead; deciding by `in` whether an ack is an error 323, decoding it 278. A publish then costs 1.1 us,
+matching its ack 0.3, parsing that 0.8; with sockets and threads 3.5 to 4.5 us, where nats-py 2.16 needs 22 to 25
+(window 1000, interleaved rounds: 5.3x to 5.6x less CPU, 2.9x to 3.3x the rate; with ids 5.5x, with headers 5.3x;
+64 threads cost 1.9 times the CPU of one).
 
 Every future resolves: by its ack, by an error of the stream, or by the sweep that runs while anything is pending.
-Whoever takes a future out of `pending` resolves it, so that it happens once.
+Whoever takes a future out of `futures` resolves it, so that it happens once.
 """
 
 from __future__ import annotations
@@ -62,7 +66,7 @@ MAX_CACHED: Final = 10_000
 OnAck = Callable[[PublishFuture], Any]
 OnError = Callable[[PublishFuture, BaseException], Any]
 
-_PAIRS: Final = [(a + b).encode() for a in ALPHABET for b in ALPHABET]
+_PAIRS: Final = tuple((a + b).encode() for a in ALPHABET for b in ALPHABET)  # a tuple: `product` shares it
 
 
 def _tokens() -> Callable[[], bytes]:

@@ -151,12 +151,13 @@ def test_server_killed_during_publishing(fresh: NatsServer, count: Count, thread
 
 
 @pytest.mark.timeout(280)
-def test_leaders_killed_during_publishing(count: Count) -> None:
+@pytest.mark.parametrize("threads", [1, pytest.param(64, marks=pytest.mark.faults)], ids=["async", "64 threads"])
+def test_leaders_killed_during_publishing(count: Count, threads: int) -> None:
     total, kills = count(3000, 300), count(4, 1)
     with Cluster(3) as cluster, jsclient.connect(cluster.urls) as nc:
         js = JetStream(nc, timeout=20)
         js.create_stream(StreamConfig(name="S", subjects=["s.>"], num_replicas=3))
-        work = Work(js, total, 1).start()
+        work = Work(js, total, threads).start()
         for kill in range(1, kills + 1):
             leader = cluster.stream_leader("S")
             work.kill_in_the_middle(leader, total * kill // (kills + 4))

@@ -243,6 +243,26 @@ def test_closed_connection(js: JetStream, server: NatsServer) -> None:
         other.publish_async("s.a", b"x")
 
 
+def test_close_ends_the_wait_between_two_attempts(js: JetStream, server: NatsServer) -> None:
+    nc = jsclient.connect(server.url)
+    ended: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            JetStream(nc).publish("nosuchstream", b"x", retry_attempts=5, retry_wait=20, timeout=None)
+        except BaseException as error:
+            ended.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_until(lambda: nc._link_listeners)
+    start = time.monotonic()
+    nc.close()
+    thread.join(5)
+    assert isinstance(ended[0], errors.ConnectionClosed)
+    assert time.monotonic() - start < 2
+
+
 def test_sixty_four_threads(js: JetStream) -> None:
     problems: list[BaseException] = []
 
