@@ -407,10 +407,6 @@ class ConsumerAlreadyBound(JetStreamError):
     """Somebody else is subscribed to the push consumer, and it has no deliver group."""
 
 
-class EndOfData(JetStreamError):
-    """A finite read has delivered everything."""
-
-
 # --- pulls ----------------------------------------------------------------------------------------------
 
 

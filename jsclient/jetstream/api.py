@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import random
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
@@ -12,6 +13,7 @@ from jsclient.errors import (
     ApiError,
     BadResponse,
     ConnectionLost,
+    JetStreamTemporarilyUnavailable,
     JetStreamUnavailable,
     ListingIncomplete,
     NoResponders,
@@ -35,6 +37,10 @@ RESEND_AFTER: Final = 0.85
 An overloaded server drops its whole queue of API requests (10,000) without an answer; waiting on would be in vain.
 Not earlier, because a cluster in which a server is missing answers a listing after 4 s.
 """
+
+NO_LEADER: Final = 10008
+RETRY_WAIT: Final = 0.25
+"""Seconds between two attempts of a read while the cluster has no leader; elections last 4 to 8 s."""
 
 RequestHook = Callable[[str, bytes], None]
 ResponseHook = Callable[[str, bytes, Any], None]
@@ -92,9 +98,19 @@ class Api:
         `read=True` marks operations without effect: they are sent again when the link or the server lost them,
         within the same timeout. Raises ApiError (by err_code), JetStreamUnavailable, RequestTimeout, BadResponse.
         """
-        message = self.request_raw(operation, body, timeout=timeout, read=read)
-        plain = check_error(message.payload)
-        return plain if response is None else wire.from_wire(plain, response)
+        deadline = Deadline(resolve(timeout, self.timeout))
+        while True:
+            message = self.request_raw(operation, body, timeout=timeout, read=read)
+            try:
+                plain = check_error(message.payload)
+            except JetStreamTemporarilyUnavailable as error:
+                # A cluster between two leaders says so at once.
+                if not read or error.err_code != NO_LEADER or deadline.at_most(RETRY_WAIT) < RETRY_WAIT:
+                    raise
+                threading.Event().wait(RETRY_WAIT)
+                timeout = deadline.remaining()
+            else:
+                return plain if response is None else wire.from_wire(plain, response)
 
     def request_raw(self, operation: str, body: Any = None, *, timeout: Timeout = DEFAULT, read: bool = False) -> Msg:
         """The answer as a message; errors in it are not looked at."""

@@ -66,32 +66,36 @@ def check_status(message: Msg, stream: str) -> None:
 
 
 def stored_message(message: Msg) -> RawStreamMsg:
-    """A direct get's answer; what the server put in front of the stored headers is taken out again."""
-    found = message.headers
-    if found is None or names.SEQUENCE not in found:
-        raise BadResponse("a direct get was answered without the stream's headers", message.payload)
+    """A direct get's answer; what the server put behind the stored headers is taken out again.
+
+    The last header of a name is the server's: a republished message that was stored again has the same names in it.
+    """
+    kept, added = _split(message.headers)
     try:
-        seq, time = int(found[names.SEQUENCE]), wire.parse_time(found[names.TIME_STAMP])
+        return RawStreamMsg(
+            subject=added[names.SUBJECT],
+            seq=int(added[names.SEQUENCE]),
+            data=message.payload,
+            time=wire.parse_time(added[names.TIME_STAMP]),
+            headers=kept,
+            stream=added[names.STREAM],
+        )
     except (ValueError, KeyError) as error:
-        raise BadResponse(f"a direct get was answered with bad headers: {error}", message.payload) from error
-    return RawStreamMsg(
-        subject=found.get(names.SUBJECT, "") or "",
-        seq=seq,
-        data=message.payload,
-        time=time,
-        headers=_without_added(found),
-        stream=found.get(names.STREAM, "") or "",
-    )
+        raise BadResponse(
+            f"a direct get was answered without the stream's headers: {error}", message.payload
+        ) from error
 
 
-def _without_added(found: Headers) -> Headers | None:
-    kept, waiting = [], set(_ADDED)
-    for name, value in found.items():
-        if name in waiting:
-            waiting.discard(name)
+def _split(found: Headers | None) -> tuple[Headers | None, dict[str, str]]:
+    """The stored headers, and those that the server added."""
+    added: dict[str, str] = {}
+    kept = []
+    for name, value in reversed(list(found.items()) if found is not None else []):
+        if name in _ADDED and name not in added:
+            added[name] = value
         else:
             kept.append((name, value))
-    return Headers(kept) if kept else None
+    return (Headers(reversed(kept)) if kept else None), added
 
 
 class Reader:

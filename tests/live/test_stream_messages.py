@@ -82,6 +82,19 @@ def test_binary_payloads_and_headers(stream: Stream, js: JetStream) -> None:
         assert (bare.data, bare.headers) == (b"", None)
 
 
+def test_stored_headers_with_the_names_of_the_server(stream: Stream, js: JetStream) -> None:
+    """A republished message that was stored again carries such headers of its own."""
+    headers = {"Nats-Stream": "OLD", "Nats-Sequence": "77", "Nats-Subject": "old", "X": "y"}
+    js.publish("s.again", b"x", headers=headers)
+    for direct in (False, stream.reads_direct()):
+        message = stream.get_last_msg("s.again", direct=direct)
+        assert (message.seq, message.subject, message.stream) == (7, "s.again", "S")
+        assert message.headers is not None
+        assert dict(message.headers.items()) == headers
+    batch = list(stream.get_batch(10, seq=7))
+    assert [dict(message.headers.items()) for message in batch if message.headers] == [headers]
+
+
 def test_which_way_is_chosen(stream: Stream, js: JetStream) -> None:
     calls: list[str] = []
 

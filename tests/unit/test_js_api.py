@@ -150,6 +150,20 @@ def test_what_changes_something_is_sent_once() -> None:
         assert [call[2] for call in connection.calls] == [3]
 
 
+def test_reads_wait_for_a_leader() -> None:
+    gone = {"error": {"code": 503, "err_code": 10008, "description": "JetStream system temporarily unavailable"}}
+    js, connection = api(gone, gone, OK)
+    assert js.request("STREAM.NAMES", read=True, timeout=5) == OK
+    assert len(connection.calls) == 3
+    js, connection = api(gone, OK)
+    with pytest.raises(errors.JetStreamTemporarilyUnavailable):
+        js.request("STREAM.CREATE.S", {"name": "S"})
+    js, connection = api(gone, OK)
+    with pytest.raises(errors.JetStreamTemporarilyUnavailable):
+        js.request("STREAM.NAMES", read=True, timeout=0.1)
+    assert len(connection.calls) == 1
+
+
 def test_waiting_for_ever_still_asks_again() -> None:
     js, connection = api(errors.RequestTimeout("none"), OK)
     assert js.request("STREAM.NAMES", read=True, timeout=None) == OK
