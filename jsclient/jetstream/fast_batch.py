@@ -95,6 +95,8 @@ class FastBatch:
         self.errors: dict[int, ApiError] = {}
         self._js = js
         self._nc = js.nc
+        self._post = js.nc.post
+        self._encode = js.nc.encode
         self._check = js.header_check
         self._gap = gap
         self._flow = self._asked_flow = flow
@@ -104,7 +106,7 @@ class FastBatch:
         self._started = False
         self._subject = ""
         self._inbox: Any = None
-        self._prefix = b""
+        self._start = b""
         self._closed = ""
 
     def __len__(self) -> int:
@@ -131,16 +133,20 @@ class FastBatch:
         Raises BatchClosed, BatchGap, ApiError (the server refused a message), PublishUnknown (no answer in time or
         the link was lost: what is beyond `acked` may be stored), NoStreamForSubject, NotSupported.
         """
-        self._check_open()
+        if self._closed:
+            self._check_open()
         if self._inbox is None:
             self._open()
-        block = self._check.block(headers, None, options)
+        block = None if headers is None and not options else self._check.block(headers, None, options)
         number = self._size + 1
-        frame = self._frame(subject, payload, block, number, START if number == 1 else APPEND)
         if number == 1:
-            self._begin(subject, frame)
+            self._begin(subject, self._frame(subject, payload, block, number, START))
         else:
-            self._send(frame)
+            # What `_frame` and `_send` do, in line: a message costs 2.8 us of CPU instead of 7.
+            try:
+                self._post(Unkept(self._encode(subject, payload, b"%b%d.1.$FI" % (self._start, number), block)))
+            except ConnectionLost as error:
+                raise self._lost(error) from error
         self._size = number
         self._subject = subject
         if len(self._inbox):
@@ -189,10 +195,10 @@ class FastBatch:
         # The batch id is the last token of the inbox.
         subject = f"{self._nc.new_inbox()}.{self.id}"
         self._inbox = self._nc.open_inbox(subject + ".>")
-        self._prefix = subject.encode()
+        self._start = b"%b.%d.%b." % (subject.encode(), self._asked_flow, self._gap.encode())
 
     def _frame(self, subject: str, payload: bytes | str, block: bytes | None, number: int, operation: int) -> bytes:
-        reply = b"%b.%d.%b.%d.%d.$FI" % (self._prefix, self._asked_flow, self._gap.encode(), number, operation)
+        reply = b"%b%d.%d.$FI" % (self._start, number, operation)
         return Unkept(self._nc.encode(subject, payload, reply, block))
 
     def _send(self, frame: bytes, now: bool = False) -> None:
