@@ -1,0 +1,47 @@
+"""The command line: `python -m jsclient` or `jsclient`. Exit status 0: done, 1: it failed, 2: wrong usage,
+3: nothing there (no message, no such stream, consumer, bucket or key), 130: interrupted."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from jsclient import errors
+from jsclient.cli.arguments import parser
+from jsclient.cli.output import complain
+
+FAILED = 1
+NOTHING_THERE = 3
+INTERRUPTED = 130
+
+_ABSENT = (
+    errors.StreamNotFound,
+    errors.ConsumerNotFound,
+    errors.MessageNotFound,
+    errors.KeyNotFound,
+    errors.BucketNotFound,
+    errors.NoMessages,
+)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    options = parser().parse_args(arguments)
+    try:
+        return int(options.run(options) or 0)
+    except _ABSENT as error:
+        complain(str(error))
+        return NOTHING_THERE
+    except errors.JsClientError as error:
+        complain(str(error))
+        return FAILED
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`| head`): no traceback, also not from the flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except OSError as error:
+        complain(str(error))
+        return FAILED

@@ -1,0 +1,110 @@
+"""The arguments of every command, and the connection they describe."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from typing import Any
+
+import jsclient
+from jsclient import contexts, errors
+from jsclient.jetstream import JetStream
+
+Run = Callable[[argparse.Namespace], "int | None"]
+
+
+def parser() -> argparse.ArgumentParser:
+    from jsclient.cli import bench, buckets, core, server, streams
+
+    common = _common()
+    main = argparse.ArgumentParser(
+        prog="jsclient",
+        description="NATS JetStream from the command line.",
+        epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing there, 130 interrupted.",
+    )
+    main.add_argument("--version", action="version", version=jsclient.__version__)
+    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for module in (core, streams, buckets, bench, server):
+        module.add_commands(commands, common)
+    return main
+
+
+def _common() -> argparse.ArgumentParser:
+    common = argparse.ArgumentParser(add_help=False)
+    group = common.add_argument_group("connection")
+    group.add_argument("-s", "--server", help="URL, or several with commas (NATS_URL; default: the context, localhost)")
+    group.add_argument("--context", help="a NATS CLI context: name or file (default: NATS_CONTEXT, the selected one)")
+    group.add_argument("--user")
+    group.add_argument("--password", help="better: NATS_PASSWORD")
+    group.add_argument("--creds", help="a .creds file (NATS_CREDS)")
+    group.add_argument("--nkey", help="a file with an nkey seed (NATS_NKEY)")
+    group.add_argument("--tlsca", help="certificate authority to trust (NATS_CA)")
+    group.add_argument("--tlscert", help="client certificate (NATS_CERT)")
+    group.add_argument("--tlskey", help="its key (NATS_KEY)")
+    group.add_argument("--domain", help="JetStream domain")
+    group.add_argument("--api-prefix", help="prefix of the JetStream API, such as JS.acc@hub.API")
+    group.add_argument("--timeout", type=float, default=5.0, help="seconds to wait for answers (default 5)")
+    group.add_argument("--json", action="store_true", help="JSON lines instead of text")
+    return common
+
+
+def command(commands: Any, common: argparse.ArgumentParser, name: str, run: Run, text: str) -> argparse.ArgumentParser:
+    """A sub-command with the common options."""
+    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, parents=[common])
+    made.set_defaults(run=run)
+    return made
+
+
+def group(commands: Any, name: str, text: str) -> Any:
+    """A command that has sub-commands of its own."""
+    return commands.add_parser(name, help=text, description=text).add_subparsers(
+        dest="action", required=True, metavar="ACTION"
+    )
+
+
+def _context_name(options: argparse.Namespace) -> str | None:
+    return options.context or os.environ.get("NATS_CONTEXT") or contexts.selected_context()
+
+
+def connect(options: argparse.Namespace) -> jsclient.Connection:
+    """Context first, then the environment, then options: the later wins."""
+    name = _context_name(options)
+    settings: dict[str, Any] = contexts.load_context(name) if name else {}
+    given = {
+        "servers": options.server or os.environ.get("NATS_URL"),
+        "user": options.user or os.environ.get("NATS_USER"),
+        "password": options.password or os.environ.get("NATS_PASSWORD"),
+        "credentials": options.creds or os.environ.get("NATS_CREDS"),
+        "nkey_seed_file": options.nkey or os.environ.get("NATS_NKEY"),
+    }
+    settings.update({key: value for key, value in given.items() if value})
+    ca, cert, key = (
+        options.tlsca or os.environ.get("NATS_CA"),
+        options.tlscert or os.environ.get("NATS_CERT"),
+        options.tlskey or os.environ.get("NATS_KEY"),
+    )
+    if ca or cert or key:
+        settings["tls"] = jsclient.TLSOptions(ca_file=ca, cert_file=cert, key_file=key)
+    settings.setdefault("name", f"jsclient-cli-{os.getpid()}")
+    return jsclient.connect(**settings)
+
+
+def jetstream(connection: jsclient.Connection, options: argparse.Namespace) -> JetStream:
+    """The JetStream context of the options: --domain and --api-prefix, else what the NATS context says."""
+    name = _context_name(options)
+    settings: dict[str, Any] = contexts.jetstream_options(name) if name else {}
+    if options.domain or options.api_prefix:
+        settings = {"domain": options.domain, "api_prefix": options.api_prefix}
+    return JetStream(connection, timeout=options.timeout, **settings)
+
+
+def headers_of(pairs: list[str] | None) -> dict[str, list[str]] | None:
+    """`-H Name:value` options as headers."""
+    headers: dict[str, list[str]] = {}
+    for pair in pairs or ():
+        name, colon, value = pair.partition(":")
+        if not colon:
+            raise errors.InvalidHeader(f"a header is given as Name:value, not {pair!r}")
+        headers.setdefault(name.strip(), []).append(value.strip())
+    return headers or None

@@ -1,0 +1,77 @@
+"""`bench`: how fast this machine and this server are together. A rough figure; comparisons need interleaved runs."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+import jsclient
+from jsclient import nuid
+from jsclient.cli.arguments import command, connect, jetstream
+from jsclient.cli.output import line, record
+from jsclient.jetstream import ConsumerConfig, StreamConfig
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    bench = command(commands, common, "bench", run, "Messages per second: publish, take, store, fetch.")
+    bench.add_argument("--msgs", type=int, default=50_000)
+    bench.add_argument("--size", type=int, default=128, help="bytes of a payload (default 128)")
+    bench.add_argument("--storage", choices=("file", "memory"), default="memory")
+    bench.add_argument("--core-only", action="store_true", help="leave JetStream out")
+
+
+def run(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        for name, seconds in _core(nc, options):
+            _tell(name, seconds, options)
+        if not options.core_only:
+            for name, seconds in _stream(nc, options):
+                _tell(name, seconds, options)
+
+
+def _tell(name: str, seconds: float, options: argparse.Namespace) -> None:
+    rate = options.msgs / max(seconds, 1e-9)
+    if options.json:
+        record({"case": name, "messages": options.msgs, "size": options.size, "seconds": seconds, "rate": rate})
+    else:
+        line(f"{name:16} {rate:12,.0f} messages/s")
+
+
+def _core(nc: jsclient.Connection, options: argparse.Namespace) -> Any:
+    payload, subject = bytes(options.size), f"jsclient.bench.{nuid.next_nuid()}"
+    start = time.perf_counter()
+    for _ in range(options.msgs):
+        nc.publish(subject, payload)
+    nc.flush(60)
+    yield "publish", time.perf_counter() - start
+    with nc.subscribe(subject, pending_messages=options.msgs + 1, pending_bytes=1 << 40) as subscription:
+        nc.flush()
+        start = time.perf_counter()
+        for _ in range(options.msgs):
+            nc.publish(subject, payload)
+        for _ in range(options.msgs):
+            subscription.next(30)
+        yield "publish and take", time.perf_counter() - start
+
+
+def _stream(nc: jsclient.Connection, options: argparse.Namespace) -> Any:
+    js, payload = jetstream(nc, options), bytes(options.size)
+    name = f"BENCH-{nuid.next_nuid()}"
+    stream = js.create_stream(StreamConfig(name=name, subjects=[f"{name}.x"], storage=options.storage))
+    try:
+        start = time.perf_counter()
+        for _ in range(options.msgs):
+            js.publish_async(f"{name}.x", payload)
+        js.publish_async_complete(60)
+        yield "store", time.perf_counter() - start
+        consumer = stream.create_consumer(ConsumerConfig(name=f"c{nuid.next_nuid()}", max_ack_pending=-1))
+        start, left = time.perf_counter(), options.msgs
+        while left > 0:
+            batch = consumer.fetch(min(left, 1000), timeout=30)
+            for message in batch:
+                message.ack()
+            left -= len(batch)
+        yield "fetch and ack", time.perf_counter() - start
+    finally:
+        stream.delete()
