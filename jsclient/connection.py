@@ -630,7 +630,7 @@ class Connection:
             if err.operation == "subscribe":
                 subscription = self._refused_subscription(err)
             else:
-                self._requests.fail(lambda: errors.PermissionViolation(*error.args), err.subject)
+                self._requests.fail(lambda: _same_violation(error), err.subject)
             for listener in list(self._violation_listeners):
                 listener(error)
         self.report_error(error, subscription)
@@ -644,7 +644,7 @@ class Connection:
                 subscription.fail(err.error)
                 if isinstance(subscription, SinkSubscription) and subscription.sink is self._requests:
                     self._requests.reset()
-                    self._requests.fail(lambda: errors.PermissionViolation(*err.error.args))
+                    self._requests.fail(lambda: _same_violation(err.error))
                 return subscription
         return None
 
@@ -797,6 +797,11 @@ class Connection:
 
 def no_responders(subject: str) -> errors.NoResponders:
     return errors.NoResponders(f"nobody listens on {subject!r}: the request was certainly not delivered", subject)
+
+
+def _same_violation(error: Any) -> errors.PermissionViolation:
+    """One of its own for each waiting call: an exception that several threads raise collects all their tracebacks."""
+    return errors.PermissionViolation(str(error), error.subject, error.operation)
 
 
 def _as_bytes(payload: Any) -> bytes:

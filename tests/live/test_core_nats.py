@@ -1,0 +1,386 @@
+"""Core NATS against a real server: headers, wildcards, queues, requests, options of CONNECT, permissions, counters."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Iterator
+
+import pytest
+
+import jsclient
+from jsclient import ConnectionState, errors
+from jsclient.testing import FakeClient, FakeServer, NatsServer, info_line, wait_until
+
+
+@pytest.fixture
+def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
+    with jsclient.connect(server.url, name="core") as connection:
+        yield connection
+
+
+def take(subscription: jsclient.Subscription) -> list[bytes]:
+    return [subscription.next(timeout=0).payload for _ in range(subscription.pending)]
+
+
+# --- messages
+
+
+@pytest.mark.parametrize("payload", [b"", b"\r\n", b"MSG a 1 1\r\nx\r\n", bytes(range(256)), "text é", b"x" * 1048576])
+def test_payloads_round_trip(nc: jsclient.Connection, payload: bytes | str) -> None:
+    subscription = nc.subscribe("payload")
+    nc.publish("payload", payload)
+    expected = payload.encode() if isinstance(payload, str) else payload
+    message = subscription.next(timeout=10)
+    assert message.payload == expected
+    assert (message.subject, message.reply, message.headers) == ("payload", "", None)
+
+
+def test_headers_keep_case_order_and_repeats(nc: jsclient.Connection) -> None:
+    subscription = nc.subscribe("headers")
+    sent = jsclient.Headers([("Key", "one"), ("key", "two"), ("Key", "three"), ("Empty", ""), ("Text", "żółw")])
+    nc.publish("headers", b"x", headers=sent, reply="answer.here")
+    message = subscription.next(timeout=5)
+    assert message.headers == sent
+    assert message.headers is not None
+    assert message.headers["Key"] == "one"
+    assert message.headers.get_all("Key") == ["one", "three"]
+    assert message.headers["key"] == "two"
+    assert message.reply == "answer.here"
+    assert message.status is None
+
+
+def test_a_header_called_status_is_no_status(nc: jsclient.Connection) -> None:
+    subscription = nc.subscribe("forged")
+    nc.publish("forged", b"", headers={"Status": "503"})
+    assert subscription.next(timeout=5).status is None
+
+
+@pytest.mark.parametrize(
+    ("pattern", "subjects", "expected"),
+    [
+        ("w.*", ["w.a", "w.b", "w.a.b", "w"], [b"w.a", b"w.b"]),
+        ("w.>", ["w.a", "w.a.b", "w"], [b"w.a", b"w.a.b"]),
+        ("w.*.c", ["w.a.c", "w.c", "w.a.b"], [b"w.a.c"]),
+    ],
+)
+def test_wildcards(nc: jsclient.Connection, pattern: str, subjects: list[str], expected: list[bytes]) -> None:
+    with nc.subscribe(pattern) as subscription:
+        for subject in subjects:
+            nc.publish(subject, subject)
+        nc.flush()
+        assert take(subscription) == expected
+
+
+def test_queue_groups_share(nc: jsclient.Connection) -> None:
+    members = [nc.subscribe("work", queue="team") for _ in range(3)]
+    watcher = nc.subscribe("work")
+    for number in range(300):
+        nc.publish("work", b"%d" % number)
+    nc.flush()
+    shares = [take(member) for member in members]
+    assert sorted(int(payload) for share in shares for payload in share) == list(range(300))
+    assert all(len(share) > 30 for share in shares)
+    assert len(take(watcher)) == 300
+
+
+def test_auto_unsubscribe(nc: jsclient.Connection) -> None:
+    subscription = nc.subscribe("five", max_messages=5)
+    for number in range(8):
+        nc.publish("five", b"%d" % number)
+    nc.flush()
+    assert [message.payload for message in subscription] == [b"0", b"1", b"2", b"3", b"4"]
+    with pytest.raises(errors.SubscriptionClosed):
+        subscription.next(timeout=5)
+
+
+def test_unsubscribe_after_what_was_received(nc: jsclient.Connection) -> None:
+    subscription = nc.subscribe("later")
+    nc.publish("later", b"0")
+    subscription.next(timeout=5)
+    subscription.unsubscribe(max_messages=3)
+    for number in range(1, 6):
+        nc.publish("later", b"%d" % number)
+    nc.flush()
+    assert [message.payload for message in subscription] == [b"1", b"2"]
+
+
+def test_callbacks_run_in_order_and_their_errors_are_told(server: NatsServer) -> None:
+    told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    seen: list[bytes] = []
+    with jsclient.connect(server.url, on_error=lambda nc, error, sub: told.put(error)) as nc:
+
+        def callback(message: jsclient.Msg) -> None:
+            seen.append(message.payload)
+            if message.payload == b"3":
+                raise LookupError("three")
+
+        nc.subscribe("calls", callback)
+        for number in range(10):
+            nc.publish("calls", b"%d" % number)
+        wait_until(lambda: len(seen) == 10)
+        assert seen == [b"%d" % number for number in range(10)]
+        assert "three" in repr(told.get(timeout=5))
+
+
+def test_drain_of_a_subscription_delivers_what_is_there(nc: jsclient.Connection) -> None:
+    seen: list[bytes] = []
+    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+
+    def callback(message: jsclient.Msg) -> None:
+        if not seen:
+            gate.get(timeout=10)
+        seen.append(message.payload)
+
+    subscription = nc.subscribe("drain", callback)
+    for number in range(100):
+        nc.publish("drain", b"%d" % number)
+    nc.flush()
+    gate.put(None)
+    subscription.drain(timeout=10)
+    assert len(seen) == 100
+    assert subscription.closed
+
+
+def test_drain_of_the_connection(server: NatsServer) -> None:
+    seen: list[bytes] = []
+    with jsclient.connect(server.url) as other:
+        after = other.subscribe("result")
+        other.flush()
+        nc = jsclient.connect(server.url)
+
+        def callback(message: jsclient.Msg) -> None:
+            seen.append(message.payload)
+            nc.publish("result", message.payload)  # publishing goes on while subscriptions drain
+
+        nc.subscribe("task", callback)
+        nc.flush()
+        for number in range(200):
+            other.publish("task", b"%d" % number)
+        other.flush()
+        wait_until(lambda: seen)
+        nc.drain(timeout=20)
+        assert nc.closed
+        assert nc.state is ConnectionState.CLOSED
+        assert [after.next(timeout=5).payload for _ in range(len(seen))] == seen
+
+
+def test_drain_ends_at_its_timeout(server: NatsServer) -> None:
+    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
+    nc = jsclient.connect(server.url)
+    nc.subscribe("stuck", lambda message: gate.get(timeout=30))
+    nc.publish("stuck", b"x")
+    nc.flush()
+    started = time.monotonic()
+    with pytest.raises(errors.DrainTimeout):
+        nc.drain(timeout=0.5)
+    assert time.monotonic() - started < 5
+    assert nc.closed
+    gate.put(None)
+
+
+# --- requests
+
+
+def test_request(nc: jsclient.Connection) -> None:
+    nc.subscribe("add", lambda message: message.respond(message.payload + b"!", headers={"A": "b"}))
+    reply = nc.request("add", b"hello", headers={"X": "y"})
+    assert reply.payload == b"hello!"
+    assert reply.headers is not None
+    assert reply.headers["A"] == "b"
+
+
+def test_no_responders_and_timeouts(nc: jsclient.Connection) -> None:
+    started = time.monotonic()
+    with pytest.raises(errors.NoResponders) as caught:
+        nc.request("nobody", timeout=5)
+    assert caught.value.subject == "nobody"
+    assert time.monotonic() - started < 1
+    nc.subscribe("silent")
+    with pytest.raises(errors.RequestTimeout):
+        nc.request("silent", timeout=0.1)
+    with pytest.raises(ValueError, match="timeout"):
+        nc.request("silent", timeout=-1)
+
+
+def test_a_late_reply_reaches_nobody(nc: jsclient.Connection) -> None:
+    asked: queue.SimpleQueue[jsclient.Msg] = queue.SimpleQueue()
+    nc.subscribe("late", asked.put)
+    with pytest.raises(errors.RequestTimeout):
+        nc.request("late", b"first", timeout=0.1)
+    first = asked.get(timeout=5)
+    nc.subscribe("quick", lambda message: message.respond(b"quick"))
+    first.respond(b"too late")
+    assert nc.request("quick", timeout=5).payload == b"quick"
+
+
+def test_request_many(nc: jsclient.Connection) -> None:
+    def answer(message: jsclient.Msg) -> None:
+        for number in range(5):
+            message.respond(b"%d" % number)
+        message.respond(b"")
+
+    nc.subscribe("many", answer)
+    by_count = [message.payload for message in nc.request_many("many", max_messages=3)]
+    by_sentinel = [message.payload for message in nc.request_many("many", sentinel=jsclient.empty_payload)]
+    by_stall = [message.payload for message in nc.request_many("many", stall=0.1)]
+    by_time = [message.payload for message in nc.request_many("many", timeout=0.3)]
+    five = [b"%d" % number for number in range(5)]
+    assert by_count == five[:3]
+    assert by_sentinel == five
+    assert by_stall == by_time == [*five, b""]
+    with pytest.raises(errors.NoResponders):
+        list(nc.request_many("nobody"))
+
+
+def test_the_inbox_prefix_is_used_for_every_inbox(server: NatsServer) -> None:
+    with jsclient.connect(server.url, inbox_prefix="_MINE.app") as nc:
+        nc.subscribe("who", lambda message: message.respond(message.reply))
+        assert nc.request("who").payload.startswith(b"_MINE.app.")
+        assert nc.new_inbox().startswith("_MINE.app.")
+        assert nc.open_inbox().subject.startswith("_MINE.app.")
+        assert len(nc.new_inbox().rsplit(".", 1)[1]) == 22
+
+
+# --- options of CONNECT
+
+
+def test_no_echo(server: NatsServer) -> None:
+    with jsclient.connect(server.url, no_echo=True) as nc:
+        subscription = nc.subscribe("own")
+        nc.publish("own", b"x")
+        nc.flush()
+        assert subscription.pending == 0
+
+
+def test_verbose_and_pedantic(server: NatsServer) -> None:
+    with jsclient.connect(server.url, verbose=True, pedantic=True) as nc:
+        subscription = nc.subscribe("checked")
+        for _ in range(100):
+            nc.publish("checked", b"x")
+        nc.flush()
+        assert subscription.pending == 100
+        assert nc.request_many("checked", timeout=0.1)
+
+
+def test_the_name_is_shown_by_the_server(server: NatsServer, nc: jsclient.Connection) -> None:
+    [connection] = server.monitor("connz")["connections"]
+    assert (connection["name"], connection["cid"]) == ("core", nc.client_id)
+    assert connection["version"] == jsclient.__version__
+
+
+# --- limits and permissions
+
+
+def test_max_payload_comes_from_every_info() -> None:
+    def script(client: FakeClient) -> None:
+        client.handshake(max_payload=100)
+        client.expect(b"PUB small 100")
+        client.send(info_line(max_payload=50))
+        client.expect(b"PING\r\n")
+        client.send(b"PONG\r\n")
+        client.hold()
+
+    with FakeServer(script) as fake, jsclient.connect(fake.url) as nc:
+        with pytest.raises(errors.PayloadTooLarge):
+            nc.publish("small", b"x" * 101)
+        with pytest.raises(errors.PayloadTooLarge):
+            nc.publish("small", b"x" * 90, headers={"Key": "value"})
+        nc.publish("small", b"x" * 100)
+        wait_until(lambda: nc.max_payload == 50)
+        with pytest.raises(errors.PayloadTooLarge, match="50"):
+            nc.publish("small", b"x" * 51)
+
+
+PERMISSIONS = """
+authorization { users: [
+  { user: limited, password: p, permissions: {
+      publish: { allow: [ "open.>", "_INBOX.>" ] }
+      subscribe: { allow: [ "open.>", "_INBOX.>" ], deny: [ "open.denied" ] } } }
+  { user: deaf, password: p, permissions: { publish: ">", subscribe: { deny: [ "_INBOX.>" ] } } }
+] }
+"""
+
+
+@pytest.fixture(scope="module")
+def strict_server() -> Iterator[NatsServer]:
+    with NatsServer(PERMISSIONS, jetstream=False) as server:
+        yield server
+
+
+def test_permission_errors_reach_the_waiting_call(strict_server: NatsServer) -> None:
+    told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    with jsclient.connect(
+        strict_server.url, user="limited", password="p", on_error=lambda nc, error, sub: told.put(error)
+    ) as nc:
+        denied = nc.subscribe("open.denied")
+        with pytest.raises(errors.PermissionViolation) as caught:
+            denied.next(timeout=5)
+        assert (caught.value.subject, caught.value.operation) == ("open.denied", "subscribe")
+        assert isinstance(told.get(timeout=5), errors.PermissionViolation)
+        with pytest.raises(errors.PermissionViolation) as caught:
+            nc.request("closed.subject", timeout=5)
+        assert caught.value.operation == "publish"
+        nc.publish("closed.subject", b"x")
+        told.get(timeout=5)
+        assert isinstance(told.get(timeout=5), errors.PermissionViolation)
+        fine = nc.subscribe("open.fine")
+        nc.publish("open.fine", b"x")
+        assert fine.next(timeout=5).payload == b"x"
+        assert nc.stats().reconnects == 0
+
+
+def test_an_inbox_that_is_denied_is_no_timeout(strict_server: NatsServer) -> None:
+    with jsclient.connect(strict_server.url, user="deaf", password="p", on_error=lambda *args: None) as nc:
+        started = time.monotonic()
+        with pytest.raises(errors.PermissionViolation):
+            nc.request("anything", timeout=10)
+        assert time.monotonic() - started < 5
+
+
+# --- looking at it
+
+
+def test_counters_and_health(server: NatsServer, nc: jsclient.Connection) -> None:
+    subscription = nc.subscribe("count")
+    for _ in range(10):
+        nc.publish("count", b"12345")
+    nc.flush()
+    stats = nc.stats()
+    assert (stats.messages_out, stats.messages_in, stats.reconnects) == (10, 10, 0)
+    assert stats.bytes_out >= 10 * len(b"PUB count 5\r\n12345\r\n")
+    assert stats.bytes_in >= 10 * len(b"MSG count 1 5\r\n12345\r\n")
+    assert (subscription.pending, subscription.dropped, subscription.pending_bytes > 50) == (10, 0, True)
+    health = nc.health()
+    assert health.state is ConnectionState.CONNECTED
+    assert health.server == server.url
+    assert health.last_frame_age is not None
+    assert health.last_frame_age < 5
+    assert (health.pings_outstanding, health.slow_consumers, health.last_error) == (0, 0, "")
+    assert nc.rtt() > 0
+    assert nc.server_info.version == ".".join(map(str, server.version))
+
+
+def test_a_closed_connection_says_so(server: NatsServer) -> None:
+    nc = jsclient.connect(server.url)
+    subscription = nc.subscribe("a")
+    nc.close()
+    nc.close()
+    for call in (lambda: nc.publish("a"), lambda: nc.subscribe("a"), lambda: nc.request("a"), lambda: nc.flush()):
+        with pytest.raises(errors.ConnectionClosed):
+            call()
+    with pytest.raises((errors.ConnectionClosed, errors.SubscriptionClosed)):
+        subscription.next(timeout=1)
+    assert nc.health().state is ConnectionState.CLOSED
+    assert "closed" in repr(nc)
+
+
+def test_timeouts_of_next(nc: jsclient.Connection) -> None:
+    subscription = nc.subscribe("quiet")
+    for timeout in (0, 0.05):
+        with pytest.raises(errors.TimedOut):
+            subscription.next(timeout=timeout)
+    with pytest.raises(TimeoutError):
+        subscription.next(timeout=0)
+    with pytest.raises(ValueError, match="timeout"):
+        subscription.next(timeout=-1)
