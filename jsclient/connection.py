@@ -323,7 +323,7 @@ class Connection:
                 raise self._too_large(size)
             return b"PUB %b %d\r\n%b\r\n" % (prefix, size, payload)
         block = headers if headers.__class__ is bytes else checks.header_block(headers)  # type: ignore[arg-type]
-        length = len(block)  # type: ignore[arg-type]
+        length = len(block)
         if length + size > self._max_payload:
             raise self._too_large(length + size)
         return b"HPUB %b %d %d\r\n%b%b\r\n" % (prefix, length, length + size, block, payload)
@@ -401,7 +401,7 @@ class Connection:
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
             raise no_responders(subject)
         message.connection = self
-        return message  # type: ignore[no-any-return]
+        return message
 
     def _prepare_request(self, deadline: Deadline) -> None:
         self._not_on_reader("request")

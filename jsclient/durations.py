@@ -50,10 +50,10 @@ def check_timeout(timeout: float | None, name: str = "timeout") -> None:
 
 def resolve(timeout: Timeout, default: float | None) -> float | None:
     """The timeout of one call: its own if given, else the default of that kind of call; checked."""
-    if timeout is DEFAULT:
+    if isinstance(timeout, Default):
         return default
-    check_timeout(timeout)  # type: ignore[arg-type]
-    return timeout  # type: ignore[return-value]
+    check_timeout(timeout)
+    return timeout
 
 
 class Deadline:

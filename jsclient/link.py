@@ -31,7 +31,9 @@ MAX_TICK: Final = 1.0
 class Link:
     """A session that stands: CONNECT was accepted. The reader thread owns `recv`; the outbox owns `send`."""
 
-    def __init__(self, stream: Transport, parser: protocol.Parser, info: protocol.ServerInfo, server: Server) -> None:
+    def __init__(
+        self, stream: Transport, parser: protocol.Parser[Msg], info: protocol.ServerInfo, server: Server
+    ) -> None:
         self.stream = stream
         self.parser = parser
         self.info = info
@@ -115,7 +117,7 @@ def _dial(server: Server, options: ConnectOptions, deadline: Deadline, abandoned
 
 def _greet(
     stream: Transport, server: Server, options: ConnectOptions, deadline: Deadline
-) -> tuple[Transport, protocol.Parser, protocol.ServerInfo]:
+) -> tuple[Transport, protocol.Parser[Msg], protocol.ServerInfo]:
     """TLS and websocket as the URL, the options and INFO say; returns the stream that CONNECT goes over."""
     tls = options.tls if isinstance(options.tls, TLSOptions) else None
     first = tls is not None and tls.handshake_first
@@ -150,7 +152,7 @@ def _greet(
     return stream, _new_parser(), info
 
 
-def _new_parser() -> protocol.Parser:
+def _new_parser() -> protocol.Parser[Msg]:
     return protocol.Parser(message=Msg)
 
 
@@ -173,7 +175,7 @@ def tls_context(options: ConnectOptions) -> ssl.SSLContext:
 
 def _read_info(
     stream: Transport, server: Server, deadline: Deadline
-) -> tuple[protocol.Parser, protocol.ServerInfo, bool]:
+) -> tuple[protocol.Parser[Msg], protocol.ServerInfo, bool]:
     """(parser, INFO, True when nothing came with it): the server speaks first."""
     parser = _new_parser()
     received = 0

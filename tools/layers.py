@@ -26,7 +26,8 @@ FLOORS = {
     **dict.fromkeys(["transport", "tcp", "tls", "ws", "link"], 2),
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers"], 5),
-    **dict.fromkeys(["spark", "testing", "__main__", "cli"], 6),
+    **dict.fromkeys(["spark", "testing"], 6),
+    **dict.fromkeys(["__main__", "cli"], 7),
 }
 #: These never import each other although they share a floor.
 APART = ({"keyvalue", "objectstore"}, {"services"}, {"workers"}, {"spark"}, {"testing"})
