@@ -21,6 +21,7 @@ from jsclient.tcp import Transport
 
 ENCRYPT_SLICE: Final = 32 * 1024  # bytes encrypted ahead of the socket: what a lost link takes with it
 DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
+MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
 
 
 class TlsAlert(TlsError, OSError):
@@ -54,7 +55,7 @@ class TlsTransport(Transport):
         return self._read(timeout, by_tick=False)
 
     def _read(self, timeout: float | None, by_tick: bool) -> bytes | None:
-        deadline = None if by_tick else Deadline(timeout)
+        deadline = Deadline(MAX_TRICKLE if by_tick else timeout)
         while True:
             with self._lock:
                 plain = self._decrypt_locked()
@@ -64,14 +65,17 @@ class TlsTransport(Transport):
                 raise self._error
             if self._ended:
                 return b""
-            data = self._inner.recv() if deadline is None else self._inner.recv_within(deadline.remaining())
-            if data is None:
-                return None
-            with self._lock:
-                if data:
-                    self._incoming.write(data)
-                else:
-                    self._incoming.write_eof()
+            data = self._inner.recv() if by_tick else self._inner.recv_within(deadline.remaining())
+            self._feed(data)
+            if data is None or (by_tick and deadline.expired()):
+                return None  # a record that comes in drops must not keep the reader from its pings
+
+    def _feed(self, data: bytes | None) -> None:
+        with self._lock:
+            if data:
+                self._incoming.write(data)
+            elif data is not None:
+                self._incoming.write_eof()
 
     def _decrypt_locked(self) -> bytes:
         chunks = []
@@ -175,10 +179,7 @@ class TlsTransport(Transport):
             raise TlsError(f"{self.peer} closed the connection during the TLS handshake: {error}") from error
         if data is None:
             raise TlsError(f"TLS handshake with {self.peer}: no answer in time; is that a TLS port?")
-        if data:
-            self._incoming.write(data)
-        else:
-            self._incoming.write_eof()
+        self._feed(data)
 
     def _say_goodbye(self) -> None:
         """Tell the server why (the alert that OpenSSL has prepared), if it can be done at once."""

@@ -367,3 +367,28 @@ def test_an_encrypted_key_never_asks_the_terminal(certs: Certificates, tmp_path:
         with pytest.raises(ConfigError) as caught:
             default_tls_context(certs.ca, certs.client.cert, str(locked), key_password=password)
         assert "marker" not in str(caught.value)
+
+
+def test_a_record_that_comes_in_drops_does_not_hold_up_the_reader(
+    serve: Serve, certs: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader has pings to look after: it comes back although bytes go on coming, and nothing is lost."""
+    monkeypatch.setattr("jsclient.tls.MAX_TRICKLE", 0.05)
+    transport = connect(serve(), default_tls_context(certs.ca))
+    transport.send(b"x" * 1000, 5)
+    sealed = b""
+    while len(sealed) < 1000:
+        sealed += transport._inner.recv() or b""
+    drops = iter([sealed[index : index + 1] for index in range(len(sealed))])
+
+    def drop() -> bytes | None:
+        threading.Event().wait(0.001)
+        return next(drops, None)
+
+    monkeypatch.setattr(transport._inner, "recv", drop)
+    outcomes = [transport.recv()]
+    while outcomes[-1] is None:
+        outcomes.append(transport.recv())
+    assert len(outcomes) > 3
+    assert outcomes[-1] == b"x" * 1000
+    finish(transport)
