@@ -89,11 +89,11 @@ def operation_of_message(message: Msg) -> Operation:
 
 
 def field(block: bytes, name: bytes) -> bytes:
-    """The value of the first header of that name; b"" when there is none.
+    """The value of the last header of that name; b"" when there is none.
 
-    The server puts its own headers of a direct get before those that were stored, so the first one is its own.
+    The server puts its own headers of a direct get behind those that were stored (2.9 to 2.15), so the last is its own.
     """
-    start = block.find(b"\r\n" + name + b":")
+    start = block.rfind(b"\r\n" + name + b":")
     if start < 0:
         return b""
     start += len(name) + 3

@@ -185,8 +185,8 @@ def test_operations_by_header(headers: dict[str, str] | None, operation: Operati
     assert operation_of_message(Msg(b"s", b"1", None, b"", block)) is operation
 
 
-def test_the_servers_own_header_is_the_first_one() -> None:
-    block = b"NATS/1.0\r\nNats-Stream: KV_b\r\nNats-Sequence: 7\r\nNats-Sequence: 99\r\nX-Nats-Sequence: 5\r\n\r\n"
+def test_the_servers_own_header_is_the_last_one() -> None:
+    block = b"NATS/1.0\r\nNats-Stream: KV_b\r\nNats-Sequence: 99\r\nNats-Sequence: 7\r\nX-Nats-Sequence: 5\r\n\r\n"
     assert field(block, b"Nats-Sequence") == b"7"
     assert field(block, b"Sequence") == b""
     assert field(block, b"Nats-Time-Stamp") == b""
