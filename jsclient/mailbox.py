@@ -233,4 +233,4 @@ class Mailbox:
         error = reason.__class__.__new__(reason.__class__, *reason.args)
         error.args = reason.args
         error.__dict__.update(reason.__dict__)
-        raise error
+        raise error from None

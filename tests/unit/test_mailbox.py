@@ -56,7 +56,8 @@ def test_drops_the_new_and_reports_once_per_episode() -> None:
 def test_part_of_a_chunk_fits() -> None:
     mailbox = Mailbox(3, None)
     assert not put(mailbox, *[message(number=n) for n in range(5)])
-    assert len(mailbox) == 3 and mailbox.dropped == 2
+    assert len(mailbox) == 3
+    assert mailbox.dropped == 2
 
 
 def test_byte_limit_counts_what_waits() -> None:

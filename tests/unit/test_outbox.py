@@ -72,9 +72,11 @@ def test_small_frames_are_coalesced_until_the_limit() -> None:
     wire = rig.online(Wire())
     for _ in range(10):
         rig.outbox.post(b"x" * 100)
-    assert wire.writes == 0 and rig.kicks == 10
+    assert wire.writes == 0
+    assert rig.kicks == 10
     rig.outbox.flush()
-    assert wire.writes == 1 and len(wire.taken) == 1000
+    assert wire.writes == 1
+    assert len(wire.taken) == 1000
     rig.outbox.post(b"y" * COALESCE)
     assert wire.writes == 2, "the coalescing limit sends at once"
 
@@ -84,7 +86,8 @@ def test_post_now_sends_with_what_was_queued_before() -> None:
     wire = rig.online(Wire())
     rig.outbox.post(b"1")
     rig.outbox.post_now(b"2")
-    assert bytes(wire.taken) == b"12" and not rig.outbox.frames
+    assert bytes(wire.taken) == b"12"
+    assert not rig.outbox.frames
 
 
 def test_the_subscriptions_leave_before_what_was_kept() -> None:

@@ -1,0 +1,417 @@
+"""Reconnecting to real servers: what survives, in which order, and who is told."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient import ConnectionState, LinkEvent, ReconnectPolicy, errors
+from jsclient.testing import NatsServer, Proxy, free_port, wait_until
+
+Count = Callable[[int, int], int]
+
+
+@pytest.fixture
+def proxy(server: NatsServer) -> Iterator[Proxy]:
+    with Proxy(server.port) as running:
+        yield running
+
+
+def reconnected(nc: jsclient.Connection, times: int, within: float = 5) -> None:
+    wait_until(lambda: nc.stats().reconnects >= times and nc.is_connected, within, f"{nc.health()}")
+
+
+# --- cuts -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.timeout(400)
+def test_cuts_at_random_byte_offsets(proxy: Proxy, count: Count) -> None:
+    """Anywhere in the stream or in the handshake of the next connection: connected again within 2 s each."""
+    seed = random.randrange(1 << 30)
+    chance = random.Random(seed)
+    slowest = 0.0
+    with jsclient.connect(proxy.url, name="cuts") as nc:
+        greeting = {"up": proxy.up.bytes, "down": proxy.down.bytes}
+        echo = nc.subscribe("cut.>", pending_messages=1_000_000)
+        nc.flush()
+        for number in range(count(200, 20)):
+            before = proxy.cuts
+            direction: Any = chance.choice(("up", "down"))
+            if number % 3 == 0:
+                proxy.cut()
+                proxy.cut_after(chance.randrange(1, greeting[direction]), direction)
+                _cuts(proxy, before + 2)
+            else:
+                proxy.cut_after(chance.randrange(1, 6000), direction)
+                _publish_until(nc, proxy, before + 1)
+            start = time.monotonic()
+            wait_until(lambda: _flushes(nc), 10, f"seed {seed}, cut {number}: {nc.health()}")
+            slowest = max(slowest, time.monotonic() - start)
+            nc.publish("cut.end", b"%d" % number)
+            while echo.next(timeout=5).subject != "cut.end":
+                pass
+        assert slowest < 2, f"seed {seed}: {slowest:.2f} s"
+
+
+def _cuts(proxy: Proxy, number: int) -> None:
+    wait_until(lambda: proxy.cuts >= number, 5)
+
+
+def _publish_until(nc: jsclient.Connection, proxy: Proxy, cuts: int) -> None:
+    while proxy.cuts < cuts:
+        nc.publish("cut.data", b"x" * 200)
+        _flushes(nc)
+
+
+def _flushes(nc: jsclient.Connection) -> bool:
+    try:
+        nc.flush(timeout=5)
+    except errors.ConnectionLost:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("reset", [False, True])
+@pytest.mark.parametrize("where", ["INFO", "CONNECT", "PING", "PONG"])
+def test_a_cut_inside_the_handshake(proxy: Proxy, where: str, reset: bool) -> None:
+    with jsclient.connect(proxy.url) as nc:
+        up, down = proxy.up.bytes, proxy.down.bytes
+        sub = nc.subscribe("shake")
+        nc.flush()
+        proxy.cut(reset=reset)
+        before = proxy.cuts
+        direction: Any = "down" if where in ("INFO", "PONG") else "up"
+        offset = {"INFO": 50, "CONNECT": 60, "PING": up - 3, "PONG": down - 3}[where]
+        proxy.cut_after(offset, direction, reset=reset)
+        wait_until(lambda: proxy.cuts == before + 1)
+        wait_until(lambda: _flushes(nc), 5)
+        nc.publish("shake", b"1")
+        assert sub.next(timeout=5).data == b"1"
+
+
+@pytest.mark.timeout(120)
+def test_ten_thousand_subscriptions_survive_cuts(proxy: Proxy, server: NatsServer, count: Count) -> None:
+    number = count(10_000, 1_000)
+    with jsclient.connect(proxy.url) as nc, jsclient.connect(server.url) as other:
+        subs = [nc.subscribe(f"many.{n}") for n in range(number)]
+        for cut in range(5):
+            proxy.cut()
+            reconnected(nc, cut + 1, 10)
+            nc.flush(timeout=10)
+            for n in range(number):
+                other.publish(f"many.{n}", b"%d" % cut)
+            other.flush(timeout=10)
+            for sub in subs:
+                assert sub.next(timeout=10).data == b"%d" % cut
+
+
+# --- what is kept ---------------------------------------------------------------------------------------
+
+
+def test_publishes_while_disconnected_arrive_in_order(proxy: Proxy, server: NatsServer) -> None:
+    with jsclient.connect(proxy.url) as nc, jsclient.connect(server.url) as other:
+        sub = other.subscribe("kept")
+        other.flush()
+        proxy.refuse()
+        wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+        for n in range(2000):
+            nc.publish("kept", b"%d" % n)
+        assert nc.health().buffered_bytes > 2000
+        proxy.accept()
+        assert [int(sub.next(timeout=5).data) for _ in range(2000)] == list(range(2000))
+
+
+def test_threads_that_publish_through_cuts_keep_their_order(proxy: Proxy, server: NatsServer) -> None:
+    """Messages on their way when a link breaks may be lost; none is doubled, none overtakes another."""
+    stop = threading.Event()
+    with jsclient.connect(proxy.url) as nc, jsclient.connect(server.url) as other:
+        sub = other.subscribe("cutorder.*", pending_messages=10**7, pending_bytes=1 << 30)
+        other.flush()
+        failures: list[BaseException] = []
+
+        def publish(name: int) -> None:
+            number = 0
+            try:
+                while not stop.is_set():
+                    try:
+                        nc.publish(f"cutorder.{name}", b"%d" % number)
+                        number += 1
+                    except errors.BufferFull:
+                        stop.wait(0.01)
+            except BaseException as error:
+                failures.append(error)
+
+        threads = [threading.Thread(target=publish, args=(n,), daemon=True) for n in range(4)]
+        for thread in threads:
+            thread.start()
+        for cut in range(5):
+            wait_until(lambda least=1000 * (cut + 1): sub.pending > least)  # type: ignore[misc]
+            proxy.cut()
+            reconnected(nc, cut + 1)
+        stop.set()
+        for thread in threads:
+            thread.join(5)
+        assert not failures
+        nc.flush(timeout=10)
+        other.flush(timeout=10)
+        last = dict.fromkeys((f"cutorder.{n}" for n in range(4)), -1)
+        for _ in range(sub.pending):
+            message = sub.next(timeout=0)
+            assert int(message.data) > last[message.subject]
+            last[message.subject] = int(message.data)
+
+
+def test_a_full_buffer_raises_at_once_and_says_so(proxy: Proxy) -> None:
+    with jsclient.connect(proxy.url, pending_buffer=10_000) as nc:
+        proxy.refuse()
+        wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+        with pytest.raises(errors.BufferFull, match="pending_buffer"):
+            for _ in range(10_000 // 64):
+                nc.publish("full", b"x" * 50)
+        proxy.accept()
+        nc.flush()
+
+
+def test_a_full_buffer_may_block_until_the_link_is_back(proxy: Proxy) -> None:
+    with jsclient.connect(proxy.url, pending_buffer=1000, pending_block=10) as nc:
+        proxy.refuse()
+        wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+        done: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+        def publish() -> None:
+            for _ in range(50):
+                nc.publish("full", b"x" * 50)
+            done.put("done")
+
+        threading.Thread(target=publish, daemon=True).start()
+        wait_until(lambda: nc.health().buffered_bytes > 400)
+        assert done.empty()
+        proxy.accept()
+        assert done.get(timeout=5) == "done"
+
+
+def test_auto_unsubscribe_counts_over_reconnects(proxy: Proxy, server: NatsServer) -> None:
+    with jsclient.connect(proxy.url) as nc, jsclient.connect(server.url) as other:
+        early = nc.subscribe("auto", max_messages=10)
+        late = nc.subscribe("auto")
+        nc.flush()
+        for n in range(4):
+            other.publish("auto", b"%d" % n)
+        assert [early.next(timeout=5).data for _ in range(4)] == [b"0", b"1", b"2", b"3"]
+        proxy.cut()
+        reconnected(nc, 1)
+        late.unsubscribe(max_messages=10)
+        nc.flush()
+        for n in range(4, 20):
+            other.publish("auto", b"%d" % n)
+        assert [int(message.data) for message in early] == list(range(4, 10))
+        assert [int(message.data) for message in late] == list(range(10))
+        nc.flush()
+        assert nc.stats().subscriptions == 0
+        subs = server.monitor(f"connz?subs=1&cid={nc.client_id}")["connections"][0]["subscriptions"]
+        assert subs == 0, "the server has forgotten them too"
+
+
+def test_requests_under_way_fail_and_later_ones_wait(proxy: Proxy, server: NatsServer) -> None:
+    with jsclient.connect(proxy.url) as nc, jsclient.connect(server.url) as other:
+        asked = other.subscribe("ask")
+        other.flush()
+        caught: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def ask() -> None:
+            try:
+                caught.put(nc.request("ask", b"", timeout=30))
+            except errors.JsClientError as error:
+                caught.put(error)
+
+        threading.Thread(target=ask, daemon=True).start()
+        asked.next(timeout=5)
+        proxy.refuse()
+        assert isinstance(caught.get(timeout=2), errors.ConnectionLost)
+        threading.Thread(target=ask, daemon=True).start()
+        wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+        with pytest.raises(errors.RequestTimeout, match="not connected"):
+            nc.request("ask", b"", timeout=0.05)
+        with pytest.raises(errors.FlushTimeout):
+            nc.flush(timeout=0.05)
+        proxy.accept()
+        asked.next(timeout=5).respond(b"late")
+        assert caught.get(timeout=5).data == b"late"
+
+
+def test_a_flush_under_way_fails_with_the_link(proxy: Proxy) -> None:
+    with jsclient.connect(proxy.url) as nc:
+        nc.flush()
+        proxy.stall()
+        caught: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+        def flush() -> None:
+            try:
+                caught.put(nc.flush(timeout=30))
+            except errors.JsClientError as error:
+                caught.put(error)
+
+        threading.Thread(target=flush, daemon=True).start()
+        wait_until(lambda: len(nc._session._pings) == 1)
+        proxy.cut()
+        assert isinstance(caught.get(timeout=2), errors.ConnectionLost)
+        proxy.resume()
+
+
+# --- who is told ----------------------------------------------------------------------------------------
+
+
+def test_events_come_serially_on_their_own_thread(proxy: Proxy) -> None:
+    told: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
+
+    def note(what: str) -> Callable[..., None]:
+        return lambda *args: told.put((what, threading.current_thread().name))
+
+    nc = jsclient.connect(
+        proxy.url, on_disconnected=note("down"), on_reconnected=note("up"), on_closed=note("closed"), on_error=note("!")
+    )
+    for number in (1, 2):
+        proxy.cut()
+        reconnected(nc, number)
+    nc.close()
+    seen = [told.get(timeout=5) for _ in range(6)]
+    assert [what for what, _ in seen] == ["down", "up", "down", "up", "down", "closed"]
+    assert {name.rpartition("-")[0] for _, name in seen} == {"jsclient-events"}
+
+
+def test_link_listeners_and_inboxes_hear_of_the_link(proxy: Proxy) -> None:
+    with jsclient.connect(proxy.url) as nc:
+        heard: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
+        nc.add_link_listener(heard.put)
+        inbox = nc.open_inbox()
+        nc.publish(inbox.subject, b"before")
+        nc.flush()
+        proxy.cut()
+        reconnected(nc, 1)
+        nc.publish(inbox.subject, b"after")
+        items = [inbox.next(timeout=5) for _ in range(4)]
+        assert items[1:3] == [LinkEvent.DISCONNECTED, LinkEvent.RECONNECTED]
+        assert [items[0].payload, items[3].payload] == [b"before", b"after"]  # type: ignore[union-attr]
+        assert [heard.get(timeout=2) for _ in range(2)] == [LinkEvent.DISCONNECTED, LinkEvent.RECONNECTED]
+
+
+def test_force_reconnect(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        first = nc.client_id
+        sub = nc.subscribe("force")
+        nc.force_reconnect()
+        nc.publish("force", b"x")
+        assert sub.next(timeout=5).data == b"x"
+        assert nc.client_id != first
+
+
+def test_force_reconnect_from_many_threads_never_strands_the_connection(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+
+        def force() -> None:
+            for _ in range(5):
+                nc.force_reconnect()
+
+        threads = [threading.Thread(target=force, daemon=True) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(10)
+        wait_until(lambda: _flushes(nc), 10, str(nc.health()))
+
+
+# --- whom we dial ---------------------------------------------------------------------------------------
+
+
+def test_no_reconnect_when_switched_off(proxy: Proxy) -> None:
+    nc = jsclient.connect(proxy.url, reconnect=ReconnectPolicy(enabled=False))
+    sub = nc.subscribe("off")
+    proxy.cut()
+    with pytest.raises(errors.ConnectionClosed):
+        sub.next(timeout=5)
+    wait_until(lambda: nc.closed)
+    with pytest.raises(errors.ConnectionClosed):
+        nc.publish("off", b"")
+
+
+def test_max_attempts_ends_the_connection(proxy: Proxy) -> None:
+    caught: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    policy = ReconnectPolicy(max_attempts=3, delay=lambda number: 0.01)
+    nc = jsclient.connect(proxy.url, reconnect=policy, on_error=lambda _, error, __: caught.put(error))
+    proxy.refuse()
+    error = caught.get(timeout=5)
+    assert isinstance(error, errors.ConnectFailed)
+    assert proxy.url in str(error)
+    wait_until(lambda: nc.closed)
+    with pytest.raises(errors.ConnectionClosed, match="no server could be reached"):
+        nc.flush()
+    proxy.accept()
+
+
+def test_the_delay_hook_is_asked_by_round(proxy: Proxy) -> None:
+    rounds: list[int] = []
+
+    def delay(number: int) -> float:
+        rounds.append(number)
+        return 0.01
+
+    with jsclient.connect(proxy.url, reconnect=ReconnectPolicy(delay=delay)) as nc:
+        proxy.refuse()
+        wait_until(lambda: len(rounds) >= 4)
+        proxy.accept()
+        reconnected(nc, 1)
+        assert rounds[:4] == sorted(rounds[:4])
+        assert rounds[3] == rounds[0] + 3
+
+
+def test_several_servers_and_one_is_down(server: NatsServer) -> None:
+    urls = f"nats://127.0.0.1:{free_port()},{server.url}"
+    for _ in range(5):
+        with jsclient.connect(urls) as nc:
+            assert nc.connected_url == server.url
+
+
+def test_no_server_says_which_were_tried() -> None:
+    ports = [free_port(), free_port()]
+    with pytest.raises(errors.ConnectFailed) as caught:
+        jsclient.connect([f"nats://127.0.0.1:{port}" for port in ports])
+    assert {url for url, _ in caught.value.attempts} == {f"nats://127.0.0.1:{port}" for port in ports}
+    assert all(str(port) in str(caught.value) for port in ports)
+
+
+def test_all_addresses_of_a_name_are_tried(server: NatsServer) -> None:
+    with jsclient.connect(f"nats://localhost:{server.port}") as nc:  # ::1 refuses, 127.0.0.1 answers
+        nc.flush()
+
+
+def test_retry_on_failed_connect(server: NatsServer) -> None:
+    with Proxy(server.port) as proxy, jsclient.connect(server.url) as other:
+        proxy.refuse()
+        sub = other.subscribe("retry.*")
+        other.flush()
+        with jsclient.connect(proxy.url, retry_on_failed_connect=True) as nc:
+            assert nc.state is ConnectionState.CONNECTING
+            early = nc.subscribe("retry.in")
+            nc.publish("retry.out", b"buffered")
+            proxy.accept()
+            assert sub.next(timeout=10).data == b"buffered"
+            other.publish("retry.in", b"hi")
+            assert early.next(timeout=5).data == b"hi"
+            assert nc.stats().reconnects == 0
+
+
+def test_a_server_that_restarts(count: Count) -> None:
+    with NatsServer(jetstream=False) as server, jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("restart")
+        for number in range(count(20, 3)):
+            server.kill() if number % 2 else server.stop()
+            server.start()
+            nc.publish("restart", b"%d" % number)
+            assert sub.next(timeout=10).data == b"%d" % number

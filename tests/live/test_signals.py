@@ -1,0 +1,272 @@
+"""Ctrl-C at any moment, and what signal handlers may call. Each in a process of its own, with real signals."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+
+import pytest
+
+from jsclient.testing import NatsServer
+
+Count = Callable[[int, int], int]
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+
+PREAMBLE = """
+import os, queue, random, signal, sys, threading, time
+import jsclient
+from jsclient import errors
+url, count = sys.argv[1], int(sys.argv[2])
+random.seed(count)
+
+def interrupted(step, check):
+    '''Runs `step` again and again until a SIGINT at a random moment ends it; `count` times.'''
+    armed, pause = queue.SimpleQueue(), threading.Event()
+    def kill():
+        while armed.get():
+            pause.wait(random.random() * 0.004)
+            os.kill(os.getpid(), signal.SIGINT)
+    killer = threading.Thread(target=kill, daemon=True)
+    killer.start()
+    for _ in range(count):
+        try:
+            armed.put(True)
+            while True:
+                step()
+        except KeyboardInterrupt:
+            pass
+        check()
+    armed.put(False)
+    killer.join()
+    print("done", count)
+"""
+
+
+def run(server: NatsServer, script: str, *args: object, timeout: float = 50) -> str:
+    code = PREAMBLE + textwrap.dedent(script)
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, server.url, *map(str, args)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+    return done.stdout
+
+
+def assert_no_protocol_error(server: NatsServer) -> None:
+    log = server.log_text()
+    assert not any(word in log for word in ("arser", "Unknown Protocol")), log[-2000:]
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_in_a_publish_loop(server: NatsServer, count: Count) -> None:
+    out = run(
+        server,
+        """
+        with jsclient.connect(url) as nc:
+            numbers = iter(range(10**9))
+            def step():
+                nc.publish("sig.pub", b"%0100d" % next(numbers))
+            interrupted(step, lambda: nc.flush(timeout=10))
+            print("reconnects", nc.stats().reconnects)
+        """,
+        count(500, 60),
+        timeout=250,
+    )
+    assert "done" in out
+    assert_no_protocol_error(server)
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_in_a_request_loop(server: NatsServer, count: Count) -> None:
+    out = run(
+        server,
+        """
+        with jsclient.connect(url) as nc, jsclient.connect(url) as helper:
+            helper.subscribe("sig.req", lambda message: message.respond(message.data))
+            helper.flush()
+            def check():
+                nc.flush(timeout=10)
+                assert nc.request("sig.req", b"x", timeout=10).data == b"x"
+            interrupted(lambda: nc.request("sig.req", b"y", timeout=10), check)
+            assert not nc._requests.waiting, nc._requests.waiting
+        """,
+        count(500, 60),
+        timeout=250,
+    )
+    assert "done" in out
+    assert_no_protocol_error(server)
+
+
+@pytest.mark.timeout(300)
+def test_ctrl_c_in_a_fetch_loop(server: NatsServer, count: Count) -> None:
+    out = run(
+        server,
+        """
+        from jsclient.jetstream import JetStream, StreamConfig, ConsumerConfig
+        with jsclient.connect(url) as nc, jsclient.connect(url) as feed:
+            js = JetStream(nc)
+            js.create_stream(StreamConfig(name="SIG", subjects=["sig.js"], max_msgs=2000))
+            consumer = js.create_consumer("SIG", ConsumerConfig(durable_name="c", ack_policy="explicit"))
+            stop = threading.Event()
+            def fill():
+                while not stop.wait(0.01):
+                    feed.publish("sig.js", b"x")
+            filler = threading.Thread(target=fill)
+            filler.start()
+            def step():
+                for message in consumer.fetch(20, timeout=2):
+                    message.ack()
+            def check():
+                nc.flush(timeout=10)
+                assert consumer.next(timeout=10) is not None
+            try:
+                interrupted(step, check)
+            finally:
+                stop.set()
+                filler.join()
+        """,
+        count(500, 50),
+        timeout=250,
+    )
+    assert "done" in out
+    assert_no_protocol_error(server)
+
+
+@pytest.mark.timeout(120)
+def test_ctrl_c_in_next_and_while_offline(server: NatsServer, count: Count) -> None:
+    out = run(
+        server,
+        """
+        with jsclient.connect(url) as nc:
+            sub = nc.subscribe("sig.next")
+            def check():
+                nc.publish("sig.next", b"x")
+                assert sub.next(timeout=10).data == b"x"
+            interrupted(lambda: sub.next(timeout=10), check)
+            def offline():
+                nc.force_reconnect()
+                nc.publish("sig.none", b"x")
+                nc.flush(timeout=10)
+            interrupted(offline, lambda: nc.flush(timeout=10))
+        """,
+        count(200, 20),
+        timeout=100,
+    )
+    assert out.count("done") == 2
+    assert_no_protocol_error(server)
+
+
+HANDLERS = {
+    "close": "nc.close(wait=False)",
+    "drain": "nc.drain(wait=False)",
+}
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("call", HANDLERS)
+@pytest.mark.parametrize("loop", ["publish", "next", "request"])
+def test_handlers_may_end_the_connection_at_any_moment(server: NatsServer, call: str, loop: str, count: Count) -> None:
+    """A timer signal every millisecond calls close or drain; every round ends in one of our errors, none hangs."""
+    steps = {
+        "publish": 'nc.publish("sig.h", b"x" * 200)',
+        "next": 'nc.publish("sig.h", b"x"); sub.next(timeout=10)',
+        "request": 'nc.request("sig.echo", b"x", timeout=10)',
+    }
+    out = run(
+        server,
+        f"""
+        helper = jsclient.connect(url)
+        helper.subscribe("sig.echo", lambda message: message.respond(b"y"))
+        helper.flush()
+        calls = 0
+        nc = None
+        def handler(*_):
+            global calls
+            calls += 1
+            if nc is not None and calls % 4 == 0:
+                {HANDLERS[call]}
+        signal.signal(signal.SIGALRM, handler)
+        rounds = 0
+        while calls < count:
+            nc = jsclient.connect(url)
+            sub = nc.subscribe("sig.h" if "{loop}" == "next" else "sig.other")
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            begin = time.monotonic()
+            try:
+                while True:
+                    {steps[loop]}
+            except (errors.ConnectionError_, errors.SubscriptionClosed):
+                pass
+            nc.close()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert time.monotonic() - begin < 8, "it hung"
+            rounds += 1
+        helper.close()
+        print("rounds", rounds, "calls", calls)
+        """,
+        count(1000, 100),
+        timeout=250,
+    )
+    assert "rounds" in out
+    assert_no_protocol_error(server)
+
+
+def test_interpreter_exit_flushes_and_does_not_hang(server: NatsServer) -> None:
+    """No close, threads that are still busy, a blocked callback: the process ends and what was published arrives."""
+    import jsclient
+
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("exit.>", pending_messages=100_000)
+        nc.flush()
+        run(
+            server,
+            """
+            blocked = threading.Event()
+            nc = jsclient.connect(url)
+            nc.subscribe("exit.callback", lambda message: blocked.wait())
+            nc.publish("exit.callback", b"x")
+            nc.flush()
+            def forever():
+                while True:
+                    try:
+                        nc.request("nobody.listens", b"", timeout=1)
+                    except errors.JsClientError:
+                        pass
+            for _ in range(3):
+                threading.Thread(target=forever, daemon=True).start()
+            waiting = nc.subscribe("exit.nothing")
+            def take():
+                try:
+                    waiting.next(timeout=None)
+                except errors.ConnectionClosed:
+                    pass
+            threading.Thread(target=take, daemon=True).start()
+            for number in range(20000):
+                nc.publish("exit.data", b"%d" % number)
+            """,
+            0,
+            timeout=10,
+        )
+        assert sub.next(timeout=5).subject == "exit.callback"
+        got = [int(sub.next(timeout=5).data) for _ in range(20_000)]
+        assert got == list(range(20_000))
+
+
+def test_interpreter_exit_without_a_server_does_not_hang(server: NatsServer) -> None:
+    run(
+        server,
+        """
+        nc = jsclient.connect("nats://127.0.0.1:1", retry_on_failed_connect=True)
+        nc.publish("x", b"y")
+        """,
+        0,
+        timeout=10,
+    )
