@@ -195,9 +195,12 @@ def _attempt(deadline: Deadline, headers: bytes | None) -> float | None:
 
 def wait_connected(nc: Connection, timeout: float | None) -> bool:
     """Wait for the link to come back; False after `timeout` seconds. Raises ConnectionClosed."""
-    if not nc.is_connected:
-        _wait_for_event(nc, (LinkEvent.RECONNECTED, LinkEvent.CLOSED), timeout, lambda: nc.is_connected)
-    return nc.is_connected
+    deadline = Deadline(timeout)
+    while not nc.is_connected:  # it may come and go
+        if deadline.expired():
+            return False
+        _wait_for_event(nc, (LinkEvent.RECONNECTED, LinkEvent.CLOSED), deadline.remaining(), lambda: nc.is_connected)
+    return True
 
 
 def _wait_for_event(
@@ -246,6 +249,7 @@ class Delivery:
         self.retry_wait = retry_wait
         self.no_responders = 0
         self.attempts = 1
+        self.losses = 0
         self.in_doubt = False  # some attempt may have stored it
         self.stream = UNAVAILABLE
 
@@ -299,6 +303,9 @@ class Delivery:
         _wait_for_event(self.js.nc, (LinkEvent.CLOSED,), self.retry_wait, lambda: False)
 
     def _wait_for_link(self, error: Exception) -> None:
+        self.losses += 1
+        if self.losses > 1:
+            self._pause(error)  # links come and go: do not run along with them
         if not wait_connected(self.js.nc, self.deadline.remaining()):
             raise self._give_up(error) from error
 

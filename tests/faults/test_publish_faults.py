@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from random import Random
 from typing import Any
 
 import pytest
@@ -350,3 +351,63 @@ def test_what_was_never_sent_goes_out_later_without_an_id(fresh: NatsServer) -> 
         outcomes = [type(future.exception(0)) for future in futures]
         assert set(outcomes) == {type(None), errors.PublishUnknown}
         assert outcomes.count(type(None)) <= beside.stream("S").info().state.messages - 1 <= 80
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(200)
+def test_random_cuts(fresh: NatsServer) -> None:
+    """Sixty links cut anywhere in either direction, with kills between: exact sets, and every future resolves."""
+    random = Random(20)
+    with Proxy(fresh.port) as proxy, jsclient.connect(fresh.url) as direct, jsclient.connect(proxy.url) as nc:
+        js, beside = JetStream(nc), JetStream(direct)
+        beside.create_stream(StreamConfig(name="S", subjects=["s.>"]))
+        beside.create_stream(StreamConfig(name="P", subjects=["p.>"]))
+        stop = threading.Event()
+        safe: list[PublishFuture] = []
+        plain: list[PublishFuture] = []
+        synchronous: list[int] = []
+        problems: list[BaseException] = []
+
+        def guarded(call: Callable[[int], None], number: int) -> None:
+            try:
+                call(number)
+            except BaseException as error:
+                problems.append(error)
+
+        def asynchronously(_: int) -> None:
+            with AsyncPublisher(js, max_pending=300) as one, AsyncPublisher(js, max_pending=300) as other:
+                while not stop.wait(0.0005):
+                    number = len(safe)
+                    safe.append(one.publish(f"s.a{number}", bytes(random.randrange(2000)), msg_id=f"a{number}"))
+                    plain.append(other.publish(f"p.{number}", b"x"))
+
+        def synchronously(thread: int) -> None:
+            while not stop.is_set():
+                number = len(synchronous)
+                js.publish(f"s.{thread}.{number}", b"y", msg_id=f"{thread}.{number}", timeout=60)
+                synchronous.append(number)
+
+        threads = [threading.Thread(target=guarded, args=(asynchronously, 0))]
+        threads += [threading.Thread(target=guarded, args=(synchronously, number)) for number in range(4)]
+        for thread in threads:
+            thread.start()
+        for cut in range(60):
+            wait_until(lambda: nc.is_connected, 10)
+            proxy.cut_after(random.randrange(1, 50_000), random.choice(["up", "down"]), reset=random.random() < 0.5)
+            stop.wait(random.random() * 0.2)
+            if cut % 20 == 10:
+                fresh.kill()
+                fresh.start()
+        stop.set()
+        proxy.heal()
+        for thread in threads:
+            thread.join(60)
+        assert not problems
+        assert proxy.cuts >= 20
+        assert {type(future.exception(0)) for future in safe} == {type(None)}
+        wait_until(lambda: beside.nc.is_connected)
+        state = beside.stream("S").info().state
+        assert state.messages == state.num_subjects == len(safe) + len(synchronous)
+        assert {type(future.exception(0)) for future in plain} <= {type(None), errors.PublishUnknown}
+        acked = sum(future.exception(0) is None for future in plain)
+        assert acked <= beside.stream("P").info().state.messages <= len(plain)
