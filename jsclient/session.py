@@ -437,6 +437,7 @@ class Session:
             outbox.drain(deadline.at_most(CLOSE_SLICE))
             try:
                 waiting.get(ticket, deadline.at_most(CLOSE_SLICE))
+                outbox.drain(deadline.at_most(CLOSE_SLICE))  # of a thread that was about to publish just then
                 return
             except queue.Empty:
                 pass
