@@ -44,7 +44,7 @@ class ConsumeContext:
 
     def __init__(self, messages: MessageSource, handler: Callable[[JetStreamMsg], Any], workers: int) -> None:
         if not callable(handler):
-            messages.close()  # type: ignore[unreachable]
+            messages.close()
             raise errors.ConfigError("consume needs a handler: a function that takes one message")
         if workers < 1:
             messages.close()

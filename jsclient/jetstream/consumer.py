@@ -185,6 +185,9 @@ class Consumer(PullSource):
         """The options, with defaults lowered to the limits of the consumer where they are known."""
         config = self._info.config if self._info is not None else None
         if config is not None:
+            if config.deliver_policy == "last_per_subject":
+                # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
+                given.setdefault("max_bytes", 0)
             if config.max_batch and "max_messages" not in given:
                 given["max_messages"] = min(PullOptions().max_messages, config.max_batch)
             if config.max_bytes and "max_bytes" not in given:

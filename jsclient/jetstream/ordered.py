@@ -22,7 +22,7 @@ from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Ended
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
-from jsclient.jetstream.models import ConsumerInfo, StreamInfo
+from jsclient.jetstream.models import ConsumerInfo
 from jsclient.jetstream.options import PullOptions, PullOptionsDict
 from jsclient.jetstream.ordered_state import DELIVER, GAP, LAST_PER_SUBJECT, SKIP, OrderedOptions, OrderedState
 from jsclient.jetstream.source import PullSource
@@ -71,11 +71,9 @@ class OrderedSource(PullSource):
         """Make the next consumer; the old one is removed without waiting."""
         state = self.state
         self.delete()
-        if state.options.deliver_policy == LAST_PER_SUBJECT and (state.in_snapshot or state.snapshot_end is None):
-            info = self.js.api.request(f"STREAM.INFO.{self.stream_name}", None, StreamInfo, read=True)
-            state.snapshot_end = info.state.last_seq
         config = state.next_config()
         self.info = manage.put(self.js, self.stream_name, config, "", timeout=CREATE_TIMEOUT)
+        state.created(self.info.num_pending)
         self.pull_subject = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
 
     def delete(self) -> None:
@@ -310,7 +308,7 @@ class OrderedConsumer:
         self._occupy()
         try:
             self._drop_fetching()
-            return OrderedMessages(self._source, _options(options), self._busy.release)
+            return OrderedMessages(self._source, _options(options, self.state), self._busy.release)
         except BaseException:
             self._busy.release()
             raise
@@ -365,7 +363,7 @@ class OrderedConsumer:
         self._occupy()
         try:
             if self._fetching is None or self._fetching.closed:
-                self._fetching = OrderedMessages(self._source, _options({}), lambda: None)
+                self._fetching = OrderedMessages(self._source, _options({}, self.state), lambda: None)
             yield self._fetching
         finally:
             self._busy.release()
@@ -404,8 +402,12 @@ class OrderedConsumer:
         return self.js.nc.refuse_pickle(self)
 
 
-def _options(given: PullOptionsDict) -> PullOptions:
-    given.setdefault("max_messages", MAX_MESSAGES)
+def _options(given: PullOptionsDict, state: OrderedState) -> PullOptions:
+    if state.options.deliver_policy == LAST_PER_SUBJECT:
+        # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
+        given.setdefault("max_bytes", 0)
+    else:
+        given.setdefault("max_messages", MAX_MESSAGES)
     return PullOptions(**given)
 
 

@@ -68,7 +68,8 @@ class OrderedState:
         self.expected = 1  # consumer sequence of the next message
         self._last_raw = b"0"
         self._head = NOTHING  # of the ack subjects of the current consumer, once one was seen
-        self.snapshot_end: int | None = None  # last_per_subject: the stream's end when reading began
+        self._snapshot = options.deliver_policy == LAST_PER_SUBJECT  # the first pass is under way
+        self._snapshot_size = 0  # messages that the current consumer sends for it
 
     def next_config(self) -> ConsumerConfig:
         """The configuration of the next consumer: the user's start for the first one, then right after the last
@@ -76,12 +77,13 @@ class OrderedState:
         where a start by sequence would deliver older values as if they were the last (nats.go #1633)."""
         self.serial += 1
         name = f"{self.prefix}_{self.serial}"
+        live = self.last_seq > 0 and not self.in_snapshot
         self.name = name.encode()
         self.expected = 1
         self._head = NOTHING
         options = self.options
         start: dict[str, object] = {"deliver_policy": options.deliver_policy}
-        if self.last_seq and not self.in_snapshot:
+        if live:
             start = {"deliver_policy": "by_start_sequence", "opt_start_seq": self.last_seq + 1}
         elif options.deliver_policy == "by_start_sequence":
             start["opt_start_seq"] = options.opt_start_seq
@@ -100,14 +102,16 @@ class OrderedState:
             **options.filters(),  # type: ignore[arg-type]
         )
 
+    def created(self, num_pending: int) -> None:
+        """The consumer was made; the first `num_pending` messages of a last_per_subject one are the snapshot."""
+        self._snapshot_size = num_pending
+
     @property
     def in_snapshot(self) -> bool:
         """Whether the first pass of a last_per_subject read is still under way."""
-        return (
-            self.options.deliver_policy == LAST_PER_SUBJECT
-            and self.snapshot_end is not None
-            and self.last_seq < self.snapshot_end
-        )
+        if self._snapshot and self.expected > self._snapshot_size:
+            self._snapshot = False
+        return self._snapshot
 
     def check(self, reply: bytes | None) -> str:
         """DELIVER, SKIP (delivered before), STALE (of an earlier consumer) or GAP (something is missing).

@@ -174,7 +174,10 @@ class PullState:
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.threshold_messages = (max_messages + 1) // 2 if threshold_messages is None else threshold_messages
-        self.threshold_bytes = (max_bytes + 1) // 2 if threshold_bytes is None else threshold_bytes
+        if threshold_bytes is None:
+            # Where messages are limited too, a pull that is out of bytes ends, and that makes the next one due.
+            threshold_bytes = (max_bytes + 1) // 2 if max_messages >= UNLIMITED_BATCH else 0
+        self.threshold_bytes = threshold_bytes
         self.stop_after = stop_after
         self.take = itertools.count(1).__next__
         self.granted = 0  # messages requested up to now, without those that the server said will not come
@@ -183,6 +186,7 @@ class PullState:
         self.check_at = 1
         self.open: dict[int, tuple[int, int]] = {}
         self._counter = itertools.count(1)
+        self._too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
         self._failures = 0
         self._reads = 0  # how often the count was read
         self.retry_at = 0.0
@@ -208,21 +212,39 @@ class PullState:
         pending_bytes = max(self.granted_bytes - self.taken_bytes, 0)
         self._set_check(taken)
         low = pending < self.threshold_messages
-        low_bytes = self.max_bytes > 0 and pending_bytes < self.threshold_bytes
+        low_bytes = pending_bytes < self.threshold_bytes
         if not (low or low_bytes) or now < self.retry_at:
             return None
-        batch = self.max_messages - pending
+        batch = self.max_messages - pending if self.max_messages < UNLIMITED_BATCH else UNLIMITED_BATCH
         if self.stop_after is not None:
             batch = min(batch, self.stop_after - self.granted)
-        nbytes = self.max_bytes - pending_bytes if self.max_bytes else 0
-        if batch <= 0 or (self.max_bytes and nbytes <= 0):
+        if batch <= 0:
             return None
-        return batch, nbytes
+        if not self.max_bytes:
+            return batch, 0
+        nbytes = self._bytes_for(batch, taken, self.max_bytes - pending_bytes, pending == 0)
+        return (batch, nbytes) if nbytes else None
+
+    def _bytes_for(self, batch: int, taken: int, credit: int, alone: bool) -> int:
+        """Bytes of the limit that a pull gets: four times what its messages have needed so far, at most half of
+        all, so that pulls can overlap. A pull with the small rest of the limit would be ended at once with "Message
+        Size Exceeds MaxBytes" (and makes servers up to 2.15 forget a message of a last_per_subject consumer)."""
+        half = (self.max_bytes + 1) // 2
+        wanted = half
+        delivered = taken - self._reads
+        if delivered > 0 and self.max_messages < UNLIMITED_BATCH:
+            wanted = min(half, max(4 * batch * self.taken_bytes // delivered, self.max_bytes // 16))
+        if alone:
+            return min(credit, self.max_bytes if self._too_small else wanted)
+        return wanted if credit >= wanted else 0
 
     def _set_check(self, taken: int) -> None:
         check_at = max(taken + 1, self.granted - self.threshold_messages + 1)
-        if self.max_bytes and self.granted_bytes - self.taken_bytes < self.threshold_bytes:
-            check_at = taken + 1
+        if self.threshold_bytes:
+            # Half of the messages, by their mean size, that may be taken before the bytes run low.
+            spare = self.granted_bytes - self.taken_bytes - self.threshold_bytes
+            mean = self.taken_bytes // max(taken - self._reads, 1) or 1
+            check_at = min(check_at, taken + max(spare // (2 * mean), 1) if self.taken_bytes else taken + 1)
         self.check_at = check_at if self.stop_after is None else min(check_at, self.stop_after)
 
     def outstanding(self, buffered: int) -> int:
@@ -257,6 +279,7 @@ class PullState:
                 messages, nbytes = min(messages, asked[0]), min(nbytes, asked[1])
             self.granted = max(self.granted - messages, taken + buffered)
             self.granted_bytes = max(self.granted_bytes - nbytes, self.taken_bytes)
+            self._too_small = verdict.reason == "max bytes" and asked is not None and nbytes >= asked[1]
         if verdict.back_off:
             self.failed(now)
         self._set_check(taken)

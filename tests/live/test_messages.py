@@ -80,8 +80,11 @@ def test_what_was_not_taken_goes_back_at_once(js: JetStream) -> None:
         for _ in range(10):
             messages.next(timeout=5).ack()
         wait_until(lambda: messages.buffered == 90, 5)
-    batch = consumer.fetch(90, timeout=5)
-    assert sorted(m.metadata.stream_seq for m in batch) == list(range(11, 101))
+    back: set[int] = set()
+    deadline = time.monotonic() + 5
+    while len(back) < 90 and time.monotonic() < deadline:  # 2.9 sends some of them twice before others
+        back.update(message.metadata.stream_seq for message in consumer.fetch(90, timeout=1))
+    assert back == set(range(11, 101))
 
 
 def test_what_was_not_taken_stays_when_told_so(js: JetStream) -> None:
@@ -209,10 +212,10 @@ def test_workers_with_max_messages_one_hoard_nothing(js: JetStream) -> None:
 def test_bytes_and_messages_hold_together(js: JetStream) -> None:
     publish(js, 50, size=10_000)
     consumer = durable(js)
-    with consumer.messages(max_bytes=45_000) as messages:
+    with consumer.messages(max_bytes=90_000) as messages:
         messages.next(timeout=5)
         wait_until(lambda: messages.buffered >= 3, 5)
-        assert consumer.info().num_ack_pending <= 5
+        assert consumer.info().num_ack_pending <= 9
         for _ in range(49):
             messages.next(timeout=5)
 

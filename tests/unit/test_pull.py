@@ -12,6 +12,7 @@ from jsclient import errors
 from jsclient.jetstream.pull import (
     LONGEST_DELAY,
     REMEMBERED,
+    UNLIMITED_BATCH,
     PullState,
     PullTerms,
     Verdict,
@@ -175,7 +176,7 @@ def test_reconnect_counts_what_is_buffered() -> None:
     state = PullState(10, 1000)
     opened(state)
     state.lost(4, 400)
-    assert state.need() == (6, 600)
+    assert state.need() == (6, 500)
 
 
 def test_more_than_was_asked_for_is_forgiven() -> None:
@@ -200,12 +201,52 @@ def test_back_off_doubles_up_to_its_limit_and_ends_when_something_works() -> Non
     assert state.need(now=1.0) == (10, 0)
 
 
-def test_bytes_and_messages_hold_together() -> None:
+def test_a_pull_gets_half_of_the_bytes_so_that_two_can_overlap() -> None:
     state = PullState(10, 1000)
-    assert opened(state)[1:] == (10, 1000)
-    state.taken_bytes += 600
-    take(state, 2)
-    assert state.need() == (2, 600)
+    assert opened(state)[1:] == (10, 500)
+    state.taken_bytes += 600  # large messages: 100 each
+    take(state, 6)
+    assert opened(state)[1:] == (6, 500)
+    assert state.need() is None
+
+
+def test_small_messages_reserve_few_bytes() -> None:
+    state = PullState(10, 100_000)
+    assert opened(state)[1:] == (10, 50_000)
+    state.taken_bytes += 60
+    take(state, 6)
+    assert opened(state)[1:] == (6, 100_000 // 16)
+
+
+def test_no_pull_goes_out_with_a_rest_of_bytes_that_is_too_small() -> None:
+    state = PullState(10, 1000)
+    opened(state)
+    state.taken_bytes += 100
+    take(state, 6)
+    opened(state)
+    take(state, 6)
+    state.taken_bytes += 100
+    assert state.need() is None  # 700 of 1000 are reserved by the two that are out
+    take(state, 4)
+    assert state.need() == (10, 500)
+
+
+def test_a_message_larger_than_half_gets_all_bytes() -> None:
+    state = PullState(10, 1000)
+    number = opened(state)[0]
+    headers = {"Nats-Pending-Messages": "10", "Nats-Pending-Bytes": "500"}
+    state.ended(number, classify(409, "Message Size Exceeds MaxBytes", headers), 0)
+    assert state.need() == (10, 1000)
+
+
+def test_only_bytes() -> None:
+    state = PullState(UNLIMITED_BATCH, 1000)
+    assert opened(state)[1:] == (UNLIMITED_BATCH, 500)
+    state.taken_bytes += 10
+    assert take(state, 1)
+    assert opened(state)[2] == 500
+    take(state, 1)
+    assert state.need() is None
 
 
 def test_bytes_left_over_by_a_full_pull_are_given_back_when_nothing_is_under_way() -> None:
@@ -213,18 +254,18 @@ def test_bytes_left_over_by_a_full_pull_are_given_back_when_nothing_is_under_way
     state = PullState(4, 1000)
     opened(state)
     take(state, 4)
-    state.taken_bytes += 40
-    assert state.need() == (4, 1000)
+    state.taken_bytes += 1000
+    assert state.need() == (4, 500)
 
 
 def test_a_completed_batch_gives_back_its_bytes() -> None:
     state = PullState(4, 1000)
     number, _, _ = opened(state)
     take(state, 3)
-    state.taken_bytes += 30
-    headers = {"Nats-Pending-Messages": "0", "Nats-Pending-Bytes": "960"}
+    state.taken_bytes += 300
+    headers = {"Nats-Pending-Messages": "0", "Nats-Pending-Bytes": "200"}
     state.ended(number, classify(409, "Batch Completed", headers), 1)
-    assert state.need() == (3, 990)
+    assert state.granted_bytes == 300
 
 
 def test_stop_after_never_asks_for_more_than_remains() -> None:

@@ -1,0 +1,277 @@
+"""Ordered consumers and finite reads against a real server."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream.ordered import OrderedMessages
+from jsclient.testing import NatsServer, Proxy, wait_until
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="O", subjects=["o.>"], storage="memory"))
+        yield js
+        if "O" in js.stream_names():
+            js.delete_stream("O")
+
+
+def publish(js: JetStream, count: int, first: int = 1, subjects: int = 1) -> None:
+    for number in range(first, first + count):
+        js.nc.publish(f"o.{number % subjects}", b"%d" % number)
+    js.nc.flush()
+
+
+def consumers(js: JetStream) -> int:
+    return len(list(js.stream("O").consumer_names()))
+
+
+def take(messages: OrderedMessages, count: int) -> list[int]:
+    return [int(messages.next(timeout=10).data) for _ in range(count)]
+
+
+def test_everything_in_order_and_nothing_left_behind(js: JetStream) -> None:
+    publish(js, 5000)
+    with js.stream("O").ordered_consumer().messages() as messages:
+        assert take(messages, 5000) == list(range(1, 5001))
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=0.1)
+    wait_until(lambda: consumers(js) == 0, 5)
+    assert messages.resets == 0
+
+
+def test_deletion_of_the_consumer_is_mended(js: JetStream) -> None:
+    publish(js, 1000)
+    ordered = js.stream("O").ordered_consumer()
+    with ordered.messages(max_messages=20, heartbeat=1) as messages:
+        seen = take(messages, 100)
+        for _ in range(3):
+            js.delete_consumer("O", ordered.info().name)
+            seen += take(messages, 100)
+        assert seen == list(range(1, 401))
+        assert messages.resets >= 3
+    wait_until(lambda: consumers(js) == 0, 5)
+
+
+def test_reconnects_are_mended(server: NatsServer, js: JetStream) -> None:
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        publish(js, 500)
+        ordered = JetStream(nc).stream("O").ordered_consumer()
+        with ordered.messages(max_messages=20) as messages:
+            seen = []
+            for _ in range(5):
+                seen += take(messages, 100)
+                proxy.cut()
+            publish(js, 10, first=501)
+            seen += take(messages, 10)
+        assert seen == list(range(1, 511))
+    wait_until(lambda: consumers(js) <= 1, 5)
+
+
+def test_a_gap_is_noticed_and_filled(js: JetStream) -> None:
+    publish(js, 300)
+    with js.stream("O").ordered_consumer().messages(max_messages=50) as messages:
+        seen = take(messages, 10)
+        wait_until(lambda: len(messages._mailbox) + len(messages._ready) >= 30, 5)
+        while len(messages._ready) > 5:
+            messages._ready.pop()  # what a network that drops would do: what was checked stays, the rest is gone
+        messages.source.state.expected -= 1
+        messages.source.state._head = b""
+        publish(js, 1, first=301)
+        del seen[:]
+        seen = [int(messages.next(timeout=10).data) for _ in range(5)]
+    assert seen == sorted(set(seen))
+
+
+def test_a_deleted_stream_is_raised(js: JetStream) -> None:
+    with js.stream("O").ordered_consumer().messages(heartbeat=0.5, on_error=lambda error: None) as messages:
+        timer = threading.Timer(0.2, js.delete_stream, ("O",))
+        timer.start()
+        with pytest.raises(errors.StreamNotFound):
+            messages.next(timeout=20)
+        timer.join()
+
+
+def test_attempts_can_be_limited(server: NatsServer, js: JetStream) -> None:
+    ordered = js.stream("O").ordered_consumer(max_reset_attempts=1)
+    with ordered.messages(heartbeat=0.5, on_error=lambda error: None) as messages:
+        js.delete_stream("O")
+        with pytest.raises(errors.OrderedConsumerReset) as caught:
+            messages.next(timeout=20)
+        assert isinstance(caught.value.__cause__, errors.StreamNotFound)
+
+
+def test_fetch_and_next_go_on_where_the_last_one_ended(js: JetStream) -> None:
+    publish(js, 1000)
+    with js.stream("O").ordered_consumer() as ordered:
+        assert [int(m.data) for m in ordered.fetch(10)] == list(range(1, 11))
+        assert int(ordered.next().data) == 11
+        with ordered.messages(max_messages=100) as messages:
+            assert take(messages, 5) == list(range(12, 17))
+            with pytest.raises(errors.OrderedConsumerConcurrentRequests):
+                ordered.fetch(1)
+            with pytest.raises(errors.OrderedConsumerConcurrentRequests):
+                ordered.messages()
+            wait_until(lambda: messages.buffered >= 80, 5)
+        assert int(ordered.next().data) == 17
+        assert len(ordered.fetch_no_wait(10_000)) == 1000 - 17
+        assert not ordered.fetch_no_wait(10)
+        assert not ordered.fetch(10, timeout=0.1)
+        with pytest.raises(errors.NoMessages):
+            ordered.next(timeout=0.1)
+    wait_until(lambda: consumers(js) == 0, 5)
+
+
+def test_consume(js: JetStream) -> None:
+    publish(js, 500)
+    seen: list[int] = []
+    with js.stream("O").ordered_consumer().consume(lambda message: seen.append(int(message.data))):
+        wait_until(lambda: len(seen) == 500, 10)
+    assert seen == list(range(1, 501))
+
+
+def test_options(js: JetStream, server: NatsServer) -> None:
+    publish(js, 30, subjects=3)
+    stream = js.stream("O")
+    with stream.ordered_consumer(filter_subjects="o.1") as ordered:
+        assert [int(m.data) for m in ordered.fetch_no_wait(100)] == list(range(1, 30, 3))
+    with stream.ordered_consumer(deliver_policy="by_start_sequence", opt_start_seq=28) as ordered:
+        assert [int(m.data) for m in ordered.fetch_no_wait(100)] == [28, 29, 30]
+    with stream.ordered_consumer(headers_only=True, name_prefix="mine", replay_policy="instant") as ordered:
+        message = ordered.next()
+        assert message.data == b""
+        assert ordered.info().name == "mine_1"
+        assert ordered.info().config.headers_only
+        assert ordered.info().config.mem_storage
+    filters = ["o.1", "o.2"]
+    if server.version[:2] < (2, 10):
+        with pytest.raises(errors.NotSupported):
+            stream.ordered_consumer(filter_subjects=filters).next()
+    else:
+        with stream.ordered_consumer(filter_subjects=filters) as ordered:
+            assert len(ordered.fetch_no_wait(100)) == 20
+    with pytest.raises(errors.OrderedConsumerNotCreated):
+        stream.ordered_consumer().info()
+
+
+def test_last_per_subject_starts_again_without_older_values(js: JetStream) -> None:
+    """nats.go #1633: a restart by sequence delivers values that are not the last ones."""
+    for number in range(1, 101):
+        js.nc.publish(f"o.{number}", b"old")
+    for number in range(1, 101):
+        js.nc.publish(f"o.{number}", b"new %d" % number)
+    wait_until(lambda: js.stream("O").info().state.last_seq == 200, 5)
+    ordered = js.stream("O").ordered_consumer(deliver_policy="last_per_subject")
+    with ordered.messages(max_messages=10, heartbeat=1) as messages:
+        seen = [messages.next(timeout=5).data for _ in range(40)]
+        for number in (90, 91):
+            js.publish(f"o.{number}", b"newest %d" % number)
+        js.delete_consumer("O", ordered.info().name)
+        seen += [messages.next(timeout=10).data for _ in range(60)]
+        js.delete_consumer("O", ordered.info().name)
+        js.publish("o.1", b"a")
+        js.publish("o.1", b"b")
+        seen += [messages.next(timeout=10).data for _ in range(2)]
+    expected = [b"new %d" % n for n in range(1, 101) if n not in (90, 91)] + [b"newest 90", b"newest 91", b"a", b"b"]
+    assert seen == expected
+
+
+# --- finite reads -----------------------------------------------------------------------------------------------
+
+
+def everything(js: JetStream, kind: str, **config: object) -> object:
+    if kind == "ordered":
+        return js.stream("O").ordered_consumer(**config)
+    if "filter_subjects" in config:
+        config["filter_subject"] = config.pop("filter_subjects")
+    return js.create_consumer("O", ConsumerConfig(durable_name="C", max_ack_pending=100_000, **config))
+
+
+@pytest.fixture(params=["pull", "ordered"])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def read(consumer: object, **until: object) -> list[int]:
+    with consumer.read_until(**until) as messages:  # type: ignore[attr-defined]
+        return [int(message.data) for message in messages]
+
+
+@pytest.mark.parametrize("end", [1, 499, 500, 501, 2000])
+def test_read_until_a_sequence(js: JetStream, kind: str, end: int) -> None:
+    publish(js, 2000)
+    assert read(everything(js, kind), end_seq=end) == list(range(1, end + 1))
+
+
+def test_read_until_drained(js: JetStream, kind: str) -> None:
+    publish(js, 1234)
+    consumer = everything(js, kind)
+    assert read(consumer, drained=True) == list(range(1, 1235))
+    assert read(consumer, drained=True) == []
+    publish(js, 3, first=1235)
+    assert read(consumer, drained=True) == [1235, 1236, 1237]
+
+
+def test_read_of_an_empty_stream(js: JetStream, kind: str) -> None:
+    assert read(everything(js, kind), drained=True) == []
+
+
+def test_the_end_is_found_when_the_last_messages_are_gone(js: JetStream, kind: str) -> None:
+    publish(js, 100)
+    stream = js.stream("O")
+    for seq in range(91, 101):
+        stream.delete_msg(seq)
+    assert read(everything(js, kind), end_seq=100) == list(range(1, 91))
+
+
+def test_the_end_is_found_when_the_last_messages_are_filtered_out(js: JetStream, kind: str) -> None:
+    publish(js, 100, subjects=3)
+    consumer = everything(js, kind, filter_subjects="o.2")
+    assert read(consumer, drained=True) == list(range(2, 101, 3))
+
+
+def test_read_until_a_time(js: JetStream, kind: str) -> None:
+    publish(js, 50)
+    moment = js.stream("O").get_msg(50).time
+    threading.Event().wait(0.01)
+    publish(js, 50, first=51)
+    until = moment + dt.timedelta(microseconds=1)
+    assert read(everything(js, kind), time=until) == list(range(1, 51))
+
+
+def test_a_read_waits_for_an_end_in_the_future(js: JetStream, kind: str) -> None:
+    publish(js, 10)
+    timer = threading.Timer(0.3, publish, (js, 10, 11))
+    timer.start()
+    assert read(everything(js, kind), end_seq=15) == list(range(1, 16))
+    timer.join()
+
+
+def test_a_read_that_stalls_says_so(js: JetStream, kind: str) -> None:
+    publish(js, 10)
+    with pytest.raises(errors.ReadStalled):
+        read(everything(js, kind), end_seq=15, timeout=0.5)
+
+
+def test_what_was_read_beyond_the_end_goes_back(js: JetStream) -> None:
+    publish(js, 10)
+    consumer = everything(js, "pull")
+    with consumer.read_until(end_seq=10) as messages:  # type: ignore[attr-defined]
+        next(messages).ack()
+    batch = consumer.fetch(9, timeout=5)  # type: ignore[attr-defined]
+    assert sorted(m.metadata.stream_seq for m in batch) == list(range(2, 11))
+
+
+@pytest.mark.parametrize("until", [{}, {"end_seq": 1, "drained": True}, {"end_seq": -1}])
+def test_a_read_needs_one_end(js: JetStream, kind: str, until: dict[str, object]) -> None:
+    with pytest.raises(errors.ConfigError):
+        read(everything(js, kind), **until)
