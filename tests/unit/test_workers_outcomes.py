@@ -1,0 +1,64 @@
+"""Outcomes, options and figures of a pool, without a server."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+
+from jsclient import errors
+from jsclient.workers import BatchFailed, Reject, Retry
+from jsclient.workers.dead_letters import reason_of
+from jsclient.workers.options import PoolOptions
+from jsclient.workers.outcomes import outcomes_of
+from jsclient.workers.stats import percentile
+
+
+def test_outcomes_of_a_batch() -> None:
+    error = ValueError("no")
+    assert outcomes_of(None, 2) == [None, None]
+    assert outcomes_of([None, True, error], 3) == [None, None, error]
+    assert all(isinstance(outcome, TypeError) for outcome in outcomes_of("ab", 2))
+    assert all(isinstance(outcome, TypeError) for outcome in outcomes_of([None], 2))
+    assert isinstance(outcomes_of([7], 1)[0], TypeError)
+
+
+def test_verdicts_carry_what_they_say() -> None:
+    assert Retry(dt.timedelta(milliseconds=1500)).delay == 1.5
+    assert Retry().delay is None
+    assert Reject("because").reason == "because"
+    assert BatchFailed({1: ValueError()}).failures.keys() == {1}
+
+
+def test_a_reason_fits_into_a_header() -> None:
+    assert reason_of(ValueError("a\r\nb\x00c")) == "ValueError: a  b c"
+    assert reason_of(ValueError()) == "ValueError"
+    assert len(reason_of(ValueError("x" * 10_000))) == 500
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"threads": 0},
+        {"attempts": 0},
+        {"dead_letter": "a b"},
+        {"dead_letter": "dead.*"},
+        {"backoff": []},
+        {"backoff": [-1]},
+        {"progress_limit": 0},
+        {"max_prefetch": -1},
+        {"batch": (0, 1)},
+        {"batch": (1, -1)},
+        {"batch": (1, 1), "key": len},
+        {"batch": (1, 1), "manual": True},
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, object]) -> None:
+    with pytest.raises(errors.ConfigError):
+        PoolOptions(**options)  # type: ignore[arg-type]
+
+
+def test_percentiles() -> None:
+    assert percentile([], 0.5) == 0.0
+    assert percentile([1.0, 2.0, 3.0], 0.5) == 2.0
+    assert percentile([1.0], 0.99) == 1.0
