@@ -211,11 +211,11 @@ class Connection:
 
     def _drain_quietly(self, seconds: float | None) -> None:
         try:
-            self._drain(seconds)
+            self._drain(seconds, quiet=True)
         except errors.JsClientError as error:
             self.report_error(error, None)
 
-    def _drain(self, seconds: float | None) -> None:
+    def _drain(self, seconds: float | None, quiet: bool = False) -> None:
         if self.closed:
             return
         deadline = Deadline(seconds)
@@ -241,8 +241,10 @@ class Connection:
                 self.flush(deadline.at_most(CLOSE_FLUSH) if problem else deadline.remaining())
             except (errors.TimedOut, errors.ConnectionError_) as error:
                 problem = problem or errors.DrainTimeout(f"draining ended before everything was sent: {error}")
+        if problem is not None and quiet:
+            self.report_error(problem, None)  # now: closing ends the events thread
         self._close()
-        if problem is not None:
+        if problem is not None and not quiet:
             raise problem
 
     def _drain_subscriptions(self, deadline: Deadline) -> errors.DrainTimeout | None:
