@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from jsclient import checks
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import (
     AsyncPublishReplySet,
@@ -40,7 +39,6 @@ from jsclient.jetstream.publish_window import Window
 from jsclient.nuid import ALPHABET
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
-from protocol import commands
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -199,20 +197,17 @@ class AsyncPublisher:
     def frame(self, future: PublishFuture) -> bytes:
         """The frame of a message that is to be sent again."""
         reply = self._inbox_start + future._token
-        subject = checks.subject(future.subject)
-        if future._block is None:
-            return Unkept(commands.pub(subject, future.payload, reply))
-        return Unkept(commands.hpub(subject, future._block, future.payload, reply))
+        return Unkept(self.nc.encode(future.subject, future.payload, reply, future._block))
 
     def _start(self, subject: str) -> bytes:
         """Check a subject and make the beginning of its PUB line; opens the inbox at first use."""
         if self._inbox is None:
             self._open_inbox()
-        raw = checks.subject(subject)
-        commands.pub(raw, b"", self._inbox_start + bytes(8))  # raises LineTooLong
+        token = self.next_token()
+        frame = self.nc.encode(subject, b"", self._inbox_start + token)  # checks everything
         if len(self._starts) >= MAX_CACHED:
             self._starts.clear()
-        start = self._starts[subject] = b"PUB %b %b" % (raw, self._inbox_start)
+        start = self._starts[subject] = frame.removesuffix(token + b" 0\r\n\r\n")
         return start
 
     def _end(self, size: int) -> bytes:

@@ -54,7 +54,10 @@ class Publishing:
         retry_wait: float = RETRY_WAIT,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
-        """Store one message; returns the stream's ack. `options` are those of `PublishOptions`.
+        """Store one message; returns the stream's ack.
+
+        `options` are those of `PublishOptions`: expected_stream, expected_last_seq, expected_last_subject_seq,
+        expected_last_subject, expected_last_msg_id, ttl, rollup, incr, schedule.
 
         `timeout` is the total (15 s by default). Nobody listening (503) is retried every `retry_wait` seconds until
         then, or `retry_attempts` times if given; a subject that no stream takes raises NoStreamForSubject in under

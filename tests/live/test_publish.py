@@ -206,7 +206,7 @@ def test_somebody_else_answers(js: JetStream) -> None:
 
 def test_what_must_not_reach_the_wire(js: JetStream) -> None:
     for publish in (js.publish, js.publish_async):
-        for subject in ("", "a b", "a.*", "a.>", "a..b", "a\r\nPUB x 0\r\n"):
+        for subject in ("", "a b", "a.*", "a.>", "a..b", "a\r\nPUB x 0\r\n", "s." + "x" * 5000):
             with pytest.raises(errors.InvalidSubject):
                 publish(subject, b"x")
         with pytest.raises(errors.PayloadTooLarge):

@@ -50,8 +50,11 @@ class FakeConnection:
             raise errors.ConnectionLost("not connected at the moment: nothing was sent")
         self.sent.append(frame)
 
-    def encode(self, subject: str, payload: bytes, reply: bytes) -> bytes:
-        return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload)
+    def encode(self, subject: str, payload: bytes, reply: bytes, block: bytes | None = None) -> bytes:
+        if block is None:
+            return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload)
+        size = len(block)
+        return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject.encode(), reply, size, size + len(payload), block, payload)
 
     def new_inbox(self) -> str:
         return "_INBOX.x"
