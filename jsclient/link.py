@@ -64,11 +64,13 @@ def open_link(
     authenticator: Authenticator,
     *,
     abandoned: threading.Event,
+    on_stream: Callable[[Transport], None],
     on_digest: Callable[[Any], None],
 ) -> Link:
     """Dial, upgrade, authenticate. Raises ConnectFailed and its kin, TlsError, AuthError, NotANatsServer."""
     deadline = Deadline(options.connect_timeout)
     stream = _dial(server, options, deadline, abandoned)
+    on_stream(stream)  # shutting it down ends the handshake at any step
     try:
         stream, parser, info = _greet(stream, server, options, deadline)
         fields = authenticator.fields(

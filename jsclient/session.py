@@ -29,6 +29,7 @@ from jsclient.states import ConnectionState
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+    from jsclient.transport import Transport
 
 log = logging.getLogger("jsclient.connection")
 
@@ -78,6 +79,7 @@ class Session:
         self._ever_connected = False
         self._connectors = 0
         self._connector: threading.Thread | None = None
+        self._dialling: Transport | None = None
         self._auth_digest: Any = None
         self._auth_refused: tuple[Any, float, int] = (None, 0.0, 0)
 
@@ -144,8 +146,18 @@ class Session:
 
     def _open(self, server: Server) -> Link:
         return open_link(
-            server, self.options, self.authenticator, abandoned=self.closing, on_digest=self._note_credentials
+            server,
+            self.options,
+            self.authenticator,
+            abandoned=self.closing,
+            on_stream=self._note_stream,
+            on_digest=self._note_credentials,
         )
+
+    def _note_stream(self, stream: Transport) -> None:
+        self._dialling = stream
+        if self.closing.is_set():
+            stream.shutdown()
 
     def _note_credentials(self, digest: Any) -> None:
         self._auth_digest = digest
@@ -450,6 +462,8 @@ class Session:
         """Last step: end the threads that belong to the link."""
         if link is not None:
             link.shutdown()
+        if self._dialling is not None:
+            self._dialling.shutdown()  # a server that says nothing must not keep the connector for connect_timeout
         self._fail_pings(lambda: errors.ConnectionClosed("the connection was closed"))
         current = threading.current_thread()
         if link is not None and link.reader is not None and link.reader is not current:

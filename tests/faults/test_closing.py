@@ -122,7 +122,8 @@ def test_close_during_an_outage_and_during_a_dial() -> None:
         assert time.monotonic() - started < 2
         with pytest.raises(errors.ConnectionClosed):
             nc.publish("a", b"")
-    wait_until(lambda: not ours())
+        # Not only after connect_timeout: the dial is ended, too.
+        wait_until(lambda: not any(name.startswith("jsclient-connect") for name in ours()), 2)
 
 
 def test_close_while_the_delay_hook_waits(server: NatsServer) -> None:

@@ -214,4 +214,4 @@ def test_the_servers_pings_are_answered(ws_server: NatsServer) -> None:
 
     with FakeServer(script) as fake, jsclient.connect(f"ws://127.0.0.1:{fake.port}"):
         wait_until(lambda: pongs or fake.errors)
-    assert pongs == [b"\x8a\x84"]
+    assert pongs[0] == b"\x8a\x84"  # the script ends there, so a new link may already have come
