@@ -21,7 +21,7 @@ import protocol
 from jsclient import checks, errors, nuid, waiting
 from jsclient.callbacks import EventsThread
 from jsclient.dispatcher import Dispatcher
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.flusher import Flusher
 from jsclient.link import Link
 from jsclient.mailbox import Mailbox
@@ -431,6 +431,7 @@ class Connection:
         seconds = resolve(timeout, self.options.request_timeout)
         if max_messages is not None and max_messages <= 0:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        check_timeout(stall, "stall")
         frame_of = self.encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
         del frame_of
         return self._request_many(subject, payload, seconds, max_messages, stall, sentinel, headers)
