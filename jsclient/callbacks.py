@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final
@@ -22,10 +23,15 @@ class EventsThread:
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
+        self._stopped = False
         self.dropped = 0
 
     def run(self, call: Callable[..., Any], *args: Any) -> None:
         """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on."""
+        if self._stopped or sys.is_finalizing():
+            # A finalizer that runs while the interpreter goes down: a thread started now would never run, and
+            # Thread.start would wait for it for ever.
+            return
         if self._queue.qsize() >= LIMIT:
             self.dropped += 1
             if self.dropped == 1:
@@ -47,6 +53,7 @@ class EventsThread:
 
     def stop(self) -> None:
         """Ends the thread after what is queued; it is never joined by threads of ours."""
+        self._stopped = True
         self._queue.put(None)
 
     @property
