@@ -1,0 +1,286 @@
+"""Forked and spawned processes: the child has no part in the parent's connections, and can have its own."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient import ConnectOptions, errors
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.testing import NatsServer, Proxy, wait_until
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
+    # Python 3.12 and later warn whenever a process with threads forks: that is what is tested here.
+    pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning"),
+]
+
+Count = Callable[[int, int], int]
+
+
+@pytest.fixture
+def proxy(server: NatsServer) -> Iterator[Proxy]:
+    with Proxy(server.port) as running:
+        yield running
+
+
+def in_child(work: Callable[[], Any]) -> str:
+    """Run `work` in a forked child; what it returned as text, or the class name of what it raised."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        signal.alarm(10)
+        try:
+            try:
+                answer = str(work())
+            except BaseException as error:
+                answer = type(error).__name__
+            os.write(write, answer.encode())
+        finally:
+            os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        answer = pipe.read().decode()
+    _, status = os.waitpid(pid, 0)
+    assert status == 0, f"the child ended with status {status} (14: it hung)"
+    return answer
+
+
+def test_every_call_of_a_child_raises_forked_connection(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("fork")
+        inbox = nc.open_inbox()
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="FORK", subjects=["fork.js"]))
+        consumer = stream.create_consumer(ConsumerConfig(durable_name="c"))
+        nc.publish("fork", b"1")
+        message = nc.subscribe("fork")
+        nc.flush()
+        wait_until(lambda: sub.pending == 1)
+        calls: dict[str, Callable[[], Any]] = {
+            "publish": lambda: nc.publish("fork", b"x"),
+            "request": lambda: nc.request("fork"),
+            "flush": lambda: nc.flush(),
+            "rtt": lambda: nc.rtt(),
+            "subscribe": lambda: nc.subscribe("fork"),
+            "drain": lambda: nc.drain(),
+            "health": lambda: nc.health(),
+            "stats": lambda: nc.stats(),
+            "state": lambda: nc.state,
+            "next": lambda: sub.next(timeout=5),
+            "iteration": lambda: next(iter(message)),
+            "unsubscribe": lambda: sub.unsubscribe(),
+            "inbox": lambda: inbox.next(5),
+            "js publish": lambda: js.publish("fork.js", b"x"),
+            "publish_async": lambda: js.publish_async("fork.js", b"x"),
+            "fetch": lambda: list(consumer.fetch(1, timeout=1)),
+            "js info": lambda: js.account_info(),
+        }
+        for name, call in calls.items():
+            assert in_child(call) == "ForkedConnection", name
+        assert in_child(lambda: nc.closed) == "True"
+        assert in_child(lambda: nc.options == ConnectOptions(servers=server.url)) == "True"
+        assert "parent" in in_child(lambda: repr(nc))
+        assert in_child(lambda: (nc.close(), nc.close(), nc.close(wait=False), "closed")[-1]) == "closed"
+        assert in_child(lambda: (nc.__exit__(None, None, None), "left")[-1]) == "left"
+        assert sub.next(timeout=5).data == b"1", "the parent still has what it had received"
+        js.delete_stream("FORK")
+
+
+def test_no_byte_of_the_children_reaches_the_parents_socket(proxy: Proxy, count: Count) -> None:
+    with jsclient.connect(proxy.url) as nc:
+        sub = nc.subscribe("parent")
+        nc.flush()
+        for _ in range(count(8, 4)):
+            nc.publish("parent", b"coalesced")  # a child must not send it a second time
+            sent = proxy.up.bytes
+
+            def child(nc: Any = nc) -> str:
+                try:
+                    nc.publish("parent", b"from the child")
+                except errors.ForkedConnection:
+                    nc.close()
+                    return "forked"
+                return "published"
+
+            assert in_child(child) == "forked"
+            assert sub.next(timeout=5).data == b"coalesced"
+            wait_until(lambda before=sent: proxy.up.bytes - before <= 40)  # type: ignore[misc]
+        assert sub.pending == 0
+        for number in range(1000):
+            nc.publish("parent", b"%d" % number)
+        assert [int(sub.next(timeout=5).data) for _ in range(1000)] == list(range(1000))
+        assert nc.stats().reconnects == 0
+
+
+def test_fork_while_threads_are_busy(server: NatsServer, count: Count) -> None:
+    """Locks may be held by threads that the child does not have: it must not hang on any of them."""
+    stop = threading.Event()
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="BUSY", subjects=["busy.js"], max_msgs=1000))
+        nc.subscribe("busy.echo", lambda message: message.respond(b""))
+        nc.flush()
+
+        def publish() -> None:
+            while not stop.is_set():
+                nc.publish("busy.x", b"x" * 500)
+
+        def request() -> None:
+            while not stop.is_set():
+                nc.request("busy.echo", timeout=10)
+
+        def publish_async() -> None:
+            while not stop.is_set():
+                js.publish_async("busy.js", b"x")
+
+        def churn() -> None:
+            while not stop.is_set():
+                nc.subscribe("busy.churn").close()
+
+        threads = [threading.Thread(target=run, daemon=True) for run in (publish, request, publish_async, churn)]
+        for thread in threads:
+            thread.start()
+
+        def child() -> str:
+            names = []
+            for call in (
+                lambda: nc.publish("busy.x", b"x"),
+                lambda: nc.request("busy.echo"),
+                lambda: nc.subscribe("busy.y"),
+                lambda: js.publish_async("busy.js", b"x"),
+                lambda: js.publish("busy.js", b"x"),
+            ):
+                try:
+                    call()
+                except errors.JsClientError as error:
+                    names.append(type(error).__name__)
+            nc.close()
+            return " ".join(names)
+
+        for _ in range(count(100, 15)):
+            assert in_child(child) == " ".join(["ForkedConnection"] * 5)
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+        nc.flush()
+        assert nc.stats().reconnects == 0
+        js.delete_stream("BUSY")
+
+
+def test_a_child_opens_its_own_with_shared(server: NatsServer) -> None:
+    options = ConnectOptions(servers=server.url)
+    mine = jsclient.shared(options)
+    try:
+        assert jsclient.shared(options) is mine
+        assert jsclient.shared(ConnectOptions(servers=server.url)) is mine
+        assert jsclient.shared(ConnectOptions(servers=server.url, name="other")) is not mine
+
+        def child() -> str:
+            theirs = jsclient.shared(mine.options)
+            theirs.flush()
+            answer = f"{theirs is not mine} {theirs.client_id != client_id}"
+            theirs.close()
+            return answer
+
+        client_id = mine.client_id
+        assert in_child(child) == "True True"
+        mine.flush()
+        assert mine.stats().reconnects == 0
+        mine.close()
+        again = jsclient.shared(options)
+        assert again is not mine
+        again.flush()
+    finally:
+        for live in jsclient.live_connections():
+            live.close()
+
+
+def test_shared_from_many_threads_makes_one(server: NatsServer) -> None:
+    options = ConnectOptions(servers=server.url, name="once")
+    found: list[Any] = []
+    threads = [threading.Thread(target=lambda: found.append(jsclient.shared(options)), daemon=True) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(10)
+    assert len({id(nc) for nc in found}) == 1
+    assert len(found) == 16
+    found[0].close()
+
+
+def _use_shared(url: str, number: int) -> int:
+    nc = jsclient.shared(ConnectOptions(servers=url))
+    nc.publish("mp.out", b"%d" % number)
+    nc.flush()
+    return os.getpid()
+
+
+def _say_class(nc: Any) -> str:
+    try:
+        nc.flush()
+    except errors.ForkedConnection as error:
+        return type(error).__name__
+    return "worked"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing(server: NatsServer, method: str) -> None:
+    context = multiprocessing.get_context(method)
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("mp.out")
+        nc.flush()
+        with context.Pool(2) as pool:
+            pids = pool.starmap(_use_shared, [(server.url, number) for number in range(10)])
+            pool.close()
+            pool.join()
+        assert os.getpid() not in pids
+        assert sorted(int(sub.next(timeout=5).data) for _ in range(10)) == list(range(10))
+        assert nc.stats().reconnects == 0
+        with context.Pool(1) as pool, pytest.raises(TypeError, match="ConnectOptions"):
+            pool.apply(_say_class, (nc,))
+
+
+def test_inboxes_of_parent_and_child_differ(server: NatsServer) -> None:
+    def child() -> str:
+        with jsclient.connect(server.url) as own:
+            return own.new_inbox()
+
+    with jsclient.connect(server.url) as nc:
+        assert len({nc.new_inbox(), in_child(child), in_child(child)}) == 3
+
+
+def test_a_child_that_exits_normally_is_silent(server: NatsServer) -> None:
+    """sys.exit in a forked child runs atexit and destructors: nothing is sent, nothing printed, nothing hangs."""
+    script = """
+import os, sys, jsclient
+nc = jsclient.connect(sys.argv[1])
+sub = nc.subscribe("exit", lambda message: None)
+nc.publish("exit", b"x")
+pid = os.fork()
+if pid == 0:
+    sys.exit(0)
+_, status = os.waitpid(pid, 0)
+assert status == 0
+nc.flush()
+assert nc.stats().reconnects == 0
+nc.close()
+print("fine")
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-W", "ignore::DeprecationWarning", "-c", script, server.url],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
