@@ -72,7 +72,9 @@ def test_good_patterns(pattern: str) -> None:
     assert check_filter(pattern) == pattern
 
 
-@pytest.mark.parametrize("pattern", ["", "a>", ">.a", "a*", "*a", "a..b", ".", "a b", "a.>.b", ">>", None, "x" * 10_000])
+@pytest.mark.parametrize(
+    "pattern", ["", "a>", ">.a", "a*", "*a", "a..b", ".", "a b", "a.>.b", ">>", None, "x" * 10_000]
+)
 def test_bad_patterns(pattern: Any) -> None:
     with pytest.raises(errors.InvalidName):
         check_filter(pattern)

@@ -125,7 +125,15 @@ class Trickle(io.RawIOBase):
 @given(st.binary(max_size=50), st.integers(1, 9), st.integers(1, 60))
 def test_every_source_gives_the_same_chunks(data: bytes, size: int, cut: int) -> None:
     pieces = [data[start : start + cut] for start in range(0, len(data), cut)]
-    sources: list[Any] = [data, bytearray(data), memoryview(data), io.BytesIO(data), Trickle(data), iter(pieces), pieces]
+    sources: list[Any] = [
+        data,
+        bytearray(data),
+        memoryview(data),
+        io.BytesIO(data),
+        Trickle(data),
+        iter(pieces),
+        pieces,
+    ]
     expected = [data[start : start + size] for start in range(0, len(data), size)]
     for source in sources:
         with chunks_of(source, size) as (chunks, total):

@@ -188,8 +188,10 @@ def run(rows: int, master: str, crash: bool, cluster: bool) -> list[str]:
         raise DemoError(f"only {len(killed)} of 3 kills came before the end; use more rows (DEMO_ROWS)")
     show(found)
     chart(found)
-    print(f"  script -> stream: {published - started:.1f} s; Spark -> results -> table: "
-          f"{time.perf_counter() - published:.1f} s, {driver.starts} start(s), {len(driver.batches)} batches")  # fmt: skip
+    print(
+        f"  script -> stream: {published - started:.1f} s; Spark -> results -> table: "
+        f"{time.perf_counter() - published:.1f} s, {driver.starts} start(s), {len(driver.batches)} batches"
+    )
     return differences(expected.totals(), found)
 
 
