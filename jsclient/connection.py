@@ -294,6 +294,8 @@ class Connection:
         """
         if self._draining:
             self._check_draining()
+        if reply.__class__ is bytes or headers.__class__ is bytes:
+            raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
         frame = self.encode(subject, payload, reply, headers)
         self._messages_out += 1
         self.post(frame)
@@ -311,7 +313,7 @@ class Connection:
         # b"".join cost 0.40, str formatting with encode 0.62.
         try:
             prefix = self._subjects[subject]
-        except KeyError:
+        except (KeyError, TypeError):  # new, or no str at all
             prefix = self._learn_subject(subject)
         if payload.__class__ is not bytes:
             payload = _as_bytes(payload)
@@ -389,6 +391,8 @@ class Connection:
         deadline = Deadline(seconds)
         if self._outbox.offline or self._draining:
             self._prepare_request(deadline)
+        if not self._requests.is_open:
+            self.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
         token, reply, ticket = self._requests.open(subject)
         try:
             self.post_now(Unkept(self.encode(subject, payload, reply, headers)))

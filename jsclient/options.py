@@ -108,7 +108,7 @@ class ConnectOptions:
     drain_timeout: float = attrs.field(default=DRAIN_TIMEOUT, validator=_positive)
     write_timeout: float = attrs.field(default=WRITE_TIMEOUT, validator=_positive)
     pending_buffer: int = PENDING_BUFFER
-    pending_block: float | None = None
+    pending_block: float | None = attrs.field(default=None, validator=_duration)
     """Seconds a publish may wait for room in a full pending buffer; None: BufferFull at once."""
 
     # --- servers

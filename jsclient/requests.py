@@ -33,6 +33,11 @@ class Requests:
         self._prefix: bytes | None = None
         self._cut = 0
 
+    @property
+    def is_open(self) -> bool:
+        """True once the wildcard inbox is subscribed."""
+        return self._prefix is not None
+
     def open(self, subject: str) -> tuple[bytes, bytes, Ticket[Any]]:
         """(token, reply subject, ticket) of a new request; the wildcard inbox is subscribed at first use."""
         prefix = self._prefix

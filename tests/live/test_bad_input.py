@@ -1,0 +1,247 @@
+"""Bad input: each a typed error whose text helps, and not a byte of it reaches the server."""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient import ConnectOptions, errors
+from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.testing import NatsServer, Proxy, free_port, wait_until
+
+# What may stand where. Legal: it round-trips. Illegal: refused before a byte is sent.
+BREAKS_THE_LINE = ["a\rb", "a\nb", "a\r\nPUB x 1", "a b", "a\tb", " a", "a ", "\r\n", "a\x0bb", "a\x0cb"]
+EMPTY_TOKENS = ["", ".", "a..b", ".a", "a.", "a.b."]
+WILDCARDS = ["*", ">", "a.*", "a.>", "a.*.b"]
+TOO_LONG = ["x" * 1_048_576, "x" * 4_097]
+LEGAL_SUBJECTS = ["a", "a.b", "täst.ñ", "a*b", "a>b", "UPPER.lower.123", "$weird.-_=+", "ключ", "😀.x", "x" * 4_000]
+
+BAD_PUBLISH = [*BREAKS_THE_LINE, *EMPTY_TOKENS, *WILDCARDS, *TOO_LONG, "a\x00b"]
+BAD_FILTER = [*BREAKS_THE_LINE, *EMPTY_TOKENS, *TOO_LONG, "a\x00b", "a.>.b", ">.a"]
+BAD_QUEUE = [*BREAKS_THE_LINE, *TOO_LONG, "a\x00b"]
+BAD_HEADER_NAMES = ["", "a b", "a:b", "a\rb", "a\nb", "a\tb", "a\x00b", "ä", " a", "a ", "\x7f"]
+BAD_HEADER_VALUES = ["a\rb", "a\nb", "a\r\nEvil: 1", "a\x00b", "\n"]
+LEGAL_HEADER_VALUES = ["", "x", "a b", "a:b", "täxt 😀", "a\tb", "x" * 10_000]
+BAD_PREFIXES = [*BREAKS_THE_LINE, *EMPTY_TOKENS, *WILDCARDS, "a\x00b"]
+BAD_NAMES = ["a\rb", "a\nb", "a\x00b", "\x1b[31m"]
+
+
+@pytest.fixture
+def spied(server: NatsServer) -> Any:
+    """A connection whose bytes are counted, and a subscription to everything."""
+    with Proxy(server.port) as proxy, jsclient.connect(server.url) as other, jsclient.connect(proxy.url) as nc:
+        spy = other.subscribe(">", pending_messages=100_000)
+        other.flush()
+        nc.flush()
+        yield nc, proxy, spy
+
+
+def nothing_was_sent(spied: Any, call: Callable[[], Any], kind: type[Exception] = errors.ConfigError) -> str:
+    nc, proxy, spy = spied
+    nc.flush()
+    before = proxy.up.bytes
+    with pytest.raises(kind) as caught:
+        call()
+    nc.flush()
+    wait_until(lambda: proxy.up.bytes >= before + 6)
+    assert proxy.up.bytes == before + 6, "only the PING of flush"
+    assert spy.pending == 0
+    assert len(str(caught.value)) < 1000
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("subject", BAD_PUBLISH, ids=lambda s: repr(s[:20]))
+def test_subjects_that_must_not_be_published(spied: Any, subject: str) -> None:
+    nc = spied[0]
+    nothing_was_sent(spied, lambda: nc.publish(subject, b"x"), errors.InvalidSubject)
+    if subject:  # no reply is a reply of ""
+        nothing_was_sent(spied, lambda: nc.publish("ok", b"x", reply=subject), errors.InvalidSubject)
+    nothing_was_sent(spied, lambda: nc.request(subject), errors.InvalidSubject)
+    nothing_was_sent(spied, lambda: nc.request_many(subject), errors.InvalidSubject)
+
+
+@pytest.mark.parametrize("subject", BAD_FILTER, ids=lambda s: repr(s[:20]))
+def test_subjects_that_must_not_be_subscribed(spied: Any, subject: str) -> None:
+    nc = spied[0]
+    nothing_was_sent(spied, lambda: nc.subscribe(subject), errors.InvalidSubject)
+    if subject:
+        nothing_was_sent(spied, lambda: nc.open_inbox(subject), errors.InvalidSubject)
+    assert nc.stats().subscriptions == 0
+
+
+@pytest.mark.parametrize("group", BAD_QUEUE, ids=lambda s: repr(s[:20]))
+def test_bad_queue_groups(spied: Any, group: str) -> None:
+    nothing_was_sent(spied, lambda: spied[0].subscribe("a", queue=group), errors.InvalidSubject)
+
+
+@pytest.mark.parametrize("name", BAD_HEADER_NAMES, ids=repr)
+def test_bad_header_names(spied: Any, name: str) -> None:
+    nothing_was_sent(spied, lambda: spied[0].publish("a", b"", headers={name: "x"}), errors.InvalidHeader)
+    nothing_was_sent(spied, lambda: spied[0].request("a", b"", headers={name: "x"}), errors.InvalidHeader)
+
+
+@pytest.mark.parametrize("value", BAD_HEADER_VALUES, ids=repr)
+def test_bad_header_values(spied: Any, value: str) -> None:
+    nothing_was_sent(spied, lambda: spied[0].publish("a", b"", headers={"K": value}), errors.InvalidHeader)
+    nothing_was_sent(spied, lambda: spied[0].publish("a", b"", headers={"K": ["ok", value]}), errors.InvalidHeader)
+
+
+def test_types_that_are_no_text(spied: Any) -> None:
+    nc = spied[0]
+    for wrong in (None, 5, b"bytes", ["a"]):
+        nothing_was_sent(spied, lambda wrong=wrong: nc.publish(wrong, b""), errors.ConfigError)  # type: ignore[misc]
+        nothing_was_sent(spied, lambda wrong=wrong: nc.subscribe(wrong), errors.ConfigError)  # type: ignore[misc]
+        if wrong is not None:
+            nothing_was_sent(spied, lambda wrong=wrong: nc.publish("a", b"", reply=wrong), errors.ConfigError)  # type: ignore[misc]
+    nothing_was_sent(spied, lambda: nc.publish("a", {"no": "bytes"}), errors.ConfigError)
+    nothing_was_sent(spied, lambda: nc.publish("a", None), errors.ConfigError)
+    raw = b"NATS/1.0\r\nX: y\r\n\r\nPUB evil 0\r\n\r\n"
+    nothing_was_sent(spied, lambda: nc.publish("a", b"", headers=raw), errors.ConfigError)
+
+
+@pytest.mark.parametrize("prefix", BAD_PREFIXES, ids=repr)
+def test_bad_inbox_prefixes(prefix: str) -> None:
+    with pytest.raises(errors.InvalidSubject):
+        ConnectOptions(inbox_prefix=prefix)
+
+
+@pytest.mark.parametrize("name", BAD_NAMES, ids=repr)
+def test_bad_client_names(name: str) -> None:
+    with pytest.raises(errors.InvalidName):
+        ConnectOptions(name=name)
+
+
+@pytest.mark.parametrize("subject", LEGAL_SUBJECTS, ids=lambda s: repr(s[:20]))
+def test_legal_subjects_round_trip(server: NatsServer, subject: str) -> None:
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe(subject)
+        nc.publish(subject, b"x", reply=subject if len(subject) < 2000 else "")
+        message = sub.next(timeout=5)
+        assert message.subject == subject
+        assert message.reply in (subject, "")
+        assert "arser" not in server.log_text()
+
+
+@pytest.mark.parametrize("value", LEGAL_HEADER_VALUES, ids=lambda s: repr(s[:20]))
+def test_legal_header_values_round_trip(server: NatsServer, value: str) -> None:
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("hv")
+        nc.publish("hv", b"", headers={"!#$%&'*+-.^_`|~9": value, "Key": [value, "2"]})
+        headers = sub.next(timeout=5).headers
+        assert headers is not None
+        assert headers["!#$%&'*+-.^_`|~9"] == value
+        assert headers.get_all("Key") == [value, "2"]
+
+
+@pytest.mark.parametrize("group", ["q", "a.b", "täst", "*", "q>"])
+def test_legal_queue_groups(server: NatsServer, group: str) -> None:
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("lq", queue=group)
+        nc.publish("lq", b"x")
+        assert sub.next(timeout=5).data == b"x"
+        assert nc.stats().reconnects == 0
+
+
+@pytest.mark.parametrize("prefix", ["_INBOX", "a.b.c", "täst", "$private"])
+def test_legal_inbox_prefixes(server: NatsServer, prefix: str) -> None:
+    with jsclient.connect(server.url, inbox_prefix=prefix) as nc:
+        nc.subscribe("lp", lambda message: message.respond(message.reply))
+        assert nc.request("lp").data.decode().startswith(prefix + ".")
+
+
+def test_payload_above_max_payload(spied: Any) -> None:
+    nc = spied[0]
+    text = nothing_was_sent(spied, lambda: nc.publish("a", b"x" * (nc.max_payload + 1)), errors.PayloadTooLarge)
+    assert "1048577" in text
+    assert "1048576" in text
+    assert "object store" in text
+    nothing_was_sent(spied, lambda: nc.request("a", b"x" * (nc.max_payload + 1)), errors.PayloadTooLarge)
+    nothing_was_sent(spied, lambda: nc.publish("a", b"x" * nc.max_payload, headers={"a": "b"}), errors.PayloadTooLarge)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "http://localhost",
+        "nats://",
+        "nats://host:port",
+        "nats://host:99999",
+        "nats://host:0",
+        "nats://ho st",
+        "nats://[::1",
+        "nats://host/path",
+        "nats://h\r\nINFO {}",
+        "localhost,,other",
+        "nats://a,ws://b",
+    ],
+)
+def test_wrong_urls(url: str) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        jsclient.connect(url)
+    assert "URL" in str(caught.value)
+
+
+def test_nobody_there() -> None:
+    port = free_port()
+    with pytest.raises(errors.ConnectFailed, match=f"127.0.0.1:{port}.*refused"):
+        jsclient.connect(f"nats://127.0.0.1:{port}")
+
+
+def test_a_name_that_does_not_exist() -> None:
+    with pytest.raises(errors.ConnectFailed, match="no-such-host"):
+        jsclient.connect("nats://no-such-host.invalid")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"connect_timeout": 0},
+        {"connect_timeout": -1},
+        {"connect_timeout": float("nan")},
+        {"ping_interval": 0},
+        {"max_pings_out": 0},
+        {"request_timeout": -1},
+        {"drain_timeout": -1},
+        {"write_timeout": 0},
+        {"pending_buffer": -1},
+        {"pending_block": -1},
+        {"servers": []},
+        {"servers": 5},
+        {"user": "a", "token": "b"},
+        {"nonsense": 1},
+    ],
+    ids=str,
+)
+def test_wrong_options(options: dict[str, Any]) -> None:
+    with pytest.raises((errors.ConfigError, ValueError, TypeError)) as caught:
+        jsclient.connect(**{"servers": "nats://127.0.0.1:1", **options})
+    assert next(iter(options)) in str(caught.value) or isinstance(caught.value, errors.ConfigError)
+
+
+def test_unknown_stream_and_jetstream_disabled(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        with pytest.raises(errors.JetStreamError, match="stream not found"):
+            JetStream(nc).stream("MISSING").info()
+        with pytest.raises(errors.NoStreamForSubject):
+            JetStream(nc).publish("nobody.stores.this", b"")
+    with NatsServer(jetstream=False) as plain, jsclient.connect(plain.url) as nc:
+        with pytest.raises(errors.JetStreamUnavailable, match=r"(?i)jetstream"):
+            JetStream(nc).account_info()
+
+
+def test_a_server_is_told_nothing_by_names_with_blanks(server: NatsServer) -> None:
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    with jsclient.connect(server.url, on_error=lambda _, error, sub: told.put(error)) as nc:
+        js = JetStream(nc)
+        for name in ("a b", "a.b", "a*", "a>", "", "a/b", "a\\b", "a\r\nb", "x" * 300):
+            with pytest.raises(errors.ConfigError):
+                js.create_stream(StreamConfig(name=name, subjects=["s"]))
+            with pytest.raises(errors.ConfigError):
+                js.stream(name).info()
+        nc.flush()
+        assert told.empty()
