@@ -24,6 +24,7 @@ from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
 from jsclient.jetstream.options import PullOptions, PullOptionsDict
+from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, make_again
 from jsclient.jetstream.ordered_state import DELIVER, GAP, LAST_PER_SUBJECT, SKIP, OrderedOptions, OrderedState
 from jsclient.jetstream.source import PullSource
 from jsclient.states import LinkEvent
@@ -39,20 +40,11 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jsclient.jetstream.ordered")
 
-FIRST_DELAY: Final = 0.25
-LONGEST_DELAY: Final = 5.0
-"""Back-off between attempts to make the next consumer; elections last 4 to 8 s."""
-
-CREATE_TIMEOUT: Final = 5.0
-
 CHECKED_AT_ONCE: Final = 200
 
 MAX_MESSAGES: Final = 5_000
 """Messages buffered and requested together. Nobody else can want them, so more than for work queues: 1M replayed
 at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
-
-GONE_ATTEMPTS: Final = 3
-"""How often "stream not found" must be answered before it is believed: a cluster that starts may say so."""
 
 
 class OrderedSource(PullSource):
@@ -205,40 +197,23 @@ class OrderedMessages(Messages):
         """Make the next consumer, with back-off until it works, the iterator is stopped, or attempts are used up."""
         log.info("%s: %s; making a new one", self.source, self._reset_because)
         self.resets += 1
-        attempts = gone = 0
-        delay = FIRST_DELAY
-        while not self._stopped and not self._draining:
+
+        def create() -> bool:
             self._reset_because = ""
             self._forget_buffered()
-            try:
-                if self._connected:
-                    self.source.create()
-                    break
-            except errors.StreamNotFound as error:
-                gone += 1
-                if gone >= GONE_ATTEMPTS:
-                    super()._fail(error)
-                    self._check_open()
-                failure: Exception = error
-            except (errors.ConnectionClosed, errors.ForkedConnection):
-                raise
-            except (errors.ConfigError, errors.NotSupported, errors.PermissionViolation) as error:
-                super()._fail(error)
-                self._check_open()
-            except errors.JsClientError as error:
-                failure = error
-            else:
-                self._pause(None)
-                continue
-            attempts += 1
-            limit = self.source.state.options.max_reset_attempts
-            if limit is not None and attempts >= limit:
-                lost = errors.OrderedConsumerReset(f"{self.source} could not be made again in {attempts} attempts")
-                lost.__cause__ = failure
-                super()._fail(lost)
-                self._check_open()
-            super()._report(failure)
-            delay = self._pause(delay)
+            if self._connected:
+                self.source.create()
+            return self._connected
+
+        make_again(
+            create,
+            stopped=lambda: self._stopped or self._draining,
+            pause=self._pause,
+            fail=super()._fail,
+            report=super()._report,
+            max_attempts=self.source.state.options.max_reset_attempts,
+            what=str(self.source),
+        )
         with self._lock:
             self._inbox.pull_subject = self.source.pull_subject
             self._state.lost(len(self._ready))
@@ -253,15 +228,12 @@ class OrderedMessages(Messages):
             self._connected = self.connection.is_connected
             self._state.lost(len(self._ready))
 
-    def _pause(self, delay: float | None) -> float:
-        """Wait before the next attempt (None: until the link is back, or the iterator is stopped)."""
-        item = self._inbox.inbox.next(1.0 if delay is None else delay)
-        if item is LinkEvent.DISCONNECTED:
-            self._connected = False
-        elif item is LinkEvent.RECONNECTED:
-            self._connected = True
-            return FIRST_DELAY
-        return min((delay or FIRST_DELAY / 2) * 2, LONGEST_DELAY)
+    def _pause(self, delay: float) -> bool:
+        """Wait before the next attempt; True when the link came back meanwhile."""
+        item = self._inbox.inbox.next(delay)
+        if isinstance(item, LinkEvent):
+            self._connected = item is LinkEvent.RECONNECTED
+        return item is LinkEvent.RECONNECTED
 
     # --- the end --------------------------------------------------------------------------------------------
 

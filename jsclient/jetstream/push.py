@@ -38,6 +38,8 @@ PENDING_MESSAGES: Final = 65_536
 PENDING_BYTES: Final = 64 * 1024 * 1024
 """What may wait for the application without flow control; beyond that messages are dropped and reported."""
 
+UNBIND_TIMEOUT: Final = 1.0
+
 EXAMINE_TIMEOUT: Final = 2.0
 
 
@@ -91,7 +93,7 @@ class PushSink:
 class PushMessages:
     """The iterator over a push consumer. Threads may share it; close it or leave its `with` block to unsubscribe."""
 
-    def __init__(self, consumer: PushConsumer, options: PushOptions) -> None:
+    def __init__(self, consumer: Any, options: PushOptions) -> None:
         self.source = consumer
         self.options = options
         self.connection = consumer.nc
@@ -150,8 +152,7 @@ class PushMessages:
             if item is None or item is WAKE:
                 continue
             if isinstance(item, LinkEvent):
-                self._connected = item is LinkEvent.RECONNECTED
-                self._alarmed_at = time.monotonic()
+                self._link_event(item)
                 continue
             if item.raw_headers is not None and item.raw_subject == self._raw_subject and item.status is not None:
                 self._status(item)
@@ -159,14 +160,18 @@ class PushMessages:
             if self._stopped:
                 self._give_back([item])
                 continue
-            self._delivered += 1
             message = self._admit(item)
             if message is not None:
+                self._delivered += 1
                 return message
 
     def _admit(self, item: Msg) -> JetStreamMsg | None:
         """Ordered push looks at the message first."""
         return JetStreamMsg(item, self.connection)
+
+    def _link_event(self, event: LinkEvent) -> None:
+        self._connected = event is LinkEvent.RECONNECTED
+        self._alarmed_at = time.monotonic()
 
     def _wait(self, deadline: Deadline) -> Any:
         self.connection.flush_outbox()
@@ -360,7 +365,14 @@ class PushConsumer:
         return ConsumeContext(self.messages(**options), handler, workers)
 
     def _check_bound(self) -> None:
-        if not self.config.deliver_group and self.info().push_bound:
+        if self.config.deliver_group:
+            return
+        deadline = Deadline(UNBIND_TIMEOUT)
+        while self.info().push_bound:
+            # The server notices the end of an earlier subscription of ours with a delay.
+            if not deadline.expired():
+                time.sleep(UNBIND_TIMEOUT / 10)
+                continue
             raise errors.ConsumerAlreadyBound(
                 f"somebody else is subscribed to {self}; give it a deliver_group to share its messages"
             )

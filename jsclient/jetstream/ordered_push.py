@@ -1,0 +1,203 @@
+"""Ordered reading by a push consumer: the older form, with flow control and heartbeats (features 1.10).
+
+OrderedConsumer, which pulls, does the same with bounded memory and less to go wrong; this one is for accounts that
+may not pull, and for servers' push paths.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient.jetstream import manage, names
+from jsclient.jetstream.consume import ConsumeContext
+from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
+from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, make_again
+from jsclient.jetstream.ordered_state import DELIVER, GAP, OrderedOptions, OrderedState
+from jsclient.jetstream.push import PushMessages, PushOptions, PushOptionsDict
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from jsclient.jetstream.context import JetStream
+    from jsclient.message import Msg
+
+log = logging.getLogger("jsclient.jetstream.ordered")
+
+HEARTBEAT: Final = 5.0
+ACK_WAIT: Final = 22 * 3600.0  # as nats.go and nats.py: nothing is redelivered, gaps are read again
+
+
+class OrderedPushSource:
+    """The current consumer on the server; every one of them delivers to a subject of its own."""
+
+    def __init__(self, js: JetStream, stream_name: str, state: OrderedState, heartbeat: float) -> None:
+        self.js = js
+        self.nc = js.nc
+        self.stream_name = stream_name
+        self.state = state
+        self.heartbeat = heartbeat
+        self.info: ConsumerInfo | None = None
+        self.config = ConsumerConfig(deliver_subject=js.nc.new_inbox(), flow_control=True, idle_heartbeat=heartbeat)
+
+    def _config(self, config: ConsumerConfig, subject: str) -> ConsumerConfig:
+        return config.replace(
+            deliver_subject=subject,
+            flow_control=True,
+            idle_heartbeat=self.heartbeat,
+            max_deliver=1,
+            ack_wait=ACK_WAIT,
+        )
+
+    def create(self, subject: str) -> None:
+        self.delete()
+        self.config = self._config(self.state.next_config(), subject)
+        self.info = manage.put(self.js, self.stream_name, self.config, "", timeout=CREATE_TIMEOUT)
+        self.state.created(self.info.num_pending)
+
+    def delete(self) -> None:
+        """Best effort and without waiting; what is missed the server removes after inactive_threshold."""
+        if not self.state.name:
+            return
+        self.info = None
+        subject = self.js.api.subject(f"CONSUMER.DELETE.{self.stream_name}.{self.state.name.decode()}")
+        try:
+            self.nc.post(self.nc.encode(subject, b"", self.nc.new_inbox().encode()))
+        except errors.JsClientError:
+            pass
+
+    def examine(self) -> Exception | None:
+        return None  # making a new consumer tells what is wrong
+
+    def __str__(self) -> str:
+        return f"ordered push consumer {self.state.name.decode()!r} of stream {self.stream_name!r}"
+
+
+class OrderedPushMessages(PushMessages):
+    """The iterator. Threads may share it: each message goes to one of them, in order."""
+
+    source: OrderedPushSource
+
+    def __init__(self, source: OrderedPushSource, options: PushOptions) -> None:
+        self.resets = 0
+        self._order = threading.RLock()
+        self._because = ""
+        super().__init__(source, options)
+        try:
+            self._create()
+        except BaseException:
+            self.close()
+            raise
+
+    def _create(self) -> bool:
+        """Subscribe first, then create. A subject of its own per consumer, or the "Consumer Deleted" of the old one
+        would be taken for the new one's; and no wildcard, which the server does not count as interest."""
+        self._because = ""
+        self._connected = self.connection.is_connected
+        if not self._connected:
+            return False
+        old, subject = self._subscription, self.connection.new_inbox()
+        self._subscription = self.connection.open_sink(subject, self._sink)
+        self.connection.remove_subscription(old, tell_server=True)
+        self.source.create(subject)
+        self._subject, self._raw_subject = subject, subject.encode()
+        self._alarmed_at = time.monotonic()
+        return True
+
+    def _get(self, timeout: float | None) -> JetStreamMsg | None:
+        with self._order:
+            return super()._get(timeout)
+
+    def _admit(self, item: Msg) -> JetStreamMsg | None:
+        if item.raw_headers is not None and item.status is not None and not item.raw_reply:
+            return None  # a control frame of an earlier consumer
+        verdict = self.source.state.check(item.raw_reply)
+        if verdict is DELIVER:
+            return JetStreamMsg(item, self.connection)
+        if verdict is GAP:
+            self._because = f"messages are missing before {item.reply}"
+        return None
+
+    def _heartbeat(self, message: Msg) -> None:
+        headers = message.headers
+        last = headers.get("Nats-Last-Consumer") if headers is not None else None
+        if last is not None and last.isdigit() and self.source.state.behind(int(last)):
+            self._because = f"a heartbeat tells of message {last} that has not come"
+        super()._heartbeat(message)
+
+    def _link_event(self, event: LinkEvent) -> None:
+        super()._link_event(event)
+        if event is LinkEvent.RECONNECTED:
+            self._because = "reconnected"
+
+    def _fail(self, error: Exception) -> None:
+        if isinstance(error, errors.ConsumerDeleted):
+            self._because = str(error)
+        else:
+            super()._fail(error)
+
+    def _report(self, error: Exception) -> None:
+        if isinstance(error, errors.NoHeartbeat):
+            self._because = str(error)
+        super()._report(error)
+
+    def _check_open(self) -> None:
+        super()._check_open()
+        if not self._because:
+            return
+        log.info("%s: %s; making a new one", self.source, self._because)
+        self.resets += 1
+        make_again(
+            self._create,
+            stopped=lambda: self._stopped,
+            pause=self._pause,
+            fail=super()._fail,
+            report=super()._report,
+            max_attempts=self.source.state.options.max_reset_attempts,
+            what=str(self.source),
+        )
+        super()._check_open()
+
+    def _pause(self, delay: float) -> bool:
+        item = self._mailbox.get(delay)
+        return item is LinkEvent.RECONNECTED
+
+    def close(self) -> None:
+        first = not self._closed
+        super().close()
+        if first:
+            self.source.delete()
+
+
+class OrderedPushConsumer:
+    """Reads a stream in order, each message once, pushed by the server. Options are those of OrderedOptions.
+
+    Each `messages()` or `consume()` begins at the options' start, with a consumer of its own.
+    """
+
+    def __init__(self, js: JetStream, stream_name: str, *, heartbeat: float = HEARTBEAT, **options: Any) -> None:
+        self.js = js
+        self.stream_name = names.check_stream(stream_name)
+        self.options = OrderedOptions(**options)
+        self.heartbeat = heartbeat
+
+    def messages(self, **options: Unpack[PushOptionsDict]) -> OrderedPushMessages:
+        """An endless iterator; memory is bounded by the server's flow control (32 MiB)."""
+        source = OrderedPushSource(self.js, self.stream_name, OrderedState(self.options), self.heartbeat)
+        return OrderedPushMessages(source, PushOptions(**options))
+
+    def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PushOptionsDict]) -> ConsumeContext:
+        """Call `handler(msg)` for every message, in order, in one worker thread."""
+        return ConsumeContext(self.messages(**options), handler, 1)
+
+    def __repr__(self) -> str:
+        return f"<OrderedPushConsumer of {self.stream_name!r}>"
+
+    def __reduce__(self) -> Any:
+        return self.js.nc.refuse_pickle(self)

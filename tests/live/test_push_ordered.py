@@ -1,0 +1,83 @@
+"""Ordered push consumers against a real server."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.jetstream.ordered_push import OrderedPushConsumer, OrderedPushMessages
+from jsclient.testing import NatsServer, Proxy, wait_until
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="Q", subjects=["q.>"], storage="memory"))
+        yield js
+        if "Q" in js.stream_names():
+            js.delete_stream("Q")
+
+
+def publish(js: JetStream, count: int, first: int = 1, size: int = 0) -> None:
+    for number in range(first, first + count):
+        js.nc.publish("q.a", (b"%d " % number).ljust(size, b"."))
+    js.nc.flush()
+
+
+def take(messages: OrderedPushMessages, count: int) -> list[int]:
+    return [int(messages.next(timeout=10).data.split()[0]) for _ in range(count)]
+
+
+def test_everything_in_order_with_flow_control(js: JetStream) -> None:
+    publish(js, 3000, size=5000)
+    with OrderedPushConsumer(js, "Q", heartbeat=1.0).messages() as messages:
+        assert take(messages, 3000) == list(range(1, 3001))
+        assert messages.resets == 0
+    wait_until(lambda: list(js.stream("Q").consumer_names()) == [], 5)
+
+
+def test_a_deleted_consumer_is_made_again(js: JetStream) -> None:
+    publish(js, 100)
+    with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages() as messages:
+        assert take(messages, 100) == list(range(1, 101))
+        assert messages.source.info is not None
+        js.delete_consumer("Q", messages.source.info.name)
+        publish(js, 50, first=101)
+        assert take(messages, 50) == list(range(101, 151))
+        assert messages.resets >= 1
+
+
+def test_reconnects_are_mended(server: NatsServer, js: JetStream) -> None:
+    publish(js, 300)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        with OrderedPushConsumer(JetStream(nc), "Q", heartbeat=0.5).messages() as messages:
+            seen: list[int] = []
+            for _ in range(3):
+                seen += take(messages, 100)
+                proxy.cut()
+            publish(js, 10, first=301)
+            seen += take(messages, 10)
+    assert seen == list(range(1, 311))
+
+
+def test_a_deleted_stream_is_raised(js: JetStream) -> None:
+    with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages(on_error=lambda error: None) as messages:
+        timer = threading.Timer(0.2, js.delete_stream, ("Q",))
+        timer.start()
+        with pytest.raises(errors.StreamNotFound):
+            messages.next(timeout=20)
+        timer.join()
+
+
+def test_consume(js: JetStream) -> None:
+    publish(js, 200)
+    seen: list[int] = []
+    with OrderedPushConsumer(js, "Q").consume(lambda message: seen.append(int(message.data))):
+        wait_until(lambda: len(seen) == 200, 10)
+    assert seen == list(range(1, 201))
