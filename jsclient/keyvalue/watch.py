@@ -97,10 +97,14 @@ class StreamWatcher(Generic[T]):
         self._messages = self._consumer.messages()
         info = self._consumer.cached_info
         self._expected = 0 if info is None else info.num_pending
+        state = self._consumer.state
         if info is not None and options.updates_only:
-            self._settle_at(info.delivered.stream_seq)
+            # If the consumer must be made again before anything came, it begins here and not at its own "now".
+            state.skip_to(info.delivered.stream_seq)
         if not self._complete and not self._expected:
             self._finish_initial()
+            # Nothing is there: made again, it must give every change since, not the last one of each key.
+            state.options = attrs.evolve(state.options, deliver_policy="all")
         self._begin()
 
     def _begin(self) -> None:
@@ -197,22 +201,19 @@ class StreamWatcher(Generic[T]):
     def _finish_initial(self) -> None:
         self._complete = True
         if self._last is not None:
-            self._waiting.extend(entry for entry in self._last.values() if entry is not None)
+            shown = [entry for entry in self._last.values() if entry is not None]
+            for left, entry in enumerate(reversed(shown)):
+                self._set_delta(entry, left)
+            self._waiting.extend(shown)
             self._last = None
         self._waiting.append(None)
-        self._settle_at(self._consumer.state.snapshot_end or 0)
-
-    def _settle_at(self, seq: int) -> None:
-        """Everything up to this sequence of the stream was given or is not wanted.
-
-        If the consumer must be made again it then begins right after, and no change made meanwhile is missed;
-        without this it would begin as it did the first time, with the last value of each key.
-        """
-        self._consumer.state.skip_to(seq)
 
     def _entry(self, message: JetStreamMsg) -> T | None:
         """What the message means; None when it is not to be shown."""
         raise AssertionError("subclasses say it")
+
+    def _set_delta(self, entry: T, delta: int) -> None:
+        """How many current entries come after this one, where the server could not say it."""
 
     def initial(self) -> list[T]:
         """All current entries, up to the point where they are complete."""
@@ -285,6 +286,9 @@ class KeyWatcher(StreamWatcher[KeyValueEntry]):
         return KeyValueEntry(
             self.bucket, key, message.data, metadata.stream_seq, operation, metadata.num_pending, metadata.timestamp_ns
         )
+
+    def _set_delta(self, entry: KeyValueEntry, delta: int) -> None:
+        entry.delta = delta
 
     def __repr__(self) -> str:
         return f"<KeyWatcher {self.bucket} {' '.join(self._patterns)}>"

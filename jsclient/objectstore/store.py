@@ -47,7 +47,7 @@ from jsclient.objectstore.models import (
 )
 from jsclient.objectstore.reader import ObjectReader
 from jsclient.objectstore.sources import Data, Progress, chunks_of
-from jsclient.objectstore.upload import Upload
+from jsclient.objectstore.upload import Upload, settled
 from jsclient.objectstore.watch import ObjectWatcher, WatchOptions
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class ObjectStore:
         self.stream_name = stream_name(bucket)
         self._stream = Stream(js, self.stream_name)
         self._lock = threading.Lock()
-        self._leftovers: set[tuple[str, str]] = set()
+        self._leftovers: dict[tuple[str, str], builtins.list[Any]] = {}  # (name, nuid) -> publishes under way
 
     # --- storing ------------------------------------------------------------------------------------------
 
@@ -100,8 +100,9 @@ class ObjectStore:
             with chunks_of(data, meta.chunk_size) as (chunks, total):
                 upload.run(chunks, total, progress)
         except BaseException as error:
-            if not upload.discard():
-                self._remember(meta.name, upload.nuid)
+            under_way = upload.discard()
+            if under_way is not None:
+                self._remember(meta.name, upload.nuid, under_way)
             if isinstance(error, StreamNotFound):
                 raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
             raise
@@ -403,16 +404,18 @@ class ObjectStore:
             found.pop(chunk_subject(self.bucket, info.nuid), None)
         return found
 
-    def _remember(self, name: str, nuid: str) -> None:
+    def _remember(self, name: str, nuid: str, under_way: builtins.list[Any] | None = None) -> None:
         with self._lock:
-            self._leftovers.add((name, nuid))
+            self._leftovers[name, nuid] = under_way or []
 
     def _clean_up(self) -> None:
         """Remove what earlier failures of this handle left, if it can be done now and nothing refers to it."""
         with self._lock:
-            leftovers = builtins.list(self._leftovers)
-        for name, nuid in leftovers:
+            leftovers = builtins.list(self._leftovers.items())
+        for (name, nuid), under_way in leftovers:
             try:
+                if not settled(under_way):
+                    continue
                 there = self._read_meta(meta_subject(self.bucket, name))
                 if there is None or there.deleted or there.nuid != nuid:
                     self._stream.purge(subject=chunk_subject(self.bucket, nuid))
@@ -420,7 +423,7 @@ class ObjectStore:
                 logger.warning("chunks of %r stay in object store %s for now: %s", name, self.bucket, error)
                 continue
             with self._lock:
-                self._leftovers.discard((name, nuid))
+                self._leftovers.pop((name, nuid), None)
 
     def _free(self, replaced: ObjectInfo) -> None:
         """Free the chunks of an object that was replaced or deleted; if that fails now, a later call does it."""

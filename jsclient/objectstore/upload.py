@@ -10,10 +10,11 @@ import hashlib
 import logging
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.errors import ApiError, JsClientError, ObjectChanged
+from jsclient.durations import Deadline
+from jsclient.errors import JsClientError, ObjectChanged, StreamNotFound
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.models import chunk_subject, encode_digest
 
@@ -92,26 +93,31 @@ class Upload:
             text = f"{self.chunks - there} of {self.chunks} chunks of the object went away while it was stored"
             raise ObjectChanged(text, self._bucket)
 
-    def discard(self) -> bool:
-        """Remove what was stored; False when that was not possible now (the server is away)."""
+    def discard(self) -> list[Any] | None:
+        """Remove what was stored; None when that is done, else what is still under way (the server is away).
+
+        Chunks under way must have arrived before: a purge that overtakes them would leave them behind.
+        """
         if not self.chunks:
-            return True
-        settled = self._settle()
+            return None
+        if not self._js.nc.is_connected or not settled(self._futures):
+            return list(self._futures)
         try:
             self._stream.purge(subject=self.subject, timeout=PURGE_TIMEOUT)
-        except (JsClientError, OSError) as error:
+        except StreamNotFound:
+            pass  # the whole store is gone
+        except JsClientError as error:
             logger.warning("chunks of an unfinished upload stay in %s for now: %s", self._bucket, error)
-            return isinstance(error, ApiError) and error.code == 404
-        return settled
+            return list(self._futures)
+        return None
 
-    def _settle(self) -> bool:
-        """Wait for the chunks under way: a purge that overtakes them would leave them behind."""
-        deadline = time.monotonic() + PURGE_TIMEOUT
-        settled = True
-        for future in self._futures:
-            try:
-                error = future.exception(max(0.0, deadline - time.monotonic()))
-            except JsClientError:
-                return False
-            settled = settled and (error is None or isinstance(error, ApiError))
-        return settled
+
+def settled(futures: Iterable[Any], timeout: float = PURGE_TIMEOUT) -> bool:
+    """Wait until it is certain of each publish that it is stored or will not be; False when that is not so in time."""
+    deadline = Deadline(timeout)
+    for future in futures:
+        try:
+            future.exception(deadline.remaining())
+        except JsClientError:
+            return False
+    return True

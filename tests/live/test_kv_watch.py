@@ -145,7 +145,7 @@ def test_values_that_go_away_on_the_way_do_not_keep_it_waiting(kv: KeyValue) -> 
         assert first is not None
         kv._stream.purge()
         rest = watcher.initial()
-        assert len(rest) < 2999
+        assert len(rest) <= 2999  # before 2.10 all are read before the first is given
         assert watcher.initial_complete
         kv.put("a", b"1")
         assert take(watcher, 1) == [("a", b"1")]
