@@ -294,7 +294,7 @@ class Connection:
         """
         if self._draining:
             self._check_draining()
-        if reply.__class__ is bytes or headers.__class__ is bytes:
+        if reply.__class__ is bytes or headers.__class__ is bytes:  # type: ignore[comparison-overlap]
             raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
         frame = self.encode(subject, payload, reply, headers)
         self._messages_out += 1
