@@ -73,5 +73,5 @@ class EventsThread:
             call, args = item
             try:
                 call(*args)
-            except Exception:
+            except BaseException:  # also SystemExit: nobody else would run the callbacks that follow
                 log.exception("a callback of the connection raised")

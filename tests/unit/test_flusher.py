@@ -1,0 +1,114 @@
+"""The flusher: what is queued leaves soon, timers fire in order, an idle one sleeps."""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jsclient.flusher import Flusher
+from jsclient.testing import wait_until
+
+
+class Box:
+    def __init__(self) -> None:
+        self.frames: deque[bytes] = deque()
+        self.unsent = 0
+        self.offline = False
+        self.ticking = False
+        self.drains = 0
+
+    def drain(self, timeout: float | None = None) -> bool:
+        self.drains += 1
+        self.frames.clear()
+        return True
+
+
+@pytest.fixture
+def made() -> Iterator[tuple[Flusher, Box]]:
+    flusher, box = Flusher("test-flusher"), Box()
+    flusher.outbox = box
+    flusher.start()
+    yield flusher, box
+    flusher.stop()
+    flusher.thread.join(5)
+    assert not flusher.thread.is_alive()
+
+
+def test_a_kick_drains(made: Any) -> None:
+    flusher, box = made
+    box.frames.append(b"x")
+    flusher.kick()
+    wait_until(lambda: not box.frames, 2)
+
+
+def test_it_goes_on_ticking_for_a_while_and_then_parks(made: Any) -> None:
+    flusher, box = made
+    box.frames.append(b"x")
+    flusher.kick()
+    wait_until(lambda: box.drains)
+    assert box.ticking
+    box.frames.append(b"y")  # no kick needed
+    wait_until(lambda: not box.frames, 2)
+    wait_until(lambda: not box.ticking, 2)
+
+
+def test_no_frame_is_stranded_at_the_moment_of_parking(made: Any) -> None:
+    """A poster that sees `ticking` need not kick: whatever the interleaving, the frame leaves."""
+    flusher, box = made
+    for number in range(300):
+        box.frames.append(b"x")
+        if not box.ticking:
+            flusher.kick()
+        if number % 3 == 0:
+            wait_until(lambda: not box.ticking, 2)
+    wait_until(lambda: not box.frames, 2)
+
+
+def test_nothing_is_drained_while_offline(made: Any) -> None:
+    flusher, box = made
+    box.offline = True
+    box.frames.append(b"x")
+    flusher.kick()
+    fired = threading.Event()
+    flusher.call_soon(fired.set)
+    assert fired.wait(2)
+    assert box.drains == 0
+
+
+def test_timers_fire_in_order_and_can_be_cancelled(made: Any) -> None:
+    flusher, _ = made
+    fired: queue.SimpleQueue[str] = queue.SimpleQueue()
+    flusher.call_later(0.03, lambda: fired.put("late"))
+    cancelled = flusher.call_later(0.02, lambda: fired.put("never"))
+    flusher.call_later(0.01, lambda: fired.put("early"))
+    flusher.call_soon(lambda: fired.put("now"))
+    cancelled.cancel()
+    assert [fired.get(timeout=2) for _ in range(3)] == ["now", "early", "late"]
+
+
+def test_a_timer_that_raises_ends_nothing(made: Any, caplog: pytest.LogCaptureFixture) -> None:
+    flusher, _ = made
+
+    def fail() -> None:
+        raise RuntimeError("of a layer")
+
+    flusher.call_soon(fail)
+    fired = threading.Event()
+    flusher.call_soon(fired.set)
+    assert fired.wait(2)
+    assert "of a layer" in caplog.text
+
+
+def test_an_idle_flusher_uses_no_time(made: Any) -> None:
+    flusher, _ = made
+    flusher.call_later(60, lambda: None)
+    pause = threading.Event()
+    used = time.process_time()
+    pause.wait(0.5)
+    assert time.process_time() - used < 0.1

@@ -1,0 +1,81 @@
+"""The reply side of requests: tokens, tickets, and what ends a wait."""
+
+from __future__ import annotations
+
+import queue
+import threading
+
+import pytest
+
+from jsclient import errors
+from jsclient.message import Msg
+from jsclient.requests import Requests
+
+PREFIX = b"_INBOX.secret."
+
+
+def requests() -> Requests:
+    return Requests(lambda _: PREFIX)
+
+
+def reply(subject: bytes, payload: bytes = b"") -> Msg:
+    return Msg(subject, b"1", None, payload)
+
+
+def test_the_inbox_is_subscribed_once() -> None:
+    subscribed: list[int] = []
+    made = Requests(lambda _: subscribed.append(1) or PREFIX)  # type: ignore[func-returns-value]
+    assert not made.is_open
+    threads = [threading.Thread(target=made.open, args=("s",)) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(subscribed) == 1
+    assert made.is_open
+    assert len(made.waiting) == 16
+    made.reset()
+    made.open("s")
+    assert len(subscribed) == 2
+
+
+def test_replies_find_their_request() -> None:
+    made = requests()
+    first, second = made.open("a"), made.open("b")
+    assert first[1].startswith(PREFIX)
+    assert first[1] != second[1]
+    made.deliver([reply(second[1], b"2"), reply(first[1], b"1"), reply(PREFIX + b"999", b"?")], 0)
+    assert first[2].get_nowait().payload == b"1"
+    assert second[2].get_nowait().payload == b"2"
+    assert first[2].empty()
+
+
+def test_a_rewritten_reply_is_meant_for_the_only_request() -> None:
+    made = requests()
+    token, _, ticket = made.open("a")
+    made.deliver([reply(b"imported.subject", b"x")], 0)
+    assert ticket.get_nowait().payload == b"x"
+    made.open("b")
+    made.deliver([reply(b"imported.subject", b"x")], 0)
+    assert ticket.empty(), "with two under way it cannot be told"
+    made.forget(token)
+
+
+def test_a_late_reply_is_not_taken_for_another_request() -> None:
+    made = requests()
+    token, old, _ = made.open("a")
+    made.forget(token)
+    _, _, ticket = made.open("b")
+    made.deliver([reply(old, b"late")], 0)
+    assert ticket.empty()
+
+
+def test_fail_ends_all_or_those_of_one_subject() -> None:
+    made = requests()
+    first, second = made.open("a")[2], made.open("b")[2]
+    made.fail(lambda: errors.PermissionViolation("no"), "a")
+    assert isinstance(first.get_nowait(), errors.PermissionViolation)
+    with pytest.raises(queue.Empty):
+        second.get_nowait()
+    made.fail(lambda: errors.ConnectionLost("gone"))
+    assert isinstance(second.get_nowait(), errors.ConnectionLost)
