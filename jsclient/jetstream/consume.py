@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors
@@ -29,7 +29,7 @@ class MessageSource(Protocol):
 
     @property
     def buffered(self) -> int: ...
-    def _get(self, timeout: float | None) -> JetStreamMsg | None: ...
+    def __iter__(self) -> Iterator[JetStreamMsg]: ...
     def stop(self) -> None: ...
     def drain(self) -> None: ...
     def close(self) -> None: ...
@@ -65,13 +65,10 @@ class ConsumeContext:
             thread.start()
 
     def _work(self) -> None:
-        get = self._messages._get
         handler = self._handler
+        message: JetStreamMsg | None
         try:
-            while True:
-                message = get(None)
-                if message is None:
-                    continue
+            for message in self._messages:
                 try:
                     handler(message)
                 except Exception as error:

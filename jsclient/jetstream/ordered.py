@@ -141,25 +141,11 @@ class OrderedMessages(Messages):
             self._reset_because = f"messages are missing before {item.reply}"
 
     def _check_more(self) -> None:
-        """Check what else is there, up to the next thing that is no message."""
-        popleft, ready, check = self._mailbox.popleft, self._ready.append, self.source.state.check
-        for _ in range(CHECKED_AT_ONCE):
-            if self._reset_because:
-                return
-            try:
-                item = popleft()
-                if item.raw_headers is None:
-                    verdict = check(item.raw_reply)
-                    if verdict is DELIVER:
-                        ready(item)
-                    else:
-                        self._checked(item, verdict)
-                    continue
-            except IndexError:
-                return
-            except AttributeError:
-                pass  # a link event
-            self._handle(item)
+        """Check what else is there, up to the next thing that is not the next message."""
+        if not self._reset_because:
+            item = self.source.state.check_many(self._mailbox.popleft, self._ready.append, CHECKED_AT_ONCE)
+            if item is not None:
+                self._handle(item)
 
     def _check_open(self) -> None:
         super()._check_open()

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import deque
 
 import pytest
 
 from jsclient import errors
 from jsclient.jetstream.ordered_state import DELIVER, GAP, SKIP, STALE, OrderedOptions, OrderedState
+from jsclient.message import Msg
+from jsclient.states import LinkEvent
 
 
 def reply(state: OrderedState, stream_seq: int, consumer_seq: int, form: int = 9) -> bytes:
@@ -112,3 +115,23 @@ def test_filters(given: object, expected: dict[str, object]) -> None:
 def test_attempts_must_be_positive() -> None:
     with pytest.raises(errors.ConfigError):
         OrderedOptions(max_reset_attempts=0)
+
+
+def test_many_are_checked_in_one_go_up_to_the_first_that_is_something_else() -> None:
+    state = begun()
+    assert state.check(reply(state, 1, 1)) is DELIVER
+    plain = [Msg(b"s", b"1", reply(state, number, number), b"") for number in range(2, 8)]
+    with_headers = Msg(b"s", b"1", reply(state, 8, 8), b"", b"NATS/1.0\r\n\r\n")
+    late = Msg(b"s", b"1", reply(state, 10, 10), b"")
+    queue: deque[object] = deque([*plain, with_headers, LinkEvent.DISCONNECTED, late])
+    out: list[object] = []
+    assert state.check_many(queue.popleft, out.append, 3) is None
+    assert out == plain[:3]
+    assert state.check_many(queue.popleft, out.append, 100) is with_headers
+    assert out == plain
+    assert (state.expected, state.last_seq) == (8, 7)
+    assert state.check_many(queue.popleft, out.append, 100) is LinkEvent.DISCONNECTED
+    assert state.check(with_headers.raw_reply) is DELIVER
+    assert state.check_many(queue.popleft, out.append, 100) is late
+    assert state.check_many(queue.popleft, out.append, 100) is None
+    assert state.expected == 9
