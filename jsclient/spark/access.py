@@ -134,7 +134,8 @@ class StreamAccess:
         headers = message.headers
         if message.status is not None or headers is None:
             return state.end
-        return int(headers.get("Nats-Sequence") or state.end)
+        # The last one: a message may have been stored with such a header, the server's own comes behind it.
+        return int((headers.get_all("Nats-Sequence") or [state.end])[-1])
 
     def purge_below(self, seq: int) -> None:
         """Remove what is below `seq` and matches the subjects of the query: it has been processed for good."""

@@ -119,16 +119,16 @@ def chunk_of(messages: list[Msg]) -> Chunk:
 
 # --- direct get ---------------------------------------------------------------------------------------------
 
-# The headers that the server puts in front of the stored ones, in this order (2.9 to 2.15); the last two only in
-# batches. Headers of the same names that were stored with the message (republished ones) come later and stay.
+# The headers that the server puts behind the stored ones, in this order (2.9 to 2.15); the last two only in batches.
+# Headers of the same names that were stored with the message (republished or forged ones) come first and stay.
 _DIRECT = re.compile(
-    rb"NATS/1\.0\r\n"
-    rb"Nats-Stream: ?[^\r]*\r\n"
+    rb"\r\nNats-Stream: ?[^\r]*\r\n"
     rb"Nats-Subject: ?([^\r]*)\r\n"
     rb"Nats-Sequence: ?(\d+)\r\n"
     rb"Nats-Time-Stamp: ?([^\r]*)\r\n"
     rb"(?:Nats-Num-Pending: ?(\d+)\r\n)?"
     rb"(?:Nats-Last-Sequence: ?(\d+)\r\n)?"
+    rb"\r\n\Z"
 )
 EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
 
@@ -170,10 +170,10 @@ class DirectParts(msgspec.Struct, gc=False):
 def direct_parts(message: Msg) -> DirectParts:
     """Take the server's own headers off; ValueError when they are not there."""
     block = message.raw_headers or b""
-    found = _DIRECT.match(block)
+    found = _DIRECT.match(block, 8) or _DIRECT.search(block)
     if found is None:
         return _direct_slowly(message)
-    rest = b"NATS/1.0\r\n" + block[found.end() :]
+    rest = block[: found.start()] + b"\r\n\r\n"
     pending = found[4]
     return DirectParts(
         found[1],
@@ -188,7 +188,7 @@ def _direct_slowly(message: Msg) -> DirectParts:
     """The same for another order of the headers: a server of the future may add or move some."""
     values: dict[bytes, bytes] = {}
     rest: list[bytes] = []
-    for line in (message.raw_headers or b"").split(b"\r\n")[1:]:
+    for line in reversed((message.raw_headers or b"").split(b"\r\n")[1:]):
         name, colon, value = line.partition(b":")
         if colon and name.startswith(b"Nats-") and name in _OURS and name not in values:
             values[name] = value.strip()
@@ -201,7 +201,7 @@ def _direct_slowly(message: Msg) -> DirectParts:
             int(values[b"Nats-Sequence"]),
             values[b"Nats-Time-Stamp"],
             None if pending is None else int(pending),
-            b"\r\n".join([b"NATS/1.0", *rest, b"", b""]) if rest else None,
+            b"\r\n".join([b"NATS/1.0", *reversed(rest), b"", b""]) if rest else None,
         )
     except KeyError as error:
         raise ValueError(f"a direct get answered without the header {error}") from None
