@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.messages import Messages
     from jsclient.jetstream.options import Paused, PullOptions
     from jsclient.jetstream.ordered import OrderedConsumer
+    from jsclient.jetstream.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.publish_async import AsyncPublisher
     from jsclient.jetstream.push import PushConsumer
     from jsclient.jetstream.read import FiniteRead
@@ -72,6 +73,7 @@ _LATER = {
     "Messages": "messages",
     "Metadata": "message",
     "OrderedConsumer": "ordered",
+    "OrderedPushConsumer": "ordered_push",
     "Paused": "options",
     "PullOptions": "options",
     "PushConsumer": "push",
@@ -114,6 +116,7 @@ __all__ = [
     "Messages",
     "Metadata",
     "OrderedConsumer",
+    "OrderedPushConsumer",
     "PauseState",
     "Paused",
     "PersistMode",
