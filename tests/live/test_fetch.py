@@ -15,7 +15,7 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.fetch import Ended
 from jsclient.jetstream.inboxes import pool_of
-from jsclient.testing import NatsServer, Proxy, wait_until
+from jsclient.testing import LeafPair, NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
@@ -264,6 +264,22 @@ def test_without_permission_to_pull_the_reason_is_told(server: NatsServer) -> No
         with consumer.messages() as messages, pytest.raises(errors.PermissionViolation):
             messages.next(timeout=10)
         assert time.monotonic() - started < 2
+
+
+def test_a_cut_leaf_link_is_told_at_once() -> None:
+    with LeafPair() as pair, jsclient.connect(pair.leaf.url) as nc:
+        js = JetStream(nc, domain="hub")
+        js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory"))
+        consumer = durable(js)
+        js.publish("f.a", b"1")
+        assert len(consumer.fetch(1, timeout=5)) == 1
+        pair.hub.stop()
+        wait_until(lambda: pair.leaf.monitor("leafz").get("leafnodes", 0) == 0, 10)
+        for call in (consumer.fetch, consumer.next, lambda: consumer.fetch_no_wait(5)):
+            started = time.monotonic()
+            with pytest.raises(errors.NoResponders):
+                call()
+            assert time.monotonic() - started < 0.1
 
 
 def test_priority_groups(js: JetStream, server: NatsServer) -> None:

