@@ -29,8 +29,10 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.spark")
 
 FLOW: Final = 500  # rows per answer that we ask for; the server may lower it
+FIRST_FLOW: Final = 100  # what we go by until the server has said something
 OUTSTANDING: Final = 2  # answers that may be outstanding before we wait
-START, APPEND, COMMIT_END = 0, 1, 3
+PING_AFTER: Final = 1.0  # seconds without an answer after which we ask for one
+START, APPEND, COMMIT_END, PING = 0, 1, 3, 4
 
 
 class Answer(msgspec.Struct, gc=False):
@@ -138,21 +140,23 @@ class _Batch:
         self._frames = frames
         self._first = first
         self._timeout = timeout
-        self._flow = FLOW
+        self._flow = FIRST_FLOW
         self.confirmed = 0
         self.link_lost = False
         self._final: Answer | None = None
+        self._number = 0  # the last row sent
         self._queue = ChunkQueue()
         # The last token of the inbox is the id of the batch.
-        self._prefix = f"{nc.new_inbox()}.{next_nuid()}"
-        self._subscription = nc.open_sink(self._prefix + ".>", self._queue)
+        prefix = f"{nc.new_inbox()}.{next_nuid()}"
+        self._asked = prefix.encode() + b".%d.fail." % FLOW
+        self._subscription = nc.open_sink(prefix + ".>", self._queue)
 
     def close(self) -> None:
         self._subscription.close()
 
     def run(self) -> Answer:
         """Send, obeying the server's flow control; the final ack."""
-        asked = self._prefix.encode() + b".%d.fail." % self._flow
+        asked = self._asked
         number, size = 0, 0
         block: list[bytes] = []
         operation = b".0.$FI "
@@ -167,22 +171,32 @@ class _Batch:
                 self._nc.post_now(Unkept(b"".join(block)))
                 block, size = [], 0
                 if full:
-                    self._wait(number - self._flow * OUTSTANDING)
+                    self._number = number
+                    self._wait(final=False)
         head = self._frames[-1][0]
         block.append(b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, asked, number + 1, COMMIT_END))
         self._nc.post_now(Unkept(b"".join(block)))
-        self._wait(None)
+        self._number = number + 1
+        self._wait(final=True)
         assert self._final is not None
         if self._final.count != number:
             raise Broken(f"the server counted {self._final.count} of {number} rows")
         return self._final
 
-    def _wait(self, behind: int | None) -> None:
-        """Until more than `behind` rows are confirmed; None: until the final ack."""
-        while self._final is None and (behind is None or self.confirmed <= behind):
-            item = self._queue.next(self._timeout)
+    def _wait(self, final: bool) -> None:
+        """Until there is room for more rows, or until the final ack.
+
+        The room is computed anew after every answer: the server begins with small numbers and doubles them.
+        """
+        deadline = Deadline(self._timeout)
+        while self._final is None and (final or self.confirmed + self._flow * OUTSTANDING <= self._number):
+            item = self._queue.next(deadline.at_most(PING_AFTER))
             if item is None:
-                raise Broken(f"no answer for {self._timeout:g} s")
+                if deadline.expired():
+                    raise Broken(f"no answer for {self._timeout:g} s")
+                self._ping()
+                continue
+            deadline = Deadline(self._timeout)
             if isinstance(item, LinkEvent):
                 self._nc.check_usable()
                 self.link_lost = True
@@ -192,6 +206,12 @@ class _Batch:
                 if status is not None:
                     raise Broken(f"nobody takes the rows ({status.code})")
                 self._take(message.payload)
+
+    def _ping(self) -> None:
+        """Ask for an answer that may have been lost."""
+        head = self._frames[-1][0]
+        frame = b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, self._asked, self._number, PING)
+        self._nc.post_now(Unkept(frame))
 
     def _take(self, payload: bytes) -> None:
         try:
