@@ -6,6 +6,7 @@ import builtins
 import datetime as dt
 import logging
 import os
+import random
 import tempfile
 import threading
 import time
@@ -61,7 +62,12 @@ STALL_TIMEOUT: Final = 30.0
 REPAIR_SETTLE: Final = 2.0
 """Seconds that chunks without an object must not have grown to count as abandoned."""
 
-META_ATTEMPTS: Final = 10
+META_ATTEMPTS: Final = 100
+"""How often meta information is stored anew because another writer of the same name was faster."""
+
+META_WAIT: Final = 0.01
+"""Longest wait in seconds between two of these attempts; random, so that writers do not keep in step."""
+
 _ROLLUP: Final = {ROLLUP: ROLLUP_SUBJECT}
 
 
@@ -144,7 +150,8 @@ class ObjectStore:
                     stored = self._store_meta(subject, info, 0 if before is None else before.revision)
                     break
                 except WrongLastSequence:
-                    continue  # another writer was faster: its object is the one to replace now
+                    # Another writer was faster: its object is the one to replace now.
+                    time.sleep(random.uniform(0, META_WAIT))
             else:
                 raise ObjectChanged(f"others keep replacing object {info.name!r} in {self.bucket!r}", self.bucket)
         except BaseException as error:
@@ -288,6 +295,7 @@ class ObjectStore:
             try:
                 self._store_meta(subject, gone, current.revision)
             except WrongLastSequence:
+                time.sleep(random.uniform(0, META_WAIT))
                 continue
             except UnknownOutcome:
                 self._remember(name, current.nuid)

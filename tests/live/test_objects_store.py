@@ -20,7 +20,7 @@ import jsclient
 from jsclient import errors, objectstore
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.objectstore import ObjectLink, ObjectMeta, ObjectStore, ObjectStoreConfig
-from jsclient.testing import NatsServer, wait_until
+from jsclient.testing import LeafPair, NatsServer, wait_until
 
 Count = Callable[[int, int], int]
 
@@ -464,6 +464,37 @@ def test_compression_and_metadata_or_a_reason(server: NatsServer, js: JetStream)
     status = objectstore.create_object_store(js, config).status()
     assert status.is_compressed
     assert status.metadata == {"owner": "me"}
+
+
+def test_a_store_in_another_domain() -> None:
+    """API calls take the domain's prefix; the subjects of objects do not, and reach the hub over the leaf link."""
+    with LeafPair() as pair, jsclient.connect(pair.leaf.url) as nc:
+        pair.wait_ready()
+        store = objectstore.create_object_store(JetStream(nc, domain="hub"), ObjectStoreConfig(bucket="far"))
+        store.put("a", DATA)
+        assert store.get_bytes("a") == DATA
+        assert [info.name for info in store.list()] == ["a"]
+        store.delete("a")
+        no_rubbish(store)
+
+
+def test_a_put_that_is_not_permitted_says_so_soon() -> None:
+    denied = """
+        authorization { users = [
+            {user: all, password: p}
+            {user: few, password: p, permissions: {publish: {deny: ["$O.>"]}}}
+        ] }
+    """
+    with NatsServer(denied) as own:
+        host = own.url.removeprefix("nats://")
+        with jsclient.connect(f"nats://all:p@{host}") as nc:
+            objectstore.create_object_store(JetStream(nc), ObjectStoreConfig(bucket="o"))
+        with jsclient.connect(f"nats://few:p@{host}") as nc:
+            store = objectstore.object_store(JetStream(nc), "o")
+            for data in (b"small", DATA):
+                with pytest.raises(errors.JsClientError) as caught:
+                    store.put("a", data)
+                assert "ermission" in repr(caught.value) + repr(caught.value.__cause__)
 
 
 def test_handles_do_not_pickle(store: ObjectStore) -> None:
