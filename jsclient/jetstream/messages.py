@@ -223,6 +223,9 @@ class Messages:
         except errors.ConnectionLost:
             with self._lock:
                 self._disconnected()
+                # Another thread may have dealt with the reconnect already: then nothing else would tell us of it.
+                self._connected = self.connection.is_connected
+                self._state.failed(time.monotonic())
 
     def _wait(self, deadline: Deadline) -> Any:
         """Nothing is there: keep pulls and timers going until something is, or the deadline; may return None."""
@@ -264,6 +267,15 @@ class Messages:
             self._state.max_messages = max_messages
             self._state.threshold_messages = threshold_messages
             self._due = True
+
+    def pull_for(self, wanted: int, afterwards: int) -> None:
+        """For layers: see that `wanted` messages are buffered or under way; no pull follows by itself before none is
+        left, and then for `afterwards` at most. A taker that is about to be busy must not have others sent."""
+        with self._lock:
+            self.resize(wanted, wanted)
+            self._keep_pulling()
+            self.resize(max(afterwards, 1), 1)
+            self._due = False
 
     # --- what comes beside messages -------------------------------------------------------------------------
 
