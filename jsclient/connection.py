@@ -230,7 +230,7 @@ class Connection:
             # Another thread drains: closing now would throw away what it waits for, perhaps this very callback.
             if threading.current_thread().name.startswith(f"jsclient-worker-{self.number}-"):
                 return
-            if not waiting.wait(session.closed, deadline.remaining()):
+            if not session.closed.wait(deadline.remaining()):
                 raise errors.DrainTimeout("another thread still drains this connection")
             return
         problem: errors.DrainTimeout | None = None
@@ -533,13 +533,17 @@ class Connection:
 
     def _add(self, subscription: BaseSubscription) -> None:
         frame = self._sub_frames(subscription)
-        with self._subscriptions_lock:
-            self.check_usable()
-            self._dispatcher.sinks[subscription.sid] = subscription
-            # While offline it is enough to be in the table: the next link subscribes it.
-            if not self._outbox.offline:
-                self._outbox.frames.append(Unkept(frame))
-        self._outbox.flush()
+        try:
+            with self._subscriptions_lock:
+                self.check_usable()
+                self._dispatcher.sinks[subscription.sid] = subscription
+                # While offline it is enough to be in the table: the next link subscribes it.
+                if not self._outbox.offline:
+                    self._outbox.frames.append(Unkept(frame))
+            self._outbox.flush()
+        except BaseException:  # Ctrl-C: nobody will ever take from it
+            self.remove_subscription(subscription, tell_server=True)
+            raise
 
     @staticmethod
     def _sub_frames(subscription: BaseSubscription) -> bytes:
@@ -714,7 +718,7 @@ class Connection:
     def _wait_connected(self, deadline: Deadline, late: type[errors.TimedOut] = errors.RequestTimeout) -> None:
         self.check_usable()
         if self._outbox.offline:
-            if not waiting.wait(self._session.connected, deadline.remaining()):
+            if not self._session.connected.wait(deadline.remaining()):
                 error = self._session.last_error
                 raise late(f"not connected in time, nothing was sent (last error: {error})")
             self.check_usable()

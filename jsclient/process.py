@@ -71,6 +71,9 @@ def _after_fork_in_child() -> None:
                 mailbox.items.clear()
                 mailbox.closed = _forked_error()
                 mailbox._waiters.clear()
+            forked = getattr(getattr(sink, "sink", None), "forked", None)
+            if forked is not None:
+                forked()
         live._outbox.forked(_forked_error)
         kept = {"options": live.options, "number": live.number}
         live.__dict__.clear()

@@ -71,9 +71,9 @@ class Session:
         self.last_error: BaseException | None = None
         self.reconnects = 0
         self.info = protocol.ServerInfo()
-        self.connected = threading.Event()
-        self.closing = threading.Event()  # wakes the connector from its delays
-        self.closed = threading.Event()
+        self.connected = waiting.Gate()
+        self.closing = waiting.Gate()  # wakes the connector from its delays
+        self.closed = waiting.Gate()
         self._pings: deque[queue.SimpleQueue[Any] | None] = deque()
         self._ping_lock = threading.Lock()
         self._ever_connected = False
@@ -210,10 +210,10 @@ class Session:
             target=self._read, args=(link,), name=f"jsclient-reader-{self.owner.number}", daemon=True
         )
         self.connected.set()
+        self.owner.link_announced(first)  # before the reader can announce the end of this link
         reader.start()
         link.reader = reader  # not before: close() joins it, from any thread
         self.outbox.flush()
-        self.owner.link_announced(first)
 
     # --- the reader -------------------------------------------------------------------------------------
 
@@ -345,8 +345,17 @@ class Session:
                 if waiter is not None:
                     waiter.put(errors.ConnectionLost("not connected at the moment"))
                 return
-            self._pings.append(waiter)
-            self.outbox.frames.append(Unkept(protocol.PING))
+            ping = Unkept(protocol.PING)
+            counted = False
+            try:
+                self._pings.append(waiter)
+                counted = True
+                self.outbox.frames.append(ping)
+            except BaseException:
+                # Ctrl-C in between: one waiter too many would shift the answers of all that follow.
+                if not counted and self._pings and self._pings[-1] is waiter:
+                    self._pings.pop()
+                raise
 
     def _fail_pings(self, make: Any) -> None:
         with self._ping_lock:

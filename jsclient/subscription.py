@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.mailbox import Mailbox
 from jsclient.message import Msg
@@ -94,7 +94,7 @@ class Subscription(BaseSubscription):
         self._popleft = mailbox.popleft if callback is None else self._refuse_taker
         self._worker: threading.Thread | None = None
         self._worker_lock = threading.Lock()
-        self._idle = threading.Event()
+        self._idle = waiting.Gate()
         self._idle.set()
         self._ended = False
 
@@ -107,6 +107,7 @@ class Subscription(BaseSubscription):
         self.received += len(messages)
         if not self.mailbox.put_many(messages, nbytes):
             self.connection.report_slow_consumer(self)
+        limit = self.max_messages  # again: `unsubscribe` may have set it meanwhile, and not seen what we count
         if limit is not None and self.received >= limit:
             self.connection.remove_subscription(self)
             self.mailbox.close(_closed(self.subject))
@@ -196,6 +197,11 @@ class Subscription(BaseSubscription):
             self._start_worker()  # a message came between the last look and the end
 
     # --- ending -----------------------------------------------------------------------------------------
+
+    def end(self, reason: BaseException) -> None:
+        # After close() no callback is called any more; what a drain has left to its callback still is.
+        discard = self._callback is not None and self.mailbox.closed is None
+        self.mailbox.close(reason, discard=discard)
 
     @property
     def pending(self) -> int:
@@ -304,7 +310,8 @@ class Inbox(BaseSubscription):
 
     def link_event(self, event: LinkEvent) -> None:
         self.mailbox.last_frame = time.monotonic()
-        self.mailbox.put(event)
+        if self.mailbox.closed is None:
+            self.mailbox.put(event)
 
     @property
     def last_frame(self) -> float:

@@ -6,9 +6,11 @@ Event). On POSIX a signal handler interrupts it. On Windows it does not, so the 
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import sys
 import threading
+from collections import deque
 from typing import Any
 
 from jsclient.durations import Deadline
@@ -33,9 +35,51 @@ else:
         return ticket.get(timeout=timeout)
 
 
+class Gate(threading.Event):
+    """An Event that Ctrl-C cannot break.
+
+    `threading.Event` enters a Condition in Python code; a KeyboardInterrupt in there leaves its lock taken for ever,
+    and the next `set` of another thread hangs. This one takes no lock at all.
+    """
+
+    def __init__(self) -> None:  # nothing of the base class is used but its type
+        self._open = False
+        self._tickets: deque[queue.SimpleQueue[None]] = deque()
+
+    def is_set(self) -> bool:
+        return self._open
+
+    def set(self) -> None:
+        self._open = True
+        tickets = self._tickets
+        while tickets:
+            try:
+                tickets.popleft().put(None)
+            except IndexError:
+                return
+
+    def clear(self) -> None:
+        self._open = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if self._open:
+            return True
+        ticket: queue.SimpleQueue[None] = queue.SimpleQueue()
+        try:
+            self._tickets.append(ticket)
+            if not self._open:  # look again: what was set before is seen here, what is set later wakes us
+                get(ticket, timeout)
+        except queue.Empty:
+            return self._open
+        finally:
+            with contextlib.suppress(ValueError):
+                self._tickets.remove(ticket)
+        return True
+
+
 def wait(event: threading.Event, timeout: float | None) -> bool:
     """Wait for an Event; True when it is set in time. Ctrl-C interrupts it on every platform."""
-    if sys.platform != "win32":
+    if sys.platform != "win32" or isinstance(event, Gate):
         return event.wait(timeout)
     deadline = Deadline(timeout)
     while not event.wait(deadline.at_most(SLICE)):

@@ -291,6 +291,13 @@ class AsyncPublisher:
         """Frames that were queued when the link went down, and of which no byte was sent."""
         self.recovery.withdrawn(frames)
 
+    def forked(self) -> None:
+        """In a forked child: threads that the child does not have may hold these locks; every call then raises."""
+        self._lock = threading.Lock()
+        self.futures.clear()
+        self.window.forked()
+        self.recovery.forked()
+
     def failed(self, error: BaseException) -> None:
         """The server refused the inbox: no ack can come."""
         self.recovery.refused(error)

@@ -83,6 +83,12 @@ class Recovery:
         self._asked: dict[str, tuple[float, str]] = {}  # subject -> when, and what the answer was
         self._api_subject = owner.js.api.subject("STREAM.NAMES")
 
+    def forked(self) -> None:
+        """In a forked child: nothing of the parent's is under way here."""
+        self._lock = threading.Lock()
+        self.held.clear()
+        self.retries.clear()
+
     def forget(self, token: bytes) -> None:
         """The message is resolved."""
         if self.held or self.retries:

@@ -34,6 +34,11 @@ class Window:
         self._extra = 0
         self._lock = threading.Lock()
 
+    def forked(self) -> None:
+        """In a forked child, where nobody else waits."""
+        self._lock = threading.Lock()
+        self.parked = []
+
     # --- bytes --------------------------------------------------------------------------------------------------
 
     def charge(self, token: bytes, size: int) -> None:

@@ -24,6 +24,11 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
         yield running
 
 
+def offline(nc: jsclient.Connection) -> bool:
+    """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
+    return nc.state is ConnectionState.RECONNECTING and nc._outbox.transport is None
+
+
 def reconnected(nc: jsclient.Connection, times: int, within: float = 5) -> None:
     wait_until(lambda: nc.stats().reconnects >= times and nc.is_connected, within, f"{nc.health()}")
 
@@ -120,7 +125,7 @@ def test_publishes_while_disconnected_arrive_in_order(proxy: Proxy, server: Nats
         sub = other.subscribe("kept")
         other.flush()
         proxy.refuse()
-        wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+        wait_until(lambda: offline(nc))
         for n in range(2000):
             nc.publish("kept", b"%d" % n)
         assert nc.health().buffered_bytes > 2000
@@ -171,7 +176,7 @@ def test_threads_that_publish_through_cuts_keep_their_order(proxy: Proxy, server
 def test_a_full_buffer_raises_at_once_and_says_so(proxy: Proxy) -> None:
     with jsclient.connect(proxy.url, pending_buffer=10_000) as nc:
         proxy.refuse()
-        wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+        wait_until(lambda: offline(nc))
         with pytest.raises(errors.BufferFull, match="pending_buffer"):
             for _ in range(10_000 // 64):
                 nc.publish("full", b"x" * 50)
@@ -182,7 +187,7 @@ def test_a_full_buffer_raises_at_once_and_says_so(proxy: Proxy) -> None:
 def test_a_full_buffer_may_block_until_the_link_is_back(proxy: Proxy) -> None:
     with jsclient.connect(proxy.url, pending_buffer=1000, pending_block=10) as nc:
         proxy.refuse()
-        wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+        wait_until(lambda: offline(nc))
         done: queue.SimpleQueue[str] = queue.SimpleQueue()
 
         def publish() -> None:
@@ -236,7 +241,7 @@ def test_requests_under_way_fail_and_later_ones_wait(proxy: Proxy, server: NatsS
         proxy.refuse()
         assert isinstance(caught.get(timeout=2), errors.ConnectionLost)
         threading.Thread(target=ask, daemon=True).start()
-        wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+        wait_until(lambda: offline(nc))
         with pytest.raises(errors.RequestTimeout, match="not connected"):
             nc.request("ask", b"", timeout=0.05)
         with pytest.raises(errors.FlushTimeout):

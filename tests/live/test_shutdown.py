@@ -22,6 +22,11 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
         yield running
 
 
+def offline(nc: jsclient.Connection) -> bool:
+    """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
+    return nc.state is ConnectionState.RECONNECTING and nc._outbox.transport is None
+
+
 class Blocked:
     """A call that blocks in a thread; `ended` says how it ended."""
 
@@ -118,7 +123,7 @@ def test_close_releases_a_blocked_publisher(proxy: Proxy) -> None:
 def test_close_releases_who_waits_for_a_reconnect(proxy: Proxy, call: str) -> None:
     nc = jsclient.connect(proxy.url, pending_buffer=0, pending_block=60)
     proxy.refuse()
-    wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+    wait_until(lambda: offline(nc))
     calls: dict[str, Callable[[], Any]] = {
         "flush": lambda: nc.flush(timeout=60),
         "request": lambda: nc.request("x", timeout=60),
@@ -286,7 +291,7 @@ def test_iterators_end_quietly_when_the_connection_drains(server: NatsServer) ->
 def test_drain_while_reconnecting_closes(proxy: Proxy) -> None:
     nc = jsclient.connect(proxy.url)
     proxy.refuse()
-    wait_until(lambda: nc.state is ConnectionState.RECONNECTING)
+    wait_until(lambda: offline(nc))
     start = time.monotonic()
     nc.drain(timeout=20)
     assert nc.closed

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 
 import pytest
 
-from jsclient import errors
+from jsclient import Connection, ConnectOptions, errors
 from jsclient.message import Msg
 from jsclient.requests import Requests
 
@@ -79,3 +80,29 @@ def test_fail_ends_all_or_those_of_one_subject() -> None:
         second.get_nowait()
     made.fail(lambda: errors.ConnectionLost("gone"))
     assert isinstance(second.get_nowait(), errors.ConnectionLost)
+
+
+class Striking(deque):  # type: ignore[type-arg]
+    """A deque in whose `append` a Ctrl-C strikes once, after the call has had its effect."""
+
+    armed = True
+
+    def append(self, item: object) -> None:
+        super().append(item)
+        if self.armed:
+            self.armed = False
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("where", ["pings", "frames"])
+def test_ctrl_c_keeps_pings_and_their_waiters_in_step(where: str) -> None:
+    connection = Connection(ConnectOptions())
+    session, outbox = connection._session, connection._outbox
+    outbox.offline = False
+    if where == "pings":
+        session._pings = Striking()
+    else:
+        outbox.frames = Striking()
+    with pytest.raises(KeyboardInterrupt):
+        session.send_ping(queue.SimpleQueue())
+    assert len(session._pings) == len(outbox.frames)

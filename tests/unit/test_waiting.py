@@ -1,0 +1,54 @@
+"""The Gate: an Event without a lock, so that Ctrl-C cannot leave one behind."""
+
+from __future__ import annotations
+
+import threading
+
+from jsclient.testing import wait_until
+from jsclient.waiting import Gate, wait
+
+
+def test_it_behaves_like_an_event() -> None:
+    gate = Gate()
+    assert not gate.is_set()
+    assert not gate.wait(0.01)
+    assert not gate.wait(0)
+    gate.set()
+    assert gate.wait(0)
+    assert wait(gate, 1)
+    gate.clear()
+    assert not gate.is_set()
+    assert not gate._tickets
+
+
+def test_set_wakes_everybody() -> None:
+    gate = Gate()
+    woken: list[bool] = []
+    threads = [threading.Thread(target=lambda: woken.append(gate.wait(10)), daemon=True) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: len(gate._tickets) == 8)
+    gate.set()
+    for thread in threads:
+        thread.join(5)
+    assert woken == [True] * 8
+
+
+def test_no_wake_up_is_lost() -> None:
+    there, back = Gate(), Gate()
+    rounds = 2000
+
+    def answer() -> None:
+        for _ in range(rounds):
+            assert there.wait(10)
+            there.clear()
+            back.set()
+
+    thread = threading.Thread(target=answer, daemon=True)
+    thread.start()
+    for _ in range(rounds):
+        there.set()
+        assert back.wait(10)
+        back.clear()
+    thread.join(5)
+    assert not thread.is_alive()
