@@ -207,17 +207,27 @@ class Messages:
         """Send the pull that is due, if any."""
         with self._lock:
             self._due = False
-            if self._stopped or self._draining or not self._connected:
-                return
-            now = time.monotonic()
-            need = self._state.need(now)
+            need = self._state.need(time.monotonic()) if self._pulls else None
             if need is None:
                 return
-            number = self._state.opened(*need)
-            self._pulled_at = now
-            pins = self.source.pins
-            body = self._terms.request(*need, pins.get(self.options.group, "") if pins else "")
-            frame = self.connection.encode(self.source.pull_subject, body, self._inbox.reply(number))
+            frame = self._open_pull(need)
+        self._post_pull(frame)
+
+    @property
+    def _pulls(self) -> bool:
+        return self._connected and not (self._stopped or self._draining)
+
+    def _open_pull(self, need: tuple[int, int]) -> bytes:
+        """The frame of a pull that goes out now; the caller holds the lock."""
+        number = self._state.opened(*need)
+        self._pulled_at = time.monotonic()
+        pins = self.source.pins
+        body = self._terms.request(*need, pins.get(self.options.group, "") if pins else "")
+        return self.connection.encode(self.source.pull_subject, body, self._inbox.reply(number))
+
+    def _post_pull(self, frame: bytes | None) -> None:
+        if frame is None:
+            return
         try:
             self.connection.post_now(Unkept(frame))
         except errors.ConnectionLost:
@@ -268,14 +278,16 @@ class Messages:
             self._state.threshold_messages = threshold_messages
             self._due = True
 
-    def pull_for(self, wanted: int, afterwards: int) -> None:
-        """For layers: see that `wanted` messages are buffered or under way; no pull follows by itself before none is
-        left, and then for `afterwards` at most. A taker that is about to be busy must not have others sent."""
+    def pull_up_to(self, total: int) -> None:
+        """For layers: see that `total` messages have been asked for since the beginning; from here on no more than
+        one at a time follows by itself. What a taker has just got counts as asked for, so nothing is sent to those
+        who are about to be busy."""
         with self._lock:
-            self.resize(wanted, wanted)
-            self._keep_pulling()
-            self.resize(max(afterwards, 1), 1)
+            self.resize(1, 1)
             self._due = False
+            need = self._state.ask(total, time.monotonic()) if self._pulls else None
+            frame = None if need is None else self._open_pull(need)
+        self._post_pull(frame)
 
     # --- what comes beside messages -------------------------------------------------------------------------
 

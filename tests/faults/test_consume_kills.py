@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -9,6 +10,7 @@ from collections.abc import Callable
 import pytest
 
 import jsclient
+from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.message import JetStreamMsg
@@ -160,3 +162,38 @@ def test_an_ordered_consumer_reads_every_message_once_through_crashes(count: Cal
         assert seen.order == list(range(1, total + 1))
         assert seen.longest < IDLE_LIMIT
         wait_until(lambda: len(list(stream.consumer_names())) <= 2, 5)
+
+
+def test_confirmed_acks_are_not_repeated_through_restarts(count: Callable[[int, int], int]) -> None:
+    """SIGTERM, unlike a crash, loses no ack that was confirmed."""
+    total, restarts = count(1000, 200), count(4, 2)
+    confirmed: list[int] = []
+    with NatsServer() as server, jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="WORK", subjects=["work.*"]))
+        fill(js, total)
+        consumer = stream.create_consumer(ConsumerConfig(durable_name="worker", ack_wait=2.0))
+
+        def run() -> None:
+            with contextlib.suppress(errors.ConnectionClosed), consumer.messages(max_messages=20) as messages:
+                for message in messages:
+                    assert int(message.data) not in confirmed
+                    try:
+                        message.double_ack(timeout=5)
+                    except (errors.ConnectionLost, errors.TimedOut, errors.NoResponders):
+                        continue  # unknown: it may come again
+                    confirmed.append(int(message.data))
+                    if len(confirmed) == total:
+                        return
+
+        thread = threading.Thread(target=run, daemon=True)
+        thread.start()
+        for number in range(1, restarts + 1):
+            target = total * number // (restarts + 1)
+            wait_until(lambda target=target: len(confirmed) >= target, 60)
+            server.restart()
+        wait_until(lambda: not thread.is_alive() or len(set(confirmed)) >= total - restarts, 100)
+        thread.join(5)
+        assert len(confirmed) == len(set(confirmed)) >= total - restarts
+        nc.close()
+        thread.join(10)
