@@ -227,7 +227,7 @@ def test_unknown_stream_and_jetstream_disabled(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         with pytest.raises(errors.JetStreamError, match="stream not found"):
             JetStream(nc).stream("MISSING").info()
-        with pytest.raises(errors.NoStreamForSubject):
+        with pytest.raises(errors.NotStored):
             JetStream(nc).publish("nobody.stores.this", b"")
     with NatsServer(jetstream=False) as plain, jsclient.connect(plain.url) as nc:
         with pytest.raises(errors.JetStreamUnavailable, match=r"(?i)jetstream"):

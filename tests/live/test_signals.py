@@ -77,7 +77,7 @@ def test_ctrl_c_in_a_publish_loop(server: NatsServer, count: Count) -> None:
             interrupted(step, lambda: nc.flush(timeout=10))
             print("reconnects", nc.stats().reconnects)
         """,
-        count(500, 60),
+        count(500, 50),
         timeout=250,
     )
     assert "done" in out
@@ -98,7 +98,7 @@ def test_ctrl_c_in_a_request_loop(server: NatsServer, count: Count) -> None:
             interrupted(lambda: nc.request("sig.req", b"y", timeout=10), check)
             assert not nc._requests.waiting, nc._requests.waiting
         """,
-        count(500, 60),
+        count(500, 50),
         timeout=250,
     )
     assert "done" in out
@@ -210,6 +210,63 @@ def test_handlers_may_end_the_connection_at_any_moment(server: NatsServer, call:
             assert time.monotonic() - begin < 8, "it hung"
             rounds += 1
         helper.close()
+        print("rounds", rounds, "calls", calls)
+        """,
+        count(1000, 100),
+        timeout=250,
+    )
+    assert "rounds" in out
+    assert_no_protocol_error(server)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("loop", ["messages", "ack", "publish_async"])
+def test_handlers_may_stop_jetstream_at_any_moment(server: NatsServer, loop: str, count: Count) -> None:
+    """A timer signal every millisecond calls stop() of the messages, or close of the connection, in mid-call."""
+    steps = {
+        "messages": "messages.next(timeout=10)",
+        "ack": "messages.next(timeout=10).ack()",
+        "publish_async": 'js.publish_async("sigjs.x", b"x")',
+    }
+    end = "nc.close(wait=False)" if loop == "publish_async" else "messages.stop()"
+    out = run(
+        server,
+        f"""
+        from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+        feed = jsclient.connect(url)
+        stream = JetStream(feed).create_or_update_stream(StreamConfig(name="SIGJS", subjects=["sigjs.>"], max_msgs=500))
+        for _ in range(500):
+            feed.publish("sigjs.x", b"x")
+        feed.flush()
+        calls = rounds = 0
+        active = False
+        def handler(*_):
+            global calls
+            calls += 1
+            if active and calls % 4 == 0:
+                {end}
+        signal.signal(signal.SIGALRM, handler)
+        while calls < count:
+            nc = jsclient.connect(url)
+            js = JetStream(nc)
+            consumer = js.create_consumer("SIGJS", ConsumerConfig(ack_policy="explicit"))
+            messages = consumer.messages(max_messages=50)
+            active = True
+            begin = time.monotonic()
+            signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+            try:
+                while True:
+                    {steps[loop]}
+            except (errors.ConnectionError_, errors.SubscriptionClosed, StopIteration):
+                pass
+            except errors.JetStreamError as error:
+                print(repr(error))
+            active = False
+            nc.close()
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            assert time.monotonic() - begin < 8, "it hung"
+            rounds += 1
+        feed.close()
         print("rounds", rounds, "calls", calls)
         """,
         count(1000, 100),
