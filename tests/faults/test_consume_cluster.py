@@ -24,9 +24,18 @@ def cluster() -> Iterator[Cluster]:
 
 
 def made(js: JetStream, heartbeat_wait: float = 2.0) -> Consumer:
-    js.create_stream(StreamConfig(name="W", subjects=["w.>"], num_replicas=3), timeout=20)
+    wait_until(lambda: has_stream(js), 30)
     config = ConsumerConfig(durable_name="C", ack_wait=heartbeat_wait, max_ack_pending=500)
     return js.create_consumer("W", config, timeout=20)
+
+
+def has_stream(js: JetStream) -> bool:
+    """Servers that have just met may still count each other as offline."""
+    try:
+        js.create_stream(StreamConfig(name="W", subjects=["w.>"], num_replicas=3), timeout=20)
+    except errors.JsClientError:
+        return False
+    return True
 
 
 def leader(cluster: Cluster, consumer: Consumer) -> NatsServer:
