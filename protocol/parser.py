@@ -23,6 +23,9 @@ _FIRST_BYTES = b"MHIP+-mhip"
 _SMALL_PART, _SHARED_PART = 4096, 65536
 _BLANKS = re.compile(rb"[ \t]+")
 _SIZE_DIGITS = 10  # more digits than any allowed size has; int() of endless digits is quadratic
+_SMALL_MESSAGE = 512  # bytes on the wire, on average in a chunk, below which chunks are split at every CRLF
+_FEW = 8  # messages in a chunk up to which splitting gains nothing
+_SPLIT_PAUSE = 64  # chunks read without splitting after one where that did not work out
 _KNOWN_SIZES = 4096  # entries of the size table: bounded, the peer chooses what is in it
 _BARE: dict[bytes, Event] = {b"PING": Ping(), b"PONG": Pong(), b"+OK": Ok()}
 
@@ -50,6 +53,8 @@ class Parser(Generic[M]):
         self._max_line = max_control_line
         self._max_info = max_info
         self._sizes: dict[bytes, int] = {}
+        self._small = 0  # length up to which the next chunk is split: its messages are expected to be small
+        self._pause = 0
         self._parts: list[bytes | bytearray] = []  # an unfinished line, or the payload so far
         self._held = 0  # bytes in _parts
         self._frame: _Frame | None = None  # whose payload it is
@@ -74,7 +79,9 @@ class Parser(Generic[M]):
         try:
             if self._held or self._frame is not None:
                 data = self._resume(data, events)
-            self._parse(data, events)
+            start = self._parse_small(data, events) if len(data) <= self._small else 0
+            self._parse(data, events, start)
+            self._expect(len(data), len(events))
         except ProtocolError as error:
             self._error = type(error)(str(error))
             self._parts, self._held, self._frame = [], 0, None
@@ -82,12 +89,58 @@ class Parser(Generic[M]):
             raise
         return events
 
-    def _parse(self, data: bytes, events: list[Event]) -> None:
+    def _expect(self, length: int, count: int) -> None:
+        """How the next chunk is read: as this one, if its messages are as small."""
+        if self._pause:
+            self._pause -= 1
+            self._small = 0
+        else:
+            self._small = 4 * length if count > _FEW and length < _SMALL_MESSAGE * count else 0
+
+    def _parse_small(self, data: bytes, events: list[Event]) -> int:
+        """Read a chunk of small MSG frames as pairs of line and payload; returns where it had to stop.
+
+        One split of the chunk finds all CRLFs at 520 ns per message of 128 B, where `_parse` needs 780 for a find
+        and two slices each; a payload of 1 KiB costs more to scan than that saves. It stops at anything else than
+        such a pair (a payload that holds CRLF, headers, PING): `_parse` reads on from there.
+        """
+        parts = data.split(b"\r\n")
+        pairs = (len(parts) - 1) // 2
+        lines, payloads = parts[0 : 2 * pairs : 2], parts[1 : 2 * pairs : 2]
+        if b"\t" in data or (len(data) > self._max_line and max(map(len, lines), default=0) > self._max_line):
+            return 0
+        append, message, sizes = events.append, self._message, self._sizes
+        before = len(events)
+        reply: bytes | None
+        for line, payload in zip(lines, payloads, strict=True):
+            fields = line.split(b" ")
+            count = len(fields)
+            if count == 5 and fields[0] == b"MSG":
+                _, subject, sid, reply, digits = fields
+            elif count == 4 and fields[0] == b"MSG":
+                _, subject, sid, digits = fields
+                reply = None
+            else:
+                break
+            size = sizes.get(digits)
+            if size is None:
+                size = self._learn(digits)
+            if size != len(payload) or not subject or not sid:
+                break
+            append(message(subject, sid, reply or None, payload))
+        done = 2 * (len(events) - before)
+        if done < 2 * pairs:
+            self._pause = _SPLIT_PAUSE
+            return sum(map(len, parts[:done])) + 2 * done
+        # What follows the last pair: nothing, or the beginning of a frame.
+        return len(data) - sum(map(len, parts[done:])) - 2 * (len(parts) - done - 1)
+
+    def _parse(self, data: bytes, events: list[Event], start: int = 0) -> None:
         # One long loop with local names instead of small methods: the hottest code of the library. ns per
         # message of 128 B here / in a loop without any check, same run (Python 3.11): 780 / 710, with a
         # JetStream reply 850 / 790, with reply and headers 1,040 / 820 (4,200 when HMSG left the loop).
         find, append, message, sizes = data.find, events.append, self._message, self._sizes
-        length, start, max_line = len(data), 0, self._max_line
+        length, max_line = len(data), self._max_line
         tabs = b"\t" in data  # asked once per chunk: only then can a line be separated by tabs
         reply: bytes | None
         header_digits: bytes | None

@@ -1,0 +1,67 @@
+"""Chunks of small messages are read by splitting at every CRLF: the events must be those of the general way."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from protocol import Event, Msg, Parser, ProtocolError
+from protocol import parser as module
+
+WARM = b"MSG w 1 2\r\nok\r\n" * 40
+
+
+def frame(rng: random.Random) -> bytes:
+    payload = bytes(rng.choice((65, 13, 10, 9, 0)) for _ in range(rng.choice((0, 1, 3, 12, 200))))
+    reply = rng.choice((b"", b"r.s ", b"$JS.ACK.S.C.1.2.3.4.5 "))
+    return b"MSG a.b %d %b%d\r\n%b\r\n" % (rng.randrange(1, 4), reply, len(payload), payload)
+
+
+ODD = (
+    b"PING\r\n",
+    b"HMSG a 1 12 13\r\nNATS/1.0\r\n\r\nx\r\n",
+    b"MSG a 1 9\r\nMSG b 1 0\r\n",
+    b"MSG  a 1 1\r\nx\r\n",
+    b"MSG a 1 07\r\n1234567\r\n",
+    b"MSG a 1 -1\r\n\r\n",
+    b"MSG a 1 2\r\nabc\r\n",
+    b"+OK\r\nMSG a 1 0\r\n\r\n",
+    b"MSG a\t1 1\r\nx\r\n",
+    b"MSG a 1 1 1 1 1\r\nx\r\n",
+)
+
+
+def read(chunks: list[bytes]) -> tuple[list[Event], str]:
+    parser = Parser()
+    events: list[Event] = []
+    try:
+        for chunk in chunks:
+            events += parser.feed(chunk)
+    except ProtocolError as error:
+        return events + error.events, str(error)
+    return events, ""
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_same_events_whatever_the_way(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = random.Random(seed)
+    frames = [frame(rng) for _ in range(40)]
+    for _ in range(rng.randrange(3)):
+        frames.insert(rng.randrange(len(frames)), rng.choice(ODD))
+    data = b"".join(frames)
+    cuts = sorted(rng.randrange(len(data)) for _ in range(rng.randrange(4)))
+    chunks = [WARM, *(data[a:b] for a, b in zip([0, *cuts], [*cuts, len(data)], strict=True) if a < b)]
+    split = read(chunks)
+    monkeypatch.setattr(module, "_SMALL_MESSAGE", 0)
+    assert split == read(chunks)
+    assert len(split[0]) >= 40
+
+
+def test_small_messages_are_read_by_splitting() -> None:
+    parser = Parser()
+    assert len(parser.feed(WARM)) == 40
+    events: list[Event] = []
+    data = b"MSG a 1 3\r\nabc\r\nMSG b 1 r 2\r\nde\r\nMSG c 1 5\r\nf"
+    assert parser._parse_small(data, events) == data.index(b"MSG c")
+    assert events == [Msg(b"a", b"1", None, b"abc"), Msg(b"b", b"1", b"r", b"de")]
