@@ -31,7 +31,7 @@ def fetch_chunks(js: JetStream, stream: Stream, info: ObjectInfo, timeout: float
     subject = chunk_subject(info.bucket, info.nuid)
     if info.chunks == 1:
         return _single(stream, subject, info, timeout)
-    return _many(js, stream.name, subject, info, timeout)
+    return _Many(js, stream.name, subject, info, timeout)
 
 
 def _single(stream: Stream, subject: str, info: ObjectInfo, timeout: float | None) -> Iterator[bytes]:
@@ -42,30 +42,38 @@ def _single(stream: Stream, subject: str, info: ObjectInfo, timeout: float | Non
     yield message.data
 
 
-def _many(js: JetStream, stream: str, subject: str, info: ObjectInfo, timeout: float | None) -> Iterator[bytes]:
-    consumer = js.ordered_consumer(stream, filter_subjects=[subject])
-    messages = consumer.messages(max_messages=WINDOW_MESSAGES, max_bytes=window_of(info))
-    try:
-        last = time.monotonic()
+class _Many:
+    """Chunks through an ordered consumer, which goes on after reconnects and restarts. Any thread may close it."""
+
+    def __init__(self, js: JetStream, stream: str, subject: str, info: ObjectInfo, timeout: float | None) -> None:
+        self._info = info
+        self._timeout = timeout
+        self._consumer = js.ordered_consumer(stream, filter_subjects=[subject])
+        self._messages = self._consumer.messages(max_messages=WINDOW_MESSAGES, max_bytes=window_of(info))
+
+    def __iter__(self) -> _Many:
+        return self
+
+    def __next__(self) -> bytes:
+        waited_since = time.monotonic()
         while True:
             try:
-                message = messages.next(timeout=CHECK_AFTER)
+                return self._messages.next(timeout=CHECK_AFTER).data
             except NoMessages:
-                waited = time.monotonic() - last
-                if timeout is not None and waited >= timeout:
-                    raise TimedOut(f"no data of object {info.name!r} within {timeout:g} s") from None
-                try:
-                    if not consumer.info(timeout=CHECK_AFTER).num_pending and not messages.buffered:
-                        raise _gone(info) from None
-                except ObjectChanged:
-                    raise
-                except JsClientError:
-                    pass  # the link is down or the consumer is being made again
-                continue
-            last = time.monotonic()
-            yield message.data
-    finally:
-        messages.close()
+                if self._nothing_left():
+                    raise _gone(self._info) from None
+                if self._timeout is not None and time.monotonic() - waited_since >= self._timeout:
+                    raise TimedOut(f"no data of object {self._info.name!r} within {self._timeout:g} s") from None
+
+    def _nothing_left(self) -> bool:
+        """Whether the server has sent everything it has and nothing of it is on its way."""
+        try:
+            return not self._consumer.info(timeout=CHECK_AFTER).num_pending and not self._messages.buffered
+        except JsClientError:
+            return False  # the link is down or the consumer is being made again
+
+    def close(self) -> None:
+        self._messages.close()
 
 
 def window_of(info: ObjectInfo) -> int:

@@ -7,7 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from jsclient.errors import DigestMismatch
+from jsclient.errors import DigestMismatch, IteratorClosed
 from jsclient.objectstore.models import ObjectInfo, decode_digest
 
 if TYPE_CHECKING:
@@ -78,7 +78,11 @@ class ObjectReader(io.RawIOBase):
         self._check_open()
         if self._done:
             return b""
-        chunk = next(self._chunks, None)
+        try:
+            chunk = next(self._chunks, None)
+        except IteratorClosed:
+            self._check_open()
+            raise
         if chunk is None:
             self._damaged(f"only {self._received} of {self.info.size} bytes are there")
         self._digest.update(chunk)
@@ -115,10 +119,11 @@ class ObjectReader(io.RawIOBase):
 
     def close(self) -> None:
         """Stop reading; the consumer on the server goes away."""
-        if not self.closed:
+        first = not self.closed
+        super().close()
+        if first:
             self._left = memoryview(b"")
             self._stop()
-        super().close()
 
     def __repr__(self) -> str:
         return f"<ObjectReader {self.info.name!r} {self._received}/{self.info.size} bytes>"

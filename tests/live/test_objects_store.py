@@ -20,7 +20,7 @@ import jsclient
 from jsclient import errors, objectstore
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.objectstore import ObjectLink, ObjectMeta, ObjectStore, ObjectStoreConfig
-from jsclient.testing import LeafPair, NatsServer, wait_until
+from jsclient.testing import LeafPair, NatsServer, Proxy, wait_until
 
 Count = Callable[[int, int], int]
 
@@ -95,6 +95,33 @@ def test_reading_in_small_pieces(store: ObjectStore) -> None:
     with store.get("a") as reader:
         assert reader.read(10) == DATA[:10]
     wait_until(lambda: not list(store._js.consumer_names("OBJ_o")), 10, "a consumer was left behind")
+
+
+def test_any_thread_may_close_a_reader(server: NatsServer, store: ObjectStore) -> None:
+    with Proxy(server.port) as proxy, jsclient.connect(f"nats://127.0.0.1:{proxy.port}") as nc:
+        store.put("a", DATA * 20)
+        reader = ObjectStore(JetStream(nc), "o").get("a")
+        reader.read(10)
+        proxy.stall()
+        failed: list[BaseException] = []
+
+        def read_all() -> None:
+            try:
+                reader.readall()
+            except (ValueError, errors.JsClientError) as error:
+                failed.append(error)
+
+        thread = threading.Thread(target=read_all)
+        thread.start()
+        thread.join(0.5)
+        assert thread.is_alive()
+        closer = threading.Thread(target=reader.close)
+        closer.start()
+        thread.join(5)
+        assert isinstance(failed[0], ValueError)
+        proxy.resume()
+        closer.join(10)
+        assert not closer.is_alive()
 
 
 @pytest.mark.spark  # pandas is installed with the extra of that name only
