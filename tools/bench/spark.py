@@ -86,11 +86,12 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
         create(api, "IN", allow_direct=True)
         frame = spark.range(0, ROWS, 1, 2).selectExpr(f"cast(lpad(id, {SIZE}, '0') AS binary) AS value").cache()
         frame.count()
-        write(frame, url, "IN.x", publishMode="async")
+        write(frame, url, "IN.x", publishMode="async", deliverySemantics="at-least-once")
         print(f"{ROWS} rows of {SIZE} B, local[2], best of {ROUNDS}; CPU is that of the Python workers")
         reads = measure("read, all columns", ROWS, lambda: noop(read(spark, url)))
         few = measure("read, seq and value", ROWS, lambda: noop(read(spark, url, "seq bigint, value binary")))
         outs = {mode: measure(f"write, {mode}", ROWS, writing(api, frame, url, mode)) for mode in MODES}
+        measure("read, all columns, with an id", ROWS, lambda: noop(read(spark, url, stream="OUT_async")))
         slow = measure("foreachPartition, row by row", ROW_BY_ROW, lambda: row_by_row(frame, url), rounds=1)
         rate = micro_batches(rate_source(spark), folder / "rate", None)
         ours = micro_batches(jetstream_source(spark, url), folder / "jetstream", lambda: one_row(nc))
@@ -115,9 +116,9 @@ def create(api: Api, name: str, **config: Any) -> None:
     api.request(f"STREAM.CREATE.{name}", {"name": name, "subjects": [f"{name}.>"], "storage": "file", **config})
 
 
-def read(spark: Any, url: str, schema: str | None = None) -> Any:
+def read(spark: Any, url: str, schema: str | None = None, stream: str = "IN") -> Any:
     reader = spark.read.format("jetstream").option("servers", url).option("minPartitions", 2)
-    return (reader.schema(schema) if schema else reader).load("IN")
+    return (reader.schema(schema) if schema else reader).load(stream)
 
 
 def noop(frame: Any) -> None:
