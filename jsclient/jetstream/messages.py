@@ -278,17 +278,6 @@ class Messages:
             self._state.threshold_messages = threshold_messages
             self._due = True
 
-    def pull_up_to(self, total: int) -> None:
-        """For layers: see that `total` messages have been asked for since the beginning; from here on no more than
-        one at a time follows by itself. What a taker has just got counts as asked for, so nothing is sent to those
-        who are about to be busy."""
-        with self._lock:
-            self.resize(1, 1)
-            self._due = False
-            need = self._state.ask(total, time.monotonic()) if self._pulls else None
-            frame = None if need is None else self._open_pull(need)
-        self._post_pull(frame)
-
     # --- what comes beside messages -------------------------------------------------------------------------
 
     def _link_event(self, event: LinkEvent) -> None:

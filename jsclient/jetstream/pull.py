@@ -238,13 +238,6 @@ class PullState:
             return min(credit, self.max_bytes if self._too_small else wanted)
         return wanted if credit >= wanted else 0
 
-    def ask(self, total: int, now: float = 0.0) -> tuple[int, int] | None:
-        """(messages, bytes) of the pull after which `total` messages have been asked for since the beginning."""
-        taken = self.taken()
-        self.granted = max(self.granted, taken)
-        batch = total - self.delivered(self.granted)
-        return None if batch <= 0 or now < self.retry_at else (batch, 0)
-
     def _set_check(self, taken: int) -> None:
         check_at = max(taken + 1, self.granted - self.threshold_messages + 1)
         if self.threshold_bytes:
