@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from jsclient.errors import NotJetStreamMessage
 from jsclient.workers.options import DEAD_LETTER_TIMEOUT
+from jsclient.workers.outcomes import Reject
 from protocol import Headers
+from protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream, JetStreamMsg
@@ -26,8 +29,17 @@ MAX_REASON: Final = 500
 
 def reason_of(error: BaseException) -> str:
     """One line that fits into a header."""
-    text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
-    return "".join(char if char.isprintable() else " " for char in text)[:MAX_REASON]
+    try:
+        text = str(error.reason) if isinstance(error, Reject) else str(error)
+    except Exception:  # an error of the application that cannot even be printed
+        text = "(without a text)"
+    if not isinstance(error, Reject):
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return one_line(text)[:MAX_REASON]
+
+
+def one_line(text: str) -> str:
+    return "".join(char if char.isprintable() else " " for char in text)
 
 
 def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, deliveries: int) -> Any:
@@ -36,22 +48,36 @@ def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, del
     The message id is `<stream>.<consumer>.<stream sequence>`: a second try within the duplicate window of the
     dead-letter stream stores nothing.
     """
-    meta = message.metadata
-    headers = Headers([pair for pair in _headers(message) if not pair[0].startswith(_DROPPED)])
+    headers = Headers(_headers(message))
     headers[REASON] = reason
-    headers[SUBJECT] = message.subject
-    headers[STREAM] = meta.stream
-    headers[CONSUMER] = meta.consumer
-    headers[SEQUENCE] = str(meta.stream_seq)
+    headers[SUBJECT] = one_line(message.subject)
     headers[DELIVERIES] = str(deliveries)
-    headers[TIME] = meta.timestamp.isoformat()
-    message_id = f"{meta.stream}.{meta.consumer}.{meta.stream_seq}"
+    message_id = None
+    try:
+        meta = message.metadata
+    except NotJetStreamMessage:
+        pass  # an account import rewrote the ack subject: where it comes from is not known
+    else:
+        headers[STREAM] = meta.stream
+        headers[CONSUMER] = meta.consumer
+        headers[SEQUENCE] = str(meta.stream_seq)
+        headers[TIME] = meta.timestamp.isoformat()
+        message_id = f"{meta.stream}.{meta.consumer}.{meta.stream_seq}"
     return js.publish(subject, message.data, headers=headers, msg_id=message_id, timeout=DEAD_LETTER_TIMEOUT)
 
 
 def _headers(message: JetStreamMsg) -> list[tuple[str, str]]:
+    """Those of the publisher that may be published again: what is broken must not keep it out of the dead letters."""
     try:
-        headers = message.headers
-    except Exception:  # a publisher's broken block must not keep a message out of the dead letters
+        pairs = message.headers.items() if message.headers else []
+    except Exception:
         return []
-    return [] if headers is None else headers.items()
+    return [pair for pair in pairs if not pair[0].startswith(_DROPPED) and _is_valid(pair)]
+
+
+def _is_valid(pair: tuple[str, str]) -> bool:
+    try:
+        Headers([pair]).encode()
+    except InvalidHeader:
+        return False
+    return True

@@ -59,6 +59,10 @@ class KeyedQueue:
         """When the first parked message may run."""
         return self._parked[0][0] if self._parked else None
 
+    def behind(self, key: Hashable) -> list[Any]:
+        """What waits behind the message of this key that is being handled."""
+        return list(self._waiting.get(key, ()))
+
     def rest(self) -> Iterator[Any]:
         """Every message that waits, in no particular order between keys."""
         for _, _, _, message in list(self._parked):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,13 @@ RETRY_DELAY: Final = 1.0
 """Seconds before a failed message comes again where neither the pool nor the consumer has a back-off."""
 
 DEAD_LETTER_TIMEOUT: Final = 10.0
+
+FORGIVEN: Final = 5
+"""Deliveries beyond `attempts` after which a message is given up without another try. The server also counts those
+that no handler saw: what a stopping pool gave back, and what a killed process had prefetched."""
+
+REASONS_KEPT: Final = 10_000
+"""Reasons remembered of dead letters that could not be stored yet."""
 
 
 def _delays(value: Sequence[float] | None) -> tuple[float, ...] | None:
@@ -60,7 +68,7 @@ class PoolOptions:
             raise ConfigError(f"attempts must be positive, got {self.attempts}")
         if self.dead_letter is not None:
             checks.subject(self.dead_letter, "dead_letter")
-        if self.backoff is not None and (not self.backoff or any(not delay >= 0 for delay in self.backoff)):
+        if self.backoff is not None and (not self.backoff or any(not 0 <= delay < math.inf for delay in self.backoff)):
             raise ConfigError("backoff must be one or more delays in seconds, 0 or more each")
         if not self.progress_limit > 0:
             raise ConfigError(f"progress_limit must be positive, got {self.progress_limit!r}")

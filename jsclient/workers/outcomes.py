@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,7 +21,10 @@ class Retry(Exception):
 
     def __init__(self, delay: float | dt.timedelta | None = None, reason: str = "retry") -> None:
         super().__init__(reason)
-        self.delay = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
+        seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
+        if seconds is not None and not math.isfinite(seconds):
+            raise ValueError(f"delay must be a number of seconds, got {delay!r}")
+        self.delay = None if seconds is None else max(float(seconds), 0.0)
 
 
 class BatchFailed(Exception):

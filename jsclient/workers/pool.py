@@ -8,14 +8,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.options import MAX_BYTES
+from jsclient.jetstream.pull import UNLIMITED_BATCH
+from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.keyed import KeyedQueue
-from jsclient.workers.options import MAX_PREFETCH, PREFETCH_SECONDS, PoolOptions
+from jsclient.workers.options import MAX_PREFETCH, PoolOptions
+from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Waits, Worker
+from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import Settler
 
@@ -26,50 +27,6 @@ log = logging.getLogger("jsclient.workers")
 
 DEFAULT_ACK_WAIT: Final = 30.0
 """The server's own default, where the consumer's configuration may not be read."""
-
-SAMPLE: Final = 64
-SAMPLE_SECONDS: Final = 0.02
-"""Handler calls, or seconds of them, after which a worker has the prefetch worked out again."""
-
-
-FIRST_SAMPLE: Final = 2
-"""The same while nothing is prefetched: a pull per message is dear for handlers that take microseconds."""
-
-
-@attrs.frozen
-class PoolEvent:
-    """Something worth knowing: `kind` is "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off"."""
-
-    kind: str
-    message: Any
-    error: BaseException | None = None
-    seconds: float = 0.0
-
-
-@attrs.frozen
-class StopReport:
-    """How a stop went. `cut_off` are the messages whose handlers were still running (the server delivers them
-    again after ack_wait); `given_back` counts those that were received, not started, and are with others now."""
-
-    finished: bool
-    cut_off: tuple[JetStreamMsg, ...]
-    given_back: int
-
-    def __bool__(self) -> bool:
-        return self.finished
-
-
-class Worker:
-    """One thread of the pool: what it holds and what it counted."""
-
-    __slots__ = ("calls", "counters", "held", "spent", "thread")
-
-    def __init__(self) -> None:
-        self.held: tuple[Held, ...] = ()
-        self.counters = stats.Counters()
-        self.calls = 0
-        self.spent = 0.0
-        self.thread: threading.Thread | None = None
 
 
 class WorkerPool:
@@ -110,27 +67,28 @@ class WorkerPool:
         )
         self._first_interval = self._progress.intervals[0]
         self._keyed = KeyedQueue()
-        self._keyed_held: dict[int, Held] = {}
+        self._keyed_held: dict[int, Held] = {}  # by sequence in the stream
+        self._keyed_hung: set[Any] = set()  # keys whose handler has run too long
         self._taking = False
         self._ready = threading.Condition(threading.Lock())
-        self._mean = 0.0  # seconds per handler call
-        self._size = 0  # bytes of the largest message among those looked at lately
-        self._prefetch = 0
+        self._turn = threading.Lock()  # who takes a message while nothing is prefetched
         self._first_prefix = b"\0"
         self._stopping = False
+        self._release_asked = False
         self._given_back = 0
         self._released = threading.Lock()
-        self._ended = threading.Event()
+        self._ended = Gate()
         self._running = len(self._workers)
         self._running_lock = threading.Lock()
         self.error: Exception | None = None
         unit = self.options.batch[0] if self.options.batch else 1
-        self._unit = unit
+        first = min(len(self._workers) * unit, waits.max_batch or UNLIMITED_BATCH)
         # No byte limit: the window changes all the time, and pulls that share out bytes would get crumbs. Memory is
-        # bounded by what may be prefetched, see _set_prefetch.
-        self._messages = consumer.messages(
-            max_messages=len(self._workers) * unit, max_bytes=0, threshold_messages=1, on_error=self._reported
+        # bounded by what may be prefetched, see Prefetch.
+        self._messages = PoolMessages(
+            consumer, max_messages=first, max_bytes=0, threshold_messages=1, on_error=self._reported
         )
+        self._prefetch = Prefetch(self._messages, self._workers, unit, self.options.max_prefetch, waits.max_batch)
         self._start()
 
     def _start(self) -> None:
@@ -165,7 +123,7 @@ class WorkerPool:
             )
         backoff = tuple(float(delay) for delay in config.backoff or ())
         ack_wait = self.options.ack_wait or config.ack_wait or DEFAULT_ACK_WAIT
-        return Waits(backoff or (float(ack_wait),), backoff)
+        return Waits(backoff or (float(ack_wait),), backoff, config.max_batch or 0)
 
     # --- workers ----------------------------------------------------------------------------------------
 
@@ -178,6 +136,9 @@ class WorkerPool:
             if self.error is None:
                 self.error = error
                 log.error("the pool of %s ends: %s", self.consumer, error)
+            # What ends one worker ends all: a pool that lost some of its threads would look healthy.
+            self._stopping = True
+            self._messages.stop()
         finally:
             with self._running_lock:
                 self._running -= 1
@@ -186,38 +147,36 @@ class WorkerPool:
                 self._ready.notify_all()
             if last:
                 self._progress.stop()
-                self._release()
-                self._ended.set()
+                try:
+                    self._release()
+                finally:
+                    self._ended.set()
 
     def _work(self, worker: Worker) -> None:
         # The hot path of the pool, in one function: what it adds to a bare consume loop is a lookup of the first
         # delivery, two looks at the clock, and the ack. With a Held per message and calls for counting and acking it
         # cost 7.9 us where consume took 4.4; like this 5.3.
-        get, make_room, monotonic = self._messages._get, self._make_room, time.monotonic
+        get, prefetch, monotonic = self._messages._get, self._prefetch, time.monotonic
         handler, settler, counters = self.handler, self._settler, worker.counters
         held = Held(None, self._first_interval)
         here = (held,)
         note_time = counters.times.append
         while not self._stopping:
-            if not self._prefetch:
-                make_room(worker)
-            message = get(None)
+            message = get(None) if prefetch.size else self._take_one(worker)
             if message is None:
                 continue
             if not (message.msg.raw_reply or b"").startswith(self._first_prefix):
                 self._handle_again(worker, message)
                 continue
-            held.message = message
             held.started = held.told = started = monotonic()
+            held.message = message
             worker.held = here
             try:
                 handler(message)
             except BaseException as error:
-                worker.held = ()
+                # Held until that is settled too: a dead letter may take longer than ack_wait.
                 settler.failed(worker, message, error, 1, monotonic() - started)
-                if held.hung:
-                    held = Held(None, self._first_interval)
-                    here = (held,)
+                worker.held = ()
                 continue
             worker.held = ()
             seconds = monotonic() - started
@@ -225,46 +184,65 @@ class WorkerPool:
             worker.calls += 1
             worker.spent += seconds
             if worker.calls >= SAMPLE or worker.spent >= SAMPLE_SECONDS:
-                self._sample(worker, len(message.msg.payload))
+                prefetch.sample(worker, len(message.msg.payload))
             settler.handled(worker, message, seconds)
-            if held.hung:
-                held = Held(None, self._first_interval)
-                here = (held,)
-            del message  # or it would live until the next one comes
+            held.message = message = None  # or it would live until the next one comes
+
+    def _take_one(self, worker: Worker) -> JetStreamMsg | None:
+        """A message for this worker alone: one worker at a time counts who is free, pulls for them and takes.
+
+        Without the turn, a worker that has taken and is not yet seen as busy would be pulled for once more, and that
+        message would wait behind a slow handler.
+        """
+        with self._turn:
+            self._prefetch.make_room(worker)
+            message = self._messages._get(None)
+            if message is not None:
+                worker.held = (Held(message, self._first_interval),)
+            return message
 
     def _work_batches(self, worker: Worker) -> None:
         assert self.options.batch is not None
-        size, seconds = self.options.batch
-        get = self._messages._get
+        get, seconds = self._messages._get, self.options.batch[1]
         while not self._stopping:
-            if not self._prefetch:
-                self._make_room(worker)
-            message = get(None)
+            message = get(None) if self._prefetch.size else self._take_one(worker)
             if message is None:
                 continue
-            batch, deadline = [message], Deadline(seconds)
-            worker.held = (self._hold(message),)
+            batch: list[JetStreamMsg] = []
+            worker.held = ()
             try:
-                while len(batch) < size and not self._stopping:
-                    message = get(deadline.remaining())
-                    if message is None:
-                        if deadline.expired():
-                            break
-                        continue
-                    batch.append(message)
-                    worker.held = (*worker.held, self._hold(message))
-            except (errors.IteratorClosed, errors.ConnectionClosed):
-                pass  # handle what is in hand, the next get ends the worker
-            self._handle_batch(worker, batch)
+                self._add_to(worker, batch, message)
+                self._gather(worker, batch, Deadline(seconds))
+            except errors.JsClientError:
+                pass  # stopped, closed or deleted: handle what is in hand, the next get says it again
+            if batch:
+                self._handle_batch(worker, batch)
+
+    def _gather(self, worker: Worker, batch: list[JetStreamMsg], deadline: Deadline) -> None:
+        assert self.options.batch is not None
+        while len(batch) < self.options.batch[0] and not self._stopping:
+            message = self._messages._get(deadline.remaining())
+            if message is not None:
+                self._add_to(worker, batch, message)
+            elif deadline.expired():
+                return
+
+    def _add_to(self, worker: Worker, batch: list[JetStreamMsg], message: JetStreamMsg) -> None:
+        deliveries = self._count_of(message)
+        if self._settler.is_spent(message, deliveries):
+            self._settler.exhausted(worker, message, deliveries)
+            return
+        worker.held = (*worker.held, self._hold(message))
+        batch.append(message)
 
     def _handle_again(self, worker: Worker, message: JetStreamMsg) -> None:
         """A message that was delivered before, or the very first one of the pool."""
         deliveries = self._deliveries(worker, message)
-        attempts = self.options.attempts
-        if attempts is not None and deliveries > attempts:
-            self._settler.exhausted(worker, message, deliveries)
-            return
         worker.held = (Held(message, self._progress.interval(deliveries)),)
+        if self._settler.is_spent(message, deliveries):
+            self._settler.exhausted(worker, message, deliveries)
+            worker.held = ()
+            return
         started = time.monotonic()
         error: BaseException | None = None
         try:
@@ -272,20 +250,21 @@ class WorkerPool:
         except BaseException as raised:
             error = raised
         seconds = time.monotonic() - started
-        worker.held = ()
         self.count(worker, seconds, message)
         if error is None:
+            worker.held = ()
             self._settler.handled(worker, message, seconds)
         else:
             self._settler.failed(worker, message, error, deliveries, seconds)
+            worker.held = ()
 
     def _handle_batch(self, worker: Worker, batch: list[JetStreamMsg]) -> None:
-        started = time.perf_counter()
+        started = time.monotonic()
         outcomes = self._settler.call_batch(self.handler, batch)
-        seconds = time.perf_counter() - started
-        worker.held = ()
+        seconds = time.monotonic() - started
         self.count(worker, seconds / len(batch), batch[-1])
         self._settler.settle_batch(worker, batch, outcomes, seconds, self._deliveries)
+        worker.held = ()
 
     def _hold(self, message: JetStreamMsg) -> Held:
         return Held(message, self._progress.interval(self._count_of(message)))
@@ -323,6 +302,7 @@ class WorkerPool:
             now = time.monotonic()
             due = self._keyed.due(now)
             if due is not None:
+                worker.held = self._held_of(due[1])
                 return due
             next_due = self._keyed.next_due()
             timeout = None if next_due is None else max(next_due - now, 0.0)
@@ -339,47 +319,62 @@ class WorkerPool:
                 self._ready.notify()
 
     def _take_keyed(self, worker: Worker, timeout: float | None) -> tuple[Any, JetStreamMsg] | None:
-        if not self._prefetch:
-            self._make_room(worker)
+        if not self._prefetch.size:
+            self._prefetch.make_room(worker)
         message = self._messages._get(timeout)
         if message is None:
             return None
         assert self.options.key is not None
         held = self._hold(message)
+        held.waiting = True
         try:
             key = self.options.key(message)
             hash(key)
-        except Exception as error:
+        except BaseException as error:
             self._settler.failed(worker, message, error, self._count_of(message), 0.0)
             return None
         with self._ready:
-            self._keyed_held[id(message)] = held
-            return (key, message) if self._keyed.admit(key, message) else None
+            sequence = _sequence(message)
+            if sequence in self._keyed_held:
+                # Its ack_wait ran out while it waits (or runs) here, after an outage: in hand already, and in order.
+                return None
+            self._keyed_held[sequence] = held
+            held.key = key
+            if key in self._keyed_hung:
+                held.interval = float("inf")
+            if self._keyed.admit(key, message):
+                worker.held = (held,)
+                return key, message
+            return None
+
+    def _held_of(self, message: JetStreamMsg) -> tuple[Held, ...]:
+        held = self._keyed_held.get(_sequence(message))
+        return () if held is None else (held,)
 
     def _handle_keyed(self, worker: Worker, key: Any, message: JetStreamMsg) -> tuple[Any, JetStreamMsg] | None:
         """Handle one message; returns the next one of the same key, if any."""
-        held = self._keyed_held.get(id(message))
-        retries = 0 if held is None else held.retries
-        deliveries = self._deliveries(worker, message) + retries
-        if held is not None:
-            held.started = time.monotonic()
-            worker.held = (held,)
-        delay = self._settler.run_keyed(worker, message, deliveries)
-        worker.held = ()
+        (held,) = worker.held or (self._hold(message),)
+        deliveries = self._deliveries(worker, message)
+        held.started = time.monotonic()
+        held.waiting = False
+        delay = self._settler.run_keyed(worker, message, deliveries, held.retries)
         with self._ready:
-            if delay is not None and not self._stopping and held is not None:
-                held.retries = retries + 1
+            held.waiting, held.hung = True, None
+            worker.held = ()
+            self._keyed_hung.discard(key)
+            if delay is not None and not self._stopping:
+                held.retries += 1
                 self._keyed.park(key, message, time.monotonic() + delay)
                 self._ready.notify_all()
                 return None
-            self._keyed_held.pop(id(message), None)
+            self._keyed_held.pop(_sequence(message), None)
             following = self._keyed.done(key)
+            if following is not None:
+                worker.held = self._held_of(following)
             self._ready.notify()
         if delay is not None:
             self._settler.give_back(message)
         return None if following is None else (key, following)
-
-    # --- how much to take -------------------------------------------------------------------------------
 
     def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None:
         """Note how long a handler took."""
@@ -387,38 +382,7 @@ class WorkerPool:
         worker.calls += 1
         worker.spent += seconds
         if worker.calls >= SAMPLE or worker.spent >= SAMPLE_SECONDS:
-            self._sample(worker, len(message.msg.payload))
-
-    def _sample(self, worker: Worker, size: int) -> None:
-        mean = worker.spent / worker.calls
-        worker.calls, worker.spent = 0, 0.0
-        self._mean = mean if not self._mean else self._mean * 0.7 + mean * 0.3
-        self._size = max(size, self._size * 9 // 10)
-        self._set_prefetch()
-
-    def _set_prefetch(self) -> None:
-        """As much as the pool handles in a tenth of a second, at most 64 MiB; nothing when one message takes longer."""
-        wanted = 0
-        if self._mean < PREFETCH_SECONDS:
-            wanted = int(PREFETCH_SECONDS * len(self._workers) / max(self._mean, 1e-6))
-        wanted = min(wanted, self.options.max_prefetch, MAX_BYTES // max(self._size, 1))
-        if wanted == self._prefetch:
-            return
-        self._prefetch = wanted
-        if wanted:
-            self._resize((len(self._workers) + wanted) * self._unit)
-
-    def _make_room(self, worker: Worker) -> None:
-        """A free worker comes for a message: ask for as many as workers are free."""
-        if worker.calls >= FIRST_SAMPLE:
-            self._sample(worker, 0)
-            if self._prefetch:
-                return
-        free = sum(1 for worker in self._workers if not worker.held)
-        self._resize(max(free, 1) * self._unit)
-
-    def _resize(self, limit: int) -> None:
-        self._messages.resize(limit, limit if limit <= len(self._workers) * self._unit else (limit + 1) // 2)
+            self._prefetch.sample(worker, len(message.msg.payload))
 
     # --- looking at it ----------------------------------------------------------------------------------
 
@@ -430,13 +394,19 @@ class WorkerPool:
         return held.values()
 
     def _hung(self, held: Held) -> None:
+        seconds = time.monotonic() - held.started
         log.error(
             "a handler of %s has run for %.1f s, the limit is %.1f s: its message goes to another worker",
             self.consumer,
-            time.monotonic() - held.started,
+            seconds,
             self.options.progress_limit,
         )
-        self.connection.run_callback(self.event, "hung", held.message, None, time.monotonic() - held.started)
+        if self.options.key is not None:
+            with self._ready:  # others may have what waits behind it, too
+                self._keyed_hung.add(held.key)
+                for message in self._keyed.behind(held.key):
+                    self._keyed_held[_sequence(message)].interval = float("inf")
+        self.connection.run_callback(self.event, "hung", held.hung, None, seconds)
 
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
         """Tell `on_event`; what it raises is logged."""
@@ -444,7 +414,7 @@ class WorkerPool:
             return
         try:
             self.options.on_event(PoolEvent(kind, message, error, seconds))
-        except Exception:
+        except BaseException:  # also SystemExit: an observer must not end a worker
             log.exception("on_event failed")
 
     def _reported(self, error: Exception) -> None:
@@ -456,7 +426,7 @@ class WorkerPool:
         messages = self._messages
         return stats.snapshot(
             (worker.counters for worker in self._workers),
-            (held.started for held in self._held()),
+            self._held(),
             hung=self._progress.hung,
             backlog=self._keyed.backlog,
             buffered=messages.buffered,
@@ -492,12 +462,14 @@ class WorkerPool:
         self._stopping = True
         self._messages.stop()
         if not wait or threading.current_thread() in {worker.thread for worker in self._workers}:
-            self.connection.clock.call_soon(self._release_in_background)
+            if not self._release_asked:
+                self._release_asked = True
+                self.connection.clock.call_soon(self._release_in_background)
             return None
         deadline = Deadline(resolve(timeout, self.options.stop_timeout))
         self._release()
         finished = self._ended.wait(deadline.remaining())
-        running = [held.message for worker in self._workers for held in worker.held]
+        running = [held.message for worker in self._workers for held in worker.held if held.message is not None]
         for message in running:
             self.event("cut off", message)
         if not self.connection.closed:
@@ -505,7 +477,7 @@ class WorkerPool:
                 self.connection.flush(max(deadline.at_most(2.0), 0.1))
             except errors.JsClientError as error:
                 log.warning("the last acks may not have arrived: %s", error)
-        return StopReport(finished, tuple(running), self._given_back)
+        return StopReport(finished, tuple(running), self._given_back + self._messages.given_back)
 
     def _release_in_background(self) -> None:
         name = f"jsclient-worker-pool-{self.consumer.name}-release"
@@ -515,17 +487,17 @@ class WorkerPool:
         """What was received and not started goes back to the server now, not after ack_wait."""
         self._stopping = True
         with self._released:
-            self._given_back += self._messages.buffered
             self._messages.close()
             with self._ready:
                 rest = self._keyed.clear()
                 for message in rest:
-                    self._keyed_held.pop(id(message), None)
+                    self._keyed_held.pop(_sequence(message), None)
                 self._ready.notify_all()
             for message in rest:
                 self._settler.give_back(message)
             self._given_back += len(rest)
-        self.connection.flush_outbox()
+        if not self.connection.closed:
+            self.connection.flush_outbox()
 
     def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
         """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread."""
@@ -552,12 +524,11 @@ class WorkerPool:
         return self.connection.refuse_pickle(self)
 
 
-@attrs.frozen
-class Waits:
-    """How long the server waits for an ack, per delivery, and the consumer's own back-off."""
-
-    ack: tuple[float, ...]
-    backoff: tuple[float, ...]
+def _sequence(message: JetStreamMsg) -> int:
+    try:
+        return message.metadata.stream_seq
+    except errors.NotJetStreamMessage:
+        return -id(message)
 
 
 def worker_threads(pool: WorkerPool) -> Iterator[threading.Thread]:

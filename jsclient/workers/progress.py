@@ -21,13 +21,16 @@ SHORTEST: Final = 0.02
 class Held:
     """One message in the hands of the pool: since when, and when the server was last told."""
 
-    __slots__ = ("hung", "interval", "message", "retries", "started", "told")
+    __slots__ = ("hung", "interval", "key", "message", "retries", "started", "taken", "told", "waiting")
 
     def __init__(self, message: Any, interval: float) -> None:
         self.message = message
         self.interval = interval
         self.started = self.told = time.monotonic()
-        self.hung = False
+        self.taken: float | None = None if message is None else self.started
+        self.hung: Any = None  # the message with which the handler hung; a worker uses one Held for many messages
+        self.waiting = False  # behind another message of its key, or for its next try: no handler runs with it
+        self.key: Any = None  # where order is kept by key
         self.retries = 0  # tries in this process, beside those that the server counts
 
 
@@ -74,15 +77,16 @@ class Progress:
                 self.start()
 
     def _tell(self, held: Held, now: float) -> None:
-        if held.hung or now - held.told < held.interval:
+        message = held.message  # first: the worker sets the times before it
+        if message is None or held.hung is message or now - held.told < held.interval:
             return
-        if now - held.started >= self._limit:
-            held.hung = True
+        if not held.waiting and now - held.started >= self._limit:
+            held.hung = message
             self.hung += 1
             self._on_hung(held)
             return
         held.told = now
         try:
-            held.message.in_progress()
+            message.in_progress()
         except Exception as error:  # acked meanwhile, or the connection is gone: nothing to tell
             log.debug("in-progress was not sent: %s", error)

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 from jsclient import errors
 from jsclient.jetstream.acks import ack_confirmed
 from jsclient.workers import dead_letters
-from jsclient.workers.options import RETRY_DELAY
+from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
 from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, outcomes_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStreamMsg
-    from jsclient.workers.pool import Worker, WorkerPool
+    from jsclient.workers.parts import Worker
+    from jsclient.workers.pool import WorkerPool
 
 log = logging.getLogger("jsclient.workers")
 
@@ -28,6 +29,7 @@ class Settler:
         options = pool.options
         self._options = options
         self._backoff = tuple(options.backoff or consumer_backoff or (RETRY_DELAY,))
+        self._unstored: dict[Any, str] = {}  # reasons of dead letters that could not be stored yet
         self._plain = not (options.manual or options.confirm or options.on_event)
 
     # --- one message ------------------------------------------------------------------------------------
@@ -53,7 +55,8 @@ class Settler:
     ) -> None:
         """The handler raised: retry or give up."""
         if self.gives_up(error, deliveries):
-            self.give_up(worker, message, error, deliveries)
+            if not self.give_up(worker, message, error, deliveries):
+                self._quietly(message, lambda: message.nak(self._backoff[-1]))
             return
         self._note_failure(worker, message, error, seconds)
         self._quietly(message, lambda: message.nak(self.delay(error, deliveries)))
@@ -73,40 +76,60 @@ class Settler:
     def delay(self, error: BaseException, deliveries: int) -> float:
         """Seconds until the next try: the handler's own, else the back-off entry of this delivery."""
         if isinstance(error, Retry) and error.delay is not None:
-            return max(error.delay, 0.0)
+            return error.delay
         return self._backoff[min(deliveries, len(self._backoff)) - 1]
 
-    def give_up(self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int) -> bool:
-        """Dead letter, then term; False when the dead letter could not be stored (the message then comes again)."""
-        reason = error.reason if isinstance(error, Reject) else dead_letters.reason_of(error)
-        if isinstance(error, Reject):
+    def give_up(
+        self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, reason: str = ""
+    ) -> bool:
+        """Dead letter, then term; False when the dead letter could not be stored: it must come again."""
+        reason = reason or dead_letters.reason_of(error)
+        rejected = isinstance(error, Reject)
+        if rejected:
             worker.counters.rejected += 1
         else:
             worker.counters.failed += 1
-        if not hasattr(message, "_open"):
-            self._pool.event("rejected" if isinstance(error, Reject) else "failed", message, error)
-            return True  # a manual handler has settled it already
-        if self._options.dead_letter is not None and not self._store(message, reason, deliveries):
-            self._quietly(message, lambda: message.nak(self._backoff[-1]))
+        if message.is_acked:
+            self._pool.event("rejected" if rejected else "failed", message, error)
+            return True  # the handler has settled it already
+        dead = self._options.dead_letter is not None
+        if dead and not self._store(message, reason, deliveries):
+            self._pool.event("failed", message, error)
             return False
-        if self._options.dead_letter is not None:
+        if dead:
             worker.counters.dead += 1
         self._quietly(message, lambda: self._term(message, reason))
-        dead = self._options.dead_letter is not None
         self._pool.event("dead" if dead else "rejected", message, error)
         return True
 
+    def is_spent(self, message: JetStreamMsg, deliveries: int) -> bool:
+        """Whether the message is given up without another try."""
+        if self._unstored and _key_of(message) in self._unstored:
+            return True
+        attempts = self._options.attempts
+        return attempts is not None and deliveries > attempts + FORGIVEN
+
     def exhausted(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> None:
-        """Delivered more often than `attempts`: its worker died with it, again and again. It is not run once more."""
-        self.give_up(worker, message, RuntimeError(f"delivered {deliveries} times without an outcome"), deliveries)
+        """It is not run once more: its dead letter could not be stored the last time, or it was delivered much more
+        often than `attempts` without an outcome (its worker died with it, again and again)."""
+        if not self._give_up_spent(worker, message, deliveries):
+            self._quietly(message, lambda: message.nak(self._backoff[-1]))
+
+    def _give_up_spent(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> bool:
+        error = RuntimeError(f"delivered {deliveries} times without an outcome")
+        return self.give_up(worker, message, error, deliveries, self._unstored.get(_key_of(message), ""))
 
     def _store(self, message: JetStreamMsg, reason: str, deliveries: int) -> bool:
         assert self._options.dead_letter is not None
+        key = _key_of(message)
         try:
             dead_letters.publish(self._pool.consumer.js, self._options.dead_letter, message, reason, deliveries)
         except errors.JsClientError as error:
             log.error("the dead letter of %r was not stored, it will be tried again: %s", message, error)
+            if len(self._unstored) < REASONS_KEPT:
+                self._unstored[key] = reason
             return False
+        self._unstored.pop(key, None)
         return True
 
     @staticmethod
@@ -131,30 +154,32 @@ class Settler:
 
     # --- order by key -----------------------------------------------------------------------------------
 
-    def run_keyed(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> float | None:
-        """Call the handler; None when the message is finished, else the seconds until it is tried again here."""
-        attempts = self._options.attempts
-        if attempts is not None and deliveries > attempts:
-            self.exhausted(worker, message, deliveries)
-            return None
-        started = time.perf_counter()
+    def run_keyed(self, worker: Worker, message: JetStreamMsg, deliveries: int, retries: int) -> float | None:
+        """Call the handler; None when the message is finished, else the seconds until it is tried again here.
+
+        `retries` are the tries in this process, beside the `deliveries` that the server counts.
+        """
+        tries = deliveries + retries
+        if self.is_spent(message, deliveries):
+            return None if self._give_up_spent(worker, message, deliveries) else self._backoff[-1]
+        started = time.monotonic()
         error: BaseException | None = None
         try:
             self._pool.handler(message)
         except BaseException as raised:
             error = raised
-        seconds = time.perf_counter() - started
+        seconds = time.monotonic() - started
         self._pool.count(worker, seconds, message)
         if error is None:
             self.handled(worker, message, seconds)
             return None
-        if not hasattr(message, "_open"):
+        if message.is_acked:
             self._note_failure(worker, message, error, seconds)
-            return None  # a manual handler has settled it
-        if self.gives_up(error, deliveries):
-            return None if self.give_up(worker, message, error, deliveries) else self._backoff[-1]
+            return None  # the handler has settled it
+        if self.gives_up(error, tries):
+            return None if self.give_up(worker, message, error, tries) else self._backoff[-1]
         self._note_failure(worker, message, error, seconds)
-        return self.delay(error, deliveries)
+        return self.delay(error, tries)
 
     # --- batches ----------------------------------------------------------------------------------------
 
@@ -197,3 +222,11 @@ class Settler:
             log.warning("%d acks of a batch were not confirmed: those may come again", len(result.unconfirmed))
         for message in good:
             self._pool.event("handled", message, None, seconds)
+
+
+def _key_of(message: JetStreamMsg) -> Any:
+    """What stays the same when a message is delivered again."""
+    try:
+        return message.metadata.stream_seq
+    except errors.NotJetStreamMessage:
+        return (message.subject, message.data)

@@ -6,7 +6,7 @@ import signal
 import threading
 from typing import Any
 
-from jsclient import waiting
+from jsclient.waiting import Gate
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -14,7 +14,7 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 def until_signal(ended: threading.Event) -> int | None:
     """Wait for SIGTERM, SIGINT or the event; returns the signal's number. Restores the handlers. Main thread only."""
     received: list[int] = []
-    wake = threading.Event()
+    wake = Gate()  # an Event's lock may be held by the very thread that the handler interrupts
 
     def note(number: int, frame: Any) -> None:
         received.append(number)
@@ -23,7 +23,7 @@ def until_signal(ended: threading.Event) -> int | None:
     previous = {number: signal.signal(number, note) for number in SIGNALS}
     try:
         while not received and not ended.is_set():
-            waiting.wait(wake, 0.25)
+            wake.wait(0.25)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
+
+if TYPE_CHECKING:
+    from jsclient.workers.progress import Held
 
 TIMES_KEPT = 1024
 """Handler times that each worker remembers for the percentiles."""
@@ -49,11 +52,12 @@ def percentile(times: list[float], part: float) -> float:
     return times[min(int(len(times) * part), len(times) - 1)] if times else 0.0
 
 
-def snapshot(counters: Iterable[Counters], started: Iterable[float], **rest: Any) -> PoolSnapshot:
-    """Add the counters up; `started` are the `monotonic` times at which the messages in flight were taken."""
+def snapshot(counters: Iterable[Counters], held: Iterable[Held], **rest: Any) -> PoolSnapshot:
+    """Add the counters up; `held` is what workers and keys hold."""
     all_counters = list(counters)
     times = sorted(value for counter in all_counters for value in list(counter.times))
-    begun = list(started)
+    in_hand = list(held)
+    begun = [item.started if item.taken is None else item.taken for item in in_hand]
 
     def total(name: str) -> int:
         return sum(getattr(counter, name) for counter in all_counters)
@@ -64,7 +68,7 @@ def snapshot(counters: Iterable[Counters], started: Iterable[float], **rest: Any
         redelivered=total("redelivered"),
         rejected=total("rejected"),
         dead=total("dead"),
-        in_flight=len(begun),
+        in_flight=sum(not item.waiting for item in in_hand),
         handler_p50=percentile(times, 0.5),
         handler_p99=percentile(times, 0.99),
         oldest_unacked_age=time.monotonic() - min(begun) if begun else 0.0,
