@@ -35,8 +35,10 @@ $(STAMP): setup.cfg pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || { echo "jsclient needs Python 3.10 or newer, and $(PYTHON) is $$($(PYTHON) -V 2>&1): name a newer one: make PYTHON=python3.12" >&2; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { echo "This Python cannot make virtual environments: install the package python3-venv (as root: apt-get install python3-venv)." >&2; exit 1; }
 	@echo "Installing into $(VENV) ($(EXTRAS)); the first time takes about a minute ..." >&2
-	@test -x $(PY) || $(PYTHON) -m venv $(VENV)
-	@$(PY) -m pip install -q -e '.[$(EXTRAS)]' >$(VENV)/install.log 2>&1 || { cat $(VENV)/install.log >&2; echo "pip could not install jsclient[$(EXTRAS)]; its messages are above (is the network reachable?)" >&2; exit 1; }
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@$(PY) -m pip install -q -e '.[$(EXTRAS)]' >$(VENV)/install.log 2>&1 || { \
+	  sed -n 's/^ *ERROR: /pip: /p' $(VENV)/install.log | head -3 >&2; \
+	  echo "pip could not install jsclient[$(EXTRAS)]: is the network reachable? All it said is in $(VENV)/install.log" >&2; exit 1; }
 	@touch $@
 
 demo: $(STAMP)

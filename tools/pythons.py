@@ -5,7 +5,9 @@ Interpreters: python3.10 to python3.14 on PATH, and those of pyenv. Each gets a 
 
 from __future__ import annotations
 
+import configparser
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -13,7 +15,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 VERSIONS = [(3, minor) for minor in range(10, 15)]
-NEEDS = ["pytest", "pytest-timeout", "hypothesis"]
+#: What of the extra `dev` these tests import; the other parts are large, and Spark has its own tests.
+NEEDS = ["hypothesis", "nats-py", "opentelemetry-sdk", "pandas", "prometheus-client", "pytest", "pytest-timeout"]
 MARKS = "not slow and not faults and not scale and not spark and not spark_modes and not docker"
 
 
@@ -34,6 +37,14 @@ def interpreters() -> dict[tuple[int, int], str]:
     return found
 
 
+def requirements() -> list[str]:
+    """NEEDS with the version limits of setup.cfg."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(ROOT / "setup.cfg")
+    listed = settings["options.extras_require"]["dev"].split()
+    return [line for line in listed if re.split("[<>=]", line)[0] in NEEDS]
+
+
 def test(version: tuple[int, int], program: str, arguments: list[str]) -> int:
     """Make the environment when it is not there, and run pytest in it."""
     name = ".".join(map(str, version))
@@ -43,7 +54,10 @@ def test(version: tuple[int, int], program: str, arguments: list[str]) -> int:
     if not python.exists():
         subprocess.run([program, "-m", "venv", str(venv)], check=True)
     # Every time: pip finds out quickly that nothing is missing, and setup.cfg may have changed.
-    subprocess.run([str(python), "-m", "pip", "install", "-qq", "-e", f"{ROOT}[nkeys]", *NEEDS], check=True)
+    install = [str(python), "-m", "pip", "install", "-qq", "-e", f"{ROOT}[nkeys]", *requirements()]
+    if subprocess.run(install, check=False).returncode != 0:
+        print(f"pip could not install what the tests need for Python {name}; its messages are above", file=sys.stderr)
+        return 1
     tests = [str(ROOT / "tests" / name) for name in ("protocol", "unit", "live") if (ROOT / "tests" / name).is_dir()]
     command = [str(python), "-m", "pytest", "-q", "-m", MARKS, *tests, *arguments]
     return subprocess.run(command, cwd=ROOT, check=False).returncode
