@@ -249,6 +249,8 @@ def main() -> int:
     parser.add_argument("--crash", action="store_true", help="kill a worker, the server and the driver on the way")
     parser.add_argument("--cluster", action="store_true", help="on a standalone cluster started here")
     options = parser.parse_args()
+    # Ends through the `with` blocks, or Spark's processes would be left behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     started = time.perf_counter()
     try:
         text = os.environ.get("DEMO_ROWS") or str(ROWS)
