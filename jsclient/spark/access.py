@@ -135,7 +135,8 @@ class StreamAccess:
         if message.status is not None or headers is None:
             return state.end
         # The last one: a message may have been stored with such a header, the server's own comes behind it.
-        return int((headers.get_all("Nats-Sequence") or [state.end])[-1])
+        found = headers.get_all("Nats-Sequence")
+        return int(found[-1]) if found else state.end
 
     def purge_below(self, seq: int) -> None:
         """Remove what is below `seq` and matches the subjects of the query: it has been processed for good."""
