@@ -27,7 +27,7 @@ from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.message import HeadersLike, Msg
 from jsclient.options import ConnectOptions
-from jsclient.outbox import Outbox, Unkept
+from jsclient.outbox import LARGE_FRAME, Outbox, Unkept, Vector
 from jsclient.requests import Requests
 from jsclient.server_errors import ServerErr
 from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT, Session
@@ -296,7 +296,21 @@ class Connection:
             self._check_draining()
         if reply.__class__ is bytes or headers.__class__ is bytes:  # type: ignore[comparison-overlap]
             raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
-        frame = self.encode(subject, payload, reply, headers)
+        if reply or headers is not None or payload.__class__ is not bytes:
+            frame = self.encode(subject, payload, reply, headers)
+        else:
+            # `encode` once more for the usual case: its call and its questions are a tenth of what a publish costs.
+            try:
+                prefix = self._subjects[subject]
+            except (KeyError, TypeError):  # new, or no str at all
+                prefix = self._learn_subject(subject)
+            size = len(payload)
+            if size > self._max_payload:
+                raise self._too_large(size)
+            if size < LARGE_FRAME:
+                frame = b"PUB %b %d\r\n%b\r\n" % (prefix, size, payload)
+            else:
+                frame = Vector(b"PUB %b %d\r\n" % (prefix, size), payload, b"\r\n")
         self._messages_out += 1
         self.post(frame)
 

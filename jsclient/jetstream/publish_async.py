@@ -16,12 +16,12 @@ from __future__ import annotations
 
 import itertools
 import queue
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from jsclient import waiting
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import (
     AsyncPublishReplySet,
@@ -37,7 +37,7 @@ from jsclient.jetstream.publish_options import Capabilities, HeadersLike, Publis
 from jsclient.jetstream.publish_recovery import Recovery
 from jsclient.jetstream.publish_window import Window
 from jsclient.nuid import ALPHABET
-from jsclient.outbox import Unkept
+from jsclient.outbox import LARGE_FRAME, Unkept, UnkeptVector
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class AsyncPublisher:
         self._stall_wait = stall_wait
         self._on_ack = on_ack
         self._on_error = on_error
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._post = js.nc.post
         self.next_token = _tokens()
         self._starts: dict[str, bytes] = {}  # subject -> "PUB subject inbox."
@@ -165,10 +165,17 @@ class AsyncPublisher:
             end = self._ends.get(size)
             if end is None:
                 end = self._end(size)
-            frame = Unkept(b"".join((start, token, end, payload, b"\r\n")))
+            if size < LARGE_FRAME:
+                frame: bytes = Unkept(b"".join((start, token, end, payload, b"\r\n")))
+            else:
+                frame = UnkeptVector(start + token + end, payload, b"\r\n")
         else:
             size = len(payload) + len(block)
-            frame = Unkept(b"H%b%b %d %d\r\n%b%b\r\n" % (start, token, len(block), size, block, payload))
+            head = b"H%b%b %d %d\r\n%b" % (start, token, len(block), size, block)
+            if size < LARGE_FRAME:
+                frame = Unkept(b"%b%b\r\n" % (head, payload))
+            else:
+                frame = UnkeptVector(head, payload, b"\r\n")
         if size > self._small:
             self._admit_large(token, payload, size)
         elif len(futures) >= window.limit:
@@ -293,7 +300,7 @@ class AsyncPublisher:
 
     def forked(self) -> None:
         """In a forked child: threads that the child does not have may hold these locks; every call then raises."""
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self.futures.clear()
         self.window.forked()
         self.recovery.forked()

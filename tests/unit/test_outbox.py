@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.outbox import COALESCE, FRAME_OVERHEAD, HIGH_WATER, Outbox, Unkept
+from jsclient.outbox import COALESCE, FRAME_OVERHEAD, HIGH_WATER, LARGE_FRAME, Outbox, Unkept, UnkeptVector, Vector
 from jsclient.testing import wait_until
 
 
@@ -218,6 +218,22 @@ def test_link_loss_keeps_whole_publishes_and_returns_the_others() -> None:
     again = rig.online(Wire(), b"SUB;")
     rig.outbox.flush()
     assert bytes(again.taken) == b"SUB;ccc;ddd;", "bbb was under way: sending it again could double it"
+
+
+def test_large_payloads_go_out_in_parts_and_count_as_whole_frames() -> None:
+    payload = bytes(LARGE_FRAME)
+    rig = Rig(limit=10 * LARGE_FRAME)
+    wire = rig.online(Wire(room=5))
+    frames = [Vector(b"kept;", payload, b"!"), UnkeptVector(b"req;", payload, b"!"), b"small;"]
+    assert len(frames[0]) == LARGE_FRAME + 6
+    rig.outbox.post(b"first;")
+    for frame in frames:
+        rig.outbox.frames.append(frame)
+    assert not rig.outbox.drain(0)
+    assert rig.outbox.detach() == [b"req;"], "its owner knows it by its line"
+    again = rig.online(Wire())
+    rig.outbox.flush()
+    assert bytes(again.taken) == b"kept;" + payload + b"!small;"
 
 
 def test_a_link_that_counts_other_bytes_claims_nothing() -> None:
