@@ -223,7 +223,7 @@ def test_link_loss_keeps_whole_publishes_and_returns_the_others() -> None:
 def test_large_payloads_go_out_in_parts_and_count_as_whole_frames() -> None:
     payload = bytes(LARGE_FRAME)
     rig = Rig(limit=10 * LARGE_FRAME)
-    wire = rig.online(Wire(room=5))
+    rig.online(Wire(room=5))
     frames = [Vector(b"kept;", payload, b"!"), UnkeptVector(b"req;", payload, b"!"), b"small;"]
     assert len(frames[0]) == LARGE_FRAME + 6
     rig.outbox.post(b"first;")
