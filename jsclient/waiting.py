@@ -7,9 +7,11 @@ Event). On POSIX a signal handler interrupts it. On Windows it does not, so the 
 from __future__ import annotations
 
 import contextlib
+import os
 import queue
 import sys
 import threading
+import weakref
 from collections import deque
 from typing import Any
 
@@ -33,6 +35,32 @@ else:
     def get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
         """The next item of the ticket; raises `queue.Empty` after `timeout` seconds (None: waits for ever)."""
         return ticket.get(timeout=timeout)
+
+
+_locks: weakref.WeakSet[Any] = weakref.WeakSet()
+
+
+def new_lock() -> threading.Lock:
+    """A lock that is free again in a forked child: the thread that held it is not there to release it."""
+    made = threading.Lock()
+    _locks.add(made)
+    return made
+
+
+def new_rlock() -> Any:
+    """The same, reentrant."""
+    made = threading.RLock()
+    _locks.add(made)
+    return made
+
+
+def _free_locks() -> None:
+    for made in list(_locks):
+        made._at_fork_reinit()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_locks)
 
 
 class Gate(threading.Event):

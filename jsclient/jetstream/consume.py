@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class ConsumeContext:
         self._messages = messages
         self._handler = handler
         self._on_error = messages.options.on_error
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._running = workers
         self._done = threading.Event()
         self.error: Exception | None = None

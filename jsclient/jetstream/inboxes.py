@@ -7,13 +7,12 @@ closed, so that the server drops the pull: an orphan would swallow messages that
 
 from __future__ import annotations
 
-import threading
 import time
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -164,7 +163,7 @@ class PullInboxes:
 
 
 _pools: weakref.WeakKeyDictionary[Connection, PullInboxes] = weakref.WeakKeyDictionary()
-_pools_lock = threading.Lock()
+_pools_lock = waiting.new_lock()
 
 
 def pool_of(connection: Connection) -> PullInboxes:

@@ -8,11 +8,10 @@ when a pull is due, and before waiting: never for a message that is there.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.fetch import FETCH_TIMEOUT
 from jsclient.jetstream.inboxes import ELECTION, nak_all, pool_of
@@ -58,7 +57,7 @@ class Messages:
         self._inbox = pool_of(self.connection).lease(self.connection, source.pull_subject)
         self._mailbox = self._inbox.mailbox
         self._popleft = self._mailbox.popleft
-        self._lock = threading.RLock()  # reentrant: a signal handler may stop what its own thread takes from
+        self._lock = waiting.new_rlock()  # reentrant: a signal handler may stop what its own thread takes from
         self._due = True  # a pull may be due: look when the application comes for the next message
         self._waiting = 0
         self._connected = True

@@ -8,14 +8,13 @@ made that begins right after the last message delivered (ADR-17).
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream import manage, names
 from jsclient.jetstream.consume import ConsumeContext
@@ -96,7 +95,7 @@ class OrderedMessages(Messages):
     def __init__(self, source: OrderedSource, options: PullOptions, on_close: Callable[[], None]) -> None:
         self.resets = 0
         self._on_close = on_close
-        self._order = threading.RLock()  # held by the one thread that takes from the mailbox
+        self._order = waiting.new_rlock()  # held by the one thread that takes from the mailbox
         self._ready: deque[Msg] = deque()
         self._reset_because: str = ""
         source.create()
@@ -256,7 +255,7 @@ class OrderedConsumer:
         self.state = OrderedState(OrderedOptions(**options))
         self.state.options.filters()
         self._source = OrderedSource(js, stream_name, self.state)
-        self._busy = threading.Lock()
+        self._busy = waiting.new_lock()
         self._fetching: OrderedMessages | None = None  # kept between fetches
 
     # --- reading ------------------------------------------------------------------------------------------

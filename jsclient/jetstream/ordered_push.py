@@ -7,12 +7,11 @@ may not pull, and for servers' push paths.
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.jetstream import manage, names
 from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.message import JetStreamMsg
@@ -86,7 +85,7 @@ class OrderedPushMessages(PushMessages):
 
     def __init__(self, source: OrderedPushSource, options: PushOptions) -> None:
         self.resets = 0
-        self._order = threading.RLock()
+        self._order = waiting.new_rlock()
         self._because = ""
         super().__init__(source, options)
         try:

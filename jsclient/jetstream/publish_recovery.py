@@ -8,10 +8,10 @@ certain that it was not stored, or when it has an id and the stream still rememb
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from jsclient import waiting
 from jsclient.errors import (
     ApiError,
     ConnectionClosed,
@@ -75,7 +75,7 @@ class Recovery:
         self._hold_for = max(ack_timeout, duplicate_window)
         self._retry_attempts = retry_attempts
         self._retry_wait = retry_wait
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self.held: dict[bytes, PublishFuture] = {}
         self.retries: dict[bytes, PublishFuture] = {}
         self._retry_due = False
@@ -85,7 +85,7 @@ class Recovery:
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is under way here."""
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self.held.clear()
         self.retries.clear()
 

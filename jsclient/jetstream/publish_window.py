@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import threading
 from typing import TYPE_CHECKING
 
 from jsclient import waiting
@@ -32,11 +31,11 @@ class Window:
         self._messages = messages
         self._bytes = nbytes
         self._extra = 0
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
 
     def forked(self) -> None:
         """In a forked child, where nobody else waits."""
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self.parked = []
 
     # --- bytes --------------------------------------------------------------------------------------------------

@@ -7,14 +7,13 @@ designs. Flow control is answered in order with the messages: after everything b
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream import names
 from jsclient.jetstream.consume import ConsumeContext
@@ -107,7 +106,7 @@ class PushMessages:
             options.pending_messages if bounded else None, options.pending_bytes if bounded else None
         )
         self._sink = PushSink(self._mailbox)
-        self._lock = threading.RLock()
+        self._lock = waiting.new_rlock()
         self._connected = True
         self._alarmed_at = time.monotonic()
         self._terminal: Exception | None = None

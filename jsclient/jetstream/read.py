@@ -7,11 +7,10 @@ out: the server's own "no messages" counts, not the arrival of one particular me
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.fetch import FETCH_TIMEOUT
 from jsclient.jetstream.inboxes import nak_all
@@ -88,7 +87,7 @@ class FiniteRead:
         self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained)
         self._max_messages = max_messages
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._ready: deque[JetStreamMsg] = deque()
         self._last_seq = 0
         self._done = self.until.end_seq == 0
@@ -177,7 +176,7 @@ class OrderedRead:
     ) -> None:
         self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained)
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._pending: int | None = None  # what the last message said is still to come
         self._messages: OrderedMessages | None = None
         if self.until.end_seq != 0:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import TYPE_CHECKING, Final
 
+from jsclient import waiting
 from jsclient.jetstream.options import Paused
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ class PullSource:
         self.nc = connection
         self.pull_subject = pull_subject
         self.pins: dict[str, str] = {}  # priority group -> the id by which the server knows its pinned client: us
-        self._examine_lock = threading.Lock()
+        self._examine_lock = waiting.new_lock()
         self._examined_at = float("-inf")
 
     ack_none = False

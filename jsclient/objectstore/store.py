@@ -8,12 +8,12 @@ import logging
 import os
 import random
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
+from jsclient import waiting
 from jsclient.durations import DEFAULT, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -83,7 +83,7 @@ class ObjectStore:
         self.bucket = bucket
         self.stream_name = stream_name(bucket)
         self._stream = Stream(js, self.stream_name)
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._leftovers: dict[tuple[str, str], builtins.list[Any]] = {}  # (name, nuid) -> publishes under way
 
     # --- storing ------------------------------------------------------------------------------------------

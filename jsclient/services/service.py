@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
+from jsclient import waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ConfigError,
@@ -107,7 +108,7 @@ class Endpoint:
         self.metadata = dict(metadata or {})
         self.handler = handler
         self._service = service
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._requests = self._errors = self._nanoseconds = 0
         self._last_error = ""
         self._subscription: Subscription | None = None
@@ -266,7 +267,7 @@ class Service(Group):
         self.nc = nc
         self.config = config
         self.id = next_nuid()
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._endpoints: list[Endpoint] = []
         self._verbs: list[Subscription] = []
         self._started = dt.datetime.now(dt.timezone.utc)
