@@ -12,6 +12,7 @@ from jsclient.cli.arguments import parser
 from jsclient.cli.output import complain
 
 FAILED = 1
+USAGE = 2
 NOTHING_THERE = 3
 INTERRUPTED = 130
 
@@ -33,6 +34,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except _ABSENT as error:
         complain(str(error))
         return NOTHING_THERE
+    except errors.ConfigError as error:
+        complain(str(error))
+        return USAGE
     except errors.JsClientError as error:
         complain(str(error))
         return FAILED

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 from collections.abc import Callable
 from typing import Any
@@ -30,6 +31,22 @@ def parser() -> argparse.ArgumentParser:
     return main
 
 
+def seconds(text: str) -> float:
+    """An argument in seconds: 0 or more."""
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise argparse.ArgumentTypeError(f"must be 0 or more seconds, not {text}")
+    return value
+
+
+def positive(text: str) -> int:
+    """An argument that counts something: 1 or more."""
+    value = int(text)
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be 1 or more, not {text}")
+    return value
+
+
 def _common() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     group = common.add_argument_group("connection")
@@ -44,7 +61,7 @@ def _common() -> argparse.ArgumentParser:
     group.add_argument("--tlskey", help="its key (NATS_KEY)")
     group.add_argument("--domain", help="JetStream domain")
     group.add_argument("--api-prefix", help="prefix of the JetStream API, such as JS.acc@hub.API")
-    group.add_argument("--timeout", type=float, default=5.0, help="seconds to wait for answers (default 5)")
+    group.add_argument("--timeout", type=seconds, default=5.0, help="seconds to wait for answers (default 5)")
     group.add_argument("--json", action="store_true", help="JSON lines instead of text")
     return common
 

@@ -8,14 +8,14 @@ from typing import Any
 
 import jsclient
 from jsclient import nuid
-from jsclient.cli.arguments import command, connect, jetstream
+from jsclient.cli.arguments import command, connect, jetstream, positive
 from jsclient.cli.output import line, record
 from jsclient.jetstream import ConsumerConfig, StreamConfig
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     bench = command(commands, common, "bench", run, "Messages per second: publish, take, store, fetch.")
-    bench.add_argument("--msgs", type=int, default=50_000)
+    bench.add_argument("--msgs", type=positive, default=50_000)
     bench.add_argument("--size", type=int, default=128, help="bytes of a payload (default 128)")
     bench.add_argument("--storage", choices=("file", "memory"), default="memory")
     bench.add_argument("--core-only", action="store_true", help="leave JetStream out")

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from jsclient import keyvalue
-from jsclient.cli.arguments import command, connect, group, jetstream
+from jsclient.cli.arguments import command, connect, group, jetstream, positive
 from jsclient.cli.output import line, payload_text, record
 
 
@@ -27,7 +27,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     watch.add_argument("key", nargs="?", default=keyvalue.ALL_KEYS, help="wildcards allowed (default: all)")
     watch.add_argument("--updates", action="store_true", help="changes only")
     watch.add_argument("--once", action="store_true", help="end after the present values")
-    watch.add_argument("--count", type=int, help="end after so many entries")
+    watch.add_argument("--count", type=positive, help="end after so many entries")
 
 
 def get_value(options: argparse.Namespace) -> None:

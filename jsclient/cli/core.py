@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from jsclient import errors
-from jsclient.cli.arguments import command, connect, headers_of, jetstream
+from jsclient.cli.arguments import command, connect, headers_of, jetstream, positive, seconds
 from jsclient.cli.output import line, print_message, record
 from jsclient.durations import Deadline
 
@@ -23,13 +23,15 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     sub = command(commands, common, "sub", subscribe, "Print the messages of a subject.")
     sub.add_argument("subject")
     sub.add_argument("--queue", default="", help="queue group")
-    sub.add_argument("--count", type=int, help="end after so many messages")
-    sub.add_argument("--wait", type=float, help="end after so many seconds without a message")
+    sub.add_argument("--count", type=positive, help="end after so many messages")
+    sub.add_argument("--wait", type=seconds, help="end after so many seconds without a message")
     sub.add_argument("--raw", action="store_true", help="payloads alone")
 
 
 def publish(options: argparse.Namespace) -> int:
     headers = headers_of(options.header)
+    if options.reply and (options.jetstream or options.msg_id):
+        raise errors.ConfigError("--reply goes without --jetstream: the stream answers to the reply subject")
     with connect(options) as nc:
         js = jetstream(nc, options) if options.jetstream or options.msg_id else None
         count = 0
@@ -61,15 +63,17 @@ def _payloads(payload: str | None) -> Any:
 
 
 def subscribe(options: argparse.Namespace) -> int:
+    received = 0
     with connect(options) as nc, nc.subscribe(options.subject, queue=options.queue) as subscription:
         nc.flush(options.timeout)
-        left = options.count
-        while left is None or left > 0:
+        while options.count is None or received < options.count:
             deadline = Deadline(options.wait)
             try:
                 message = subscription.next(deadline.remaining())
             except errors.TimedOut:
                 break
             print_message(message, options.json, options.raw, **({"reply": message.reply} if message.reply else {}))
-            left = None if left is None else left - 1
+            received += 1
+    if not received:
+        raise errors.NoMessages(f"no message on {options.subject!r} within {options.wait:g} s")
     return 0

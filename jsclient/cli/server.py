@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import os
 import signal
-import threading
 from typing import Any
 
 from jsclient.cli.output import line, record
+from jsclient.waiting import Gate
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -28,7 +27,7 @@ def run(options: argparse.Namespace) -> None:
     if options.config:
         with open(options.config, encoding="utf-8") as file:
             config = file.read()
-    stop = threading.Event()
+    stop = Gate()  # an Event's lock may be held by the very thread that the signal handler interrupts
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     with NatsServer(config, port=options.port or -1, store_dir=options.store) as server:
@@ -36,15 +35,7 @@ def run(options: argparse.Namespace) -> None:
             record({"url": server.url, "pid": server.pid})
         else:
             line(f"nats-server {server.url} pid {server.pid}, Ctrl-C ends it")
-        while not stop.wait(0.5) and _alive(server.pid):
+        while not stop.wait(0.5) and server.running:
             pass
         if not stop.is_set():
             raise OSError(f"the nats-server has ended by itself:\n{server.log_text()[-2000:]}")
-
-
-def _alive(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True

@@ -6,7 +6,7 @@ import argparse
 from typing import Any
 
 from jsclient import errors
-from jsclient.cli.arguments import command, connect, group, jetstream
+from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
 from jsclient.cli.output import line, print_message, record, struct_record, table
 from jsclient.jetstream import ConsumerInfo, StreamConfig, StreamInfo
 
@@ -22,11 +22,11 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     add.add_argument("--subjects", required=True, help="with commas")
     add.add_argument("--storage", choices=("file", "memory"), default="file")
     add.add_argument("--retention", choices=("limits", "interest", "workqueue"), default="limits")
-    add.add_argument("--replicas", type=int, default=1)
-    add.add_argument("--max-age", type=float, help="seconds")
+    add.add_argument("--replicas", type=positive, default=1)
+    add.add_argument("--max-age", type=seconds, help="seconds")
     add.add_argument("--max-msgs", type=int)
     add.add_argument("--max-bytes", type=int)
-    add.add_argument("--dupe-window", type=float, help="seconds")
+    add.add_argument("--dupe-window", type=seconds, help="seconds")
     purge = command(stream, common, "purge", purge_stream, "Remove messages from a stream.")
     purge.add_argument("stream")
     purge.add_argument("--subject", help="only this subject")
@@ -42,8 +42,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     following = command(commands, common, "next", next_messages, "Take messages from a pull consumer.")
     following.add_argument("stream")
     following.add_argument("consumer")
-    following.add_argument("--count", type=int, default=1)
-    following.add_argument("--wait", type=float, default=5.0, help="seconds to wait for them (default 5)")
+    following.add_argument("--count", type=positive, default=1)
+    following.add_argument("--wait", type=seconds, default=5.0, help="seconds to wait for them (default 5)")
     following.add_argument("--no-ack", action="store_true", help="leave them unacknowledged")
     following.add_argument("--raw", action="store_true", help="payloads alone")
 
@@ -179,8 +179,12 @@ def _show_consumer(info: ConsumerInfo) -> None:
 
 def next_messages(options: argparse.Namespace) -> int:
     with connect(options) as nc:
-        consumer = jetstream(nc, options).consumer(options.stream, options.consumer, fetch_info=False)
-        batch = consumer.fetch(options.count, timeout=options.wait)
+        js = jetstream(nc, options)
+        try:
+            batch = js.consumer(options.stream, options.consumer, fetch_info=False).fetch(options.count, options.wait)
+        except errors.PullNoResponders:
+            js.consumer_info(options.stream, options.consumer)  # says it if there is no such stream or consumer
+            raise
         for message in batch:
             print_message(message, options.json, options.raw, seq=message.metadata.stream_seq)
             if not options.no_ack:

@@ -106,7 +106,7 @@ def test_sub_prints_what_comes(server: NatsServer) -> None:
 
 def test_exit_codes_are_honest(server: NatsServer) -> None:
     assert cli(server, "stream", "info", "NOPE").returncode == 3
-    assert cli(server, "pub", "a b", "x").returncode == 1
+    assert cli(server, "pub", "a b", "x").returncode == 2
     assert cli(server, "nonsense").returncode == 2
     refused = cli("nats://127.0.0.1:1", "pub", "a", "x")
     assert refused.returncode == 1
@@ -152,3 +152,44 @@ def test_bench_prints_rates(server: NatsServer) -> None:
     rows = lines(cli(server, "bench", "--msgs", "500", "--json"))
     assert [row["case"] for row in rows] == ["publish", "publish and take", "store", "fetch and ack"]
     assert all(row["rate"] > 0 for row in rows)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("pub", "a b", "x"),
+        ("pub", "x", "y", "--timeout", "-1"),
+        ("pub", "x", "y", "--timeout", "nan"),
+        ("pub", "x", "y", "--reply", "z", "-J"),
+        ("sub", "x", "--count", "0"),
+        ("sub", "x", "--wait", "-1"),
+        ("next", "S", "c", "--wait", "inf"),
+        ("next", "S", "c", "--count", "0"),
+        ("stream", "info", "bad name"),
+        ("stream", "ls", "--domain", "a", "--api-prefix", "b"),
+        ("stream", "ls", "--context", "nope"),
+        ("bench", "--msgs", "0"),
+    ],
+)
+def test_wrong_usage_is_two(server: NatsServer, arguments: tuple[str, ...]) -> None:
+    done = cli(server, *arguments)
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_nothing_there_is_three(server: NatsServer, stream: str) -> None:
+    assert cli(server, "sub", "silent", "--wait", "0.1").returncode == 3
+    assert cli(server, "next", stream, "nope", "--wait", "1").returncode == 3
+    assert cli(server, "next", "NOPE", "nope", "--wait", "1").returncode == 3
+
+
+def test_the_server_in_the_foreground_notices_its_end() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-m", "jsclient", "server", "--port", "0", "--json"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        assert process.stdout is not None
+        os.kill(json.loads(process.stdout.readline())["pid"], signal.SIGKILL)
+        _, complaint = process.communicate(timeout=10)
+    assert process.returncode == 1
+    assert "ended by itself" in complaint
