@@ -398,6 +398,7 @@ class Session:
         with self.lock:
             if self.link is not link:
                 return
+            self.outbox.offline = True  # first: who sees that the link is gone is counted against pending_buffer
             self.link = None
             closing = self.closing.is_set()
             again = self.options.reconnect.enabled and not closing and self.state is ConnectionState.CONNECTED

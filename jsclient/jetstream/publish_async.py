@@ -224,9 +224,9 @@ class AsyncPublisher:
         return end
 
     def _open_inbox(self) -> None:
+        inbox = self.nc.new_inbox()  # before the lock, which a forked child may find held for ever: it is refused here
         with self._lock:
             if self._inbox is None:
-                inbox = self.nc.new_inbox()
                 self._inbox_start = inbox.encode() + b"."
                 self._cut = len(self._inbox_start)
                 self._inbox = self.nc.open_sink(inbox + ".*", self)
