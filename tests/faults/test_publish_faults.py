@@ -137,7 +137,7 @@ def fresh() -> Iterator[NatsServer]:
 
 
 @pytest.mark.timeout(170)
-@pytest.mark.parametrize("threads", [1, 64], ids=["async", "64 threads"])
+@pytest.mark.parametrize("threads", [1, pytest.param(64, marks=pytest.mark.faults)], ids=["async", "64 threads"])
 def test_server_killed_during_publishing(fresh: NatsServer, count: Count, threads: int) -> None:
     total, kills = count(3000, 600), count(8, 2)
     with jsclient.connect(fresh.url) as nc:
@@ -151,8 +151,9 @@ def test_server_killed_during_publishing(fresh: NatsServer, count: Count, thread
         check_exact(js, total)
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(280)
-@pytest.mark.parametrize("threads", [1, pytest.param(64, marks=pytest.mark.faults)], ids=["async", "64 threads"])
+@pytest.mark.parametrize("threads", [1, 64], ids=["async", "64 threads"])
 def test_leaders_killed_during_publishing(count: Count, threads: int) -> None:
     total, kills = count(3000, 300), count(4, 1)
     with Cluster(3) as cluster, jsclient.connect(cluster.urls) as nc:
@@ -181,6 +182,7 @@ def _stored(js: JetStream) -> int:
         return -1
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(120)
 def test_stopped_server_is_an_unknown_outcome(fresh: NatsServer) -> None:
     with jsclient.connect(fresh.url) as nc:
@@ -323,6 +325,7 @@ def test_messages_held_too_long_are_given_up(fresh: NatsServer) -> None:
             assert publisher.pending() == 0
 
 
+@pytest.mark.faults
 @pytest.mark.timeout(60)
 def test_what_was_never_sent_goes_out_later_without_an_id(fresh: NatsServer) -> None:
     """The kernel takes no more: of what is still queued when the link breaks, nothing needs to be called unknown."""
