@@ -51,11 +51,11 @@ test-full: $(STAMP)
 	@$(SERVER) && $(JAVA) && JSCLIENT_FULL=1 $(PY) -m pytest -m "not docker$(NO_SPARK)" $(ARGS)
 
 test-servers: $(STAMP)
-	@for suite in bookworm trixie newest; do \
-	  NATS_SERVER="$$($(PY) tools/nats_server.py --suite $$suite)" && export NATS_SERVER || exit 1; \
+	@failed=""; for suite in bookworm trixie newest; do \
+	  NATS_SERVER="$$($(PY) tools/nats_server.py --suite $$suite)" || exit 1; export NATS_SERVER; \
 	  echo "== $$($$NATS_SERVER --version)"; \
-	  $(PY) -m pytest tests/live -m "$(SHORT)" $(ARGS) || exit 1; \
-	done
+	  $(PY) -m pytest tests/live -m "$(SHORT)" $(ARGS) || failed="$$failed $$suite"; unset NATS_SERVER; \
+	done; test -z "$$failed" || { echo "failed on:$$failed" >&2; exit 1; }
 
 test-pythons: $(STAMP)
 	@$(SERVER) && $(PY) tools/pythons.py $(ARGS)
