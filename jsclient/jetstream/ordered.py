@@ -140,11 +140,40 @@ class OrderedMessages(Messages):
             self._reset_because = f"messages are missing before {item.reply}"
 
     def _check_more(self) -> None:
-        """Check what else is there, up to the next thing that is not the next message."""
-        if not self._reset_because:
-            item = self.source.state.check_many(self._mailbox.popleft, self._ready.append, CHECKED_AT_ONCE)
-            if item is not None:
+        """Check what else is there, up to the next thing that is no message."""
+        if self._reset_because:
+            return
+        popleft, head = self._mailbox.popleft, self.source.state.head
+        row: list[Msg] = []  # plain messages of the present consumer
+        for _ in range(CHECKED_AT_ONCE):
+            try:
+                item = popleft()
+                if item.raw_headers is None and item.raw_reply.startswith(head):
+                    row.append(item)
+                    continue
+            except IndexError:
+                break
+            except AttributeError:
+                pass  # a link event
+            self._checked_row(row)
+            row = []
+            if not self._reset_because:
                 self._handle(item)
+            if self._reset_because:
+                return
+        self._checked_row(row)
+
+    def _checked_row(self, row: list[Msg]) -> None:
+        if not row:
+            return
+        state = self.source.state
+        if state.advance(row[-1].raw_reply or b"", len(row)):
+            self._ready.extend(row)
+            return
+        for item in row:
+            if self._reset_because:
+                return
+            self._checked(item, state.check(item.raw_reply))
 
     def _check_open(self) -> None:
         super()._check_open()

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Sequence
-from typing import Any, Final
+from collections.abc import Sequence
+from typing import Final
 
 import attrs
 
@@ -129,30 +129,27 @@ class OrderedState:
             pass
         return self._check_slowly(reply)
 
-    def check_many(self, popleft: Callable[[], Any], ready: Callable[[Any], None], limit: int) -> Any | None:
-        """Pass items from one queue to the other while they are plain messages in order; returns the first that is
-        something else, unchecked, or None. The same as `check`, in one loop: 0.3 us per message instead of 0.45."""
-        head, expected, last = self._head, self.expected, self._last_raw
-        item = None
+    @property
+    def head(self) -> bytes:
+        """What the ack subjects of the present consumer's messages begin with, once the first one was checked."""
+        return self._head + b"."
+
+    def advance(self, reply: bytes, count: int) -> bool:
+        """`count` messages came in a row, all of them with `head`, the last one with this reply: True, and they count
+        as delivered, if nothing is missing among them.
+
+        A consumer's sequences only grow, so the last one tells of all. 0.15 us per message, where a loop that looks
+        at each sequence takes 0.3 and `check` 0.45.
+        """
         try:
-            for _ in range(limit):
-                item = popleft()
-                if item.raw_headers is not None:
-                    return item
-                before, stream_seq, consumer_seq, _, _ = item.raw_reply.rsplit(b".", 4)
-                if before != head or int(consumer_seq) != expected:
-                    return item
-                expected += 1
-                last = stream_seq
-                ready(item)
-                item = None
-        except IndexError:
-            return None
-        except (AttributeError, ValueError):
-            return item  # a link event, or a reply of another form
-        finally:
-            self.expected, self._last_raw = expected, last
-        return None
+            head, stream_seq, consumer_seq, _, _ = reply.rsplit(b".", 4)
+            if head != self._head or int(consumer_seq) != self.expected + count - 1:
+                return False
+        except ValueError:
+            return False
+        self.expected += count
+        self._last_raw = stream_seq
+        return True
 
     def _check_slowly(self, reply: bytes | None) -> str:
         consumer, consumer_seq, stream_seq = consumer_position(reply)

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections import deque
 
 import pytest
 
 from jsclient import errors
 from jsclient.jetstream.ordered_state import DELIVER, GAP, SKIP, STALE, OrderedOptions, OrderedState
-from jsclient.message import Msg
-from jsclient.states import LinkEvent
 
 
 def reply(state: OrderedState, stream_seq: int, consumer_seq: int, form: int = 9) -> bytes:
@@ -117,21 +114,25 @@ def test_attempts_must_be_positive() -> None:
         OrderedOptions(max_reset_attempts=0)
 
 
-def test_many_are_checked_in_one_go_up_to_the_first_that_is_something_else() -> None:
+def test_a_row_counts_when_its_last_message_is_the_expected_one() -> None:
     state = begun()
+    assert state.head == b"\0.", "no message was checked yet: nothing begins with it"
+    assert not state.advance(reply(state, 3, 3), 3)
     assert state.check(reply(state, 1, 1)) is DELIVER
-    plain = [Msg(b"s", b"1", reply(state, number, number), b"") for number in range(2, 8)]
-    with_headers = Msg(b"s", b"1", reply(state, 8, 8), b"", b"NATS/1.0\r\n\r\n")
-    late = Msg(b"s", b"1", reply(state, 10, 10), b"")
-    queue: deque[object] = deque([*plain, with_headers, LinkEvent.DISCONNECTED, late])
-    out: list[object] = []
-    assert state.check_many(queue.popleft, out.append, 3) is None
-    assert out == plain[:3]
-    assert state.check_many(queue.popleft, out.append, 100) is with_headers
-    assert out == plain
-    assert (state.expected, state.last_seq) == (8, 7)
-    assert state.check_many(queue.popleft, out.append, 100) is LinkEvent.DISCONNECTED
-    assert state.check(with_headers.raw_reply) is DELIVER
-    assert state.check_many(queue.popleft, out.append, 100) is late
-    assert state.check_many(queue.popleft, out.append, 100) is None
-    assert state.expected == 9
+    assert reply(state, 2, 2).startswith(state.head)
+    assert state.advance(reply(state, 9, 4), 3)
+    assert (state.expected, state.last_seq) == (5, 9)
+
+
+def test_a_row_with_a_hole_or_of_another_consumer_counts_nothing() -> None:
+    state = begun()
+    old = reply(state, 4, 4)
+    assert state.check(reply(state, 1, 1)) is DELIVER
+    assert not state.advance(reply(state, 4, 4), 2)
+    assert not state.advance(b"$JS.ACK.other", 2)
+    assert (state.expected, state.last_seq) == (2, 1)
+    state.next_config()
+    assert not old.startswith(state.head)
+    assert not state.advance(old, 4)
+    assert state.check(reply(state, 2, 1)) is DELIVER
+    assert not state.advance(old, 3)
