@@ -13,6 +13,9 @@ from tools.bench.cases import ALL, Case, chosen
 from tools.bench.runner import BASELINE, CLIENTS, Bench
 
 CHECK_ROUNDS = 3
+CHECK_SHARE = 0.4
+"""Of the messages of a case: `--check` is to take about a minute."""
+
 MAX_CHECK_LOAD = 2.0
 """Load average per core above which `--check` says nothing: even CPU per message moves by 1.7x then."""
 
@@ -31,7 +34,8 @@ def main() -> int:
         print(f"bench-check skipped: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores says nothing")
         return 0
     peers = [BASELINE] if options.check else options.peers.split(",")
-    with Bench(CHECK_ROUNDS if options.check else options.rounds, peers) as bench:
+    rounds, share = (CHECK_ROUNDS, CHECK_SHARE) if options.check else (options.rounds, 1.0)
+    with Bench(rounds, peers, share) as bench:
         results, missed = measure(bench, with_versus(cases), options)
     if options.plot:
         report.plot(results, Path(options.plot))

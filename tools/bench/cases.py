@@ -32,6 +32,8 @@ class Case:
     """Compare with this case of jsclient itself instead of a peer; `cpu` is then the most it may cost more."""
     solo: bool = False
     """Run by jsclient only."""
+    limits: dict[str, float] = attrs.field(factory=dict)
+    """For `solo`: the most seconds (`wall`), share of a core (`busy`), megabytes (`rss`, `rss_grown`)."""
 
 
 def _sizes(name: str, work: str, counts: dict[int, int], **rest: Any) -> list[Case]:
@@ -103,25 +105,31 @@ OTHERS = [
          params={"open": 10_000}),
     Case(name="core-subscribe-10000-spread", work="core_spread", count=200_000, versus="core-subscribe", cpu=3.0,
          params={"subjects": 10_000}),
-    Case(name="replay-1m", work="replay", count=1_000_000, seeded=True, solo=True),
+    Case(name="replay-1m", work="replay", count=1_000_000, seeded=True, solo=True,
+         limits={"rss": 40.0, "rss_grown": 3.0}),
     Case(name="pool-1", work="worker_pool", count=60_000, versus="consume-ack", cpu=1.3, seeded=True,
          params={"threads": 1}),
     Case(name="pool-8", work="worker_pool", count=60_000, versus="consume-ack", cpu=2.0, seeded=True,
          params={"threads": 8}),
-    Case(name="idle", work="idle", count=1, solo=True),
-    Case(name="import", work="import_time", count=1, solo=True),
+    Case(name="idle", work="idle", count=1, solo=True, limits={"busy": 0.01}),
+    Case(name="import", work="import_time", count=1, solo=True, limits={"wall": 0.15}),
 ]  # fmt: skip
 
 ALL = {case.name: case for case in [*MAIN, *SIZES, *OTHERS]}
 
 
 def chosen(names: str | None, check: bool) -> list[Case]:
-    """The cases for a run: by name or by the beginning of a name, comma-separated; "all" is everything."""
+    """The cases for a run: by name, or else by the beginning of names, comma-separated; "all" is everything."""
     if names == "all":
         return list(ALL.values())
     if not names:
         return [case for case in MAIN if (case.check is not None if check else case.main)]
-    found = [case for part in names.split(",") for case in ALL.values() if case.name.startswith(part.strip())]
+    parts = [part.strip() for part in names.split(",")]
+    found = [
+        case
+        for part in parts
+        for case in ([ALL[part]] if part in ALL else [case for case in ALL.values() if case.name.startswith(part)])
+    ]
     if not found:
         raise SystemExit(f"no case begins with {names!r}; there are: {', '.join(ALL)}")
     return found

@@ -24,6 +24,7 @@ class Result:
     rate: float
     cpu: float  # seconds per million messages
     rss: float
+    rss_grown: float  # megabytes between the first tenth and the end, where that is measured
     p50: float | None
     p99: float | None
     cpu_ratio: float | None  # baseline / client: 2.0 means half its CPU
@@ -56,6 +57,7 @@ def _summarize_client(case: Case, name: str, rows: list[dict[str, Any]]) -> Resu
         rate=case.count / wall if wall else 0.0,
         cpu=cpu / case.count * 1e6 if cpu is not None else 0.0,
         rss=median("rss") or 0.0,
+        rss_grown=(median("rss") or 0.0) - first_tenth if (first_tenth := median("rss_first_tenth")) else 0.0,
         p50=median("p50"),
         p99=median("p99"),
         cpu_ratio=ratio("cpu"),
@@ -69,7 +71,9 @@ def verdict(case: Case, results: list[Result], loaded: bool) -> list[str]:
     ours = next((result for result in results if result.client == "jsclient"), None)
     if ours is None or ours.errors:
         return [f"{case.name}: failed: {ours.errors[0] if ours else 'not run'}"]
-    missed = []
+    if case.solo:
+        return verdict_solo(case, ours)
+    missed: list[str] = []
     if case.versus or case.cpu is None:
         return missed
     if ours.cpu_ratio is None:
@@ -81,10 +85,24 @@ def verdict(case: Case, results: list[Result], loaded: bool) -> list[str]:
     return missed
 
 
+def verdict_solo(case: Case, ours: Result) -> list[str]:
+    """What jsclient alone must keep: `limits` by name."""
+    seconds = ours.cpu * case.count / 1e6
+    wall = case.count / ours.rate if ours.rate else 0.0
+    found = {"wall": wall, "busy": seconds / wall if wall else 0.0, "rss": ours.rss, "rss_grown": ours.rss_grown}
+    return [
+        f"{case.name}: {name} {found[name]:.3g}, may be {limit:g}"
+        for name, limit in case.limits.items()
+        if found[name] > limit
+    ]
+
+
 def verdict_versus(case: Case, ours: Result, other: Result) -> list[str]:
     """A case that is compared with another case of ours: it may cost `cpu` times as much, and not more."""
     missed = []
     cost = ours.cpu / max(other.cpu, 1e-9)
+    if ours.errors or other.errors:
+        return [f"{case.name}: failed: {(ours.errors or other.errors)[0]}"]
     if case.cpu is not None and cost > case.cpu:
         missed.append(f"{case.name}: {cost:.2f}x the CPU of {case.versus}, may be {case.cpu:g}x")
     if case.wall is not None and ours.rate < case.wall * other.rate:
@@ -100,10 +118,11 @@ def table(case: Case, results: list[Result]) -> str:
             ratios = f"  CPU {result.cpu_ratio:5.2f}x  wall {result.wall_ratio:5.2f}x"
         latency = f"  p50 {result.p50:6.0f} us  p99 {result.p99:6.0f} us" if result.p50 and result.p99 else ""
         failed = f"  {len(result.errors)} failed: {result.errors[0]}" if result.errors else ""
-        lines.append(
-            f"{case.name:28} {result.client:15} {result.rate:11,.0f}/s  {result.cpu:10.2f} s/1M  "
-            f"{result.rss:6.1f} MB{ratios}{latency}{failed}"
-        )
+        if case.count == 1:  # one object, one import: not a rate
+            figures = f"{1 / result.rate if result.rate else 0.0:10.3f} s   {result.cpu / 1e6:8.3f} s CPU "
+        else:
+            figures = f"{result.rate:11,.0f}/s  {result.cpu:8.2f} s/1M"
+        lines.append(f"{case.name:28} {result.client:15} {figures}  {result.rss:6.1f} MB{ratios}{latency}{failed}")
     return "\n".join(lines)
 
 

@@ -20,7 +20,7 @@ from jsclient.testing import NatsServer
 from tools.bench.cases import Case
 
 SERVER_CONFIG = "max_pending: 4GB\nmax_payload: 1MB\n"
-RUN_TIMEOUT = 300
+RUN_TIMEOUT = 120
 BASELINE = "nats-py"
 
 
@@ -32,6 +32,10 @@ class Client:
     module: str
     arguments: tuple[str, ...] = ()
     needs: str = ""
+    share: float = 1.0
+    """Of the messages that a case has: slow clients do fewer, and their figures are scaled up."""
+    rounds: int = 1_000
+    """At most so many of the rounds: who is shown and not gated takes part in few."""
 
     @property
     def present(self) -> bool:
@@ -45,16 +49,17 @@ class Client:
 CLIENTS = [
     Client("jsclient", "tools.bench.client_jsclient"),
     Client(BASELINE, "tools.bench.client_natspy", needs="nats"),
-    Client("nats-py-uvloop", "tools.bench.client_natspy", ("uvloop",), needs="uvloop"),
-    Client("natsrpy", "tools.bench.client_natsrpy", needs="natsrpy"),
+    Client("nats-py-uvloop", "tools.bench.client_natspy", ("uvloop",), needs="uvloop", rounds=2),
+    Client("natsrpy", "tools.bench.client_natsrpy", needs="natsrpy", share=0.1, rounds=2),
 ]
 
 
 class Bench:
     """A private server and what the cases need on it; `run` measures one case."""
 
-    def __init__(self, rounds: int, peers: list[str]) -> None:
+    def __init__(self, rounds: int, peers: list[str], share: float = 1.0) -> None:
         self.rounds = rounds
+        self.share = share  # of the messages of every case
         self.clients = [client for client in CLIENTS if client.name in ("jsclient", *peers) and client.present]
         self._seeded: dict[tuple[int, int], str] = {}
         self._stack = contextlib.ExitStack()
@@ -88,19 +93,25 @@ class Bench:
         if case.solo or case.versus:
             clients = clients[:1]
         for number in range(self.rounds):
-            turn = number % len(clients)
-            for client in clients[turn:] + clients[:turn]:
+            present = [client for client in clients if number < client.rounds]
+            turn = number % len(present)
+            for client in present[turn:] + present[:turn]:
                 row = self._run_client(client, server.url, told)
                 load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
                 yield {"case": case.name, "client": client.name, "round": number, "load": load, **row}
 
     def _run_client(self, client: Client, url: str, told: dict[str, Any]) -> dict[str, Any]:
-        command = [sys.executable, "-m", client.module, url, json.dumps(told), *client.arguments]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False)
+        count = max(1, int(told["count"] * client.share * self.share))
+        command = [sys.executable, "-m", client.module, url, json.dumps({**told, "count": count}), *client.arguments]
+        try:
+            done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False)
+        except subprocess.TimeoutExpired:
+            return {"error": f"not done in {RUN_TIMEOUT} s"}
         if done.returncode != 0:
             return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
         row: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        return {**row, "count": told["count"], "size": told["size"]}
+        scale = told["count"] / count
+        return {**row, "wall": row["wall"] * scale, "cpu": row["cpu"] * scale, "count": count, "size": told["size"]}
 
     def _seed(self, server: NatsServer, case: Case) -> str:
         """A file stream that holds the messages of the case; made once per size and count."""
