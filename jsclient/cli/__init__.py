@@ -19,6 +19,7 @@ INTERRUPTED = 130
 _ABSENT = (
     errors.StreamNotFound,
     errors.ConsumerNotFound,
+    errors.ConsumerDeleted,
     errors.MessageNotFound,
     errors.KeyNotFound,
     errors.BucketNotFound,

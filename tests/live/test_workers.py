@@ -241,7 +241,7 @@ def test_manual_acks(stream: Stream) -> None:
 
     def handle(message: Any) -> None:
         if message.data == b"4":
-            message.term("by hand")
+            message.term()  # with a reason: 2.10.4
         else:
             message.ack()
         if message.data == b"5":
@@ -281,6 +281,8 @@ def test_hostile_handlers_do_not_deadlock(stream: Stream) -> None:
 def test_a_deleted_consumer_ends_the_pool_with_its_reason(stream: Stream) -> None:
     consumer = consumer_of(stream)
     pool = WorkerPool(consumer, print, threads=2)
+    # A pull that arrives with the deletion gets no answer: that is noticed after two heartbeats, 10 s.
+    wait_until(lambda: consumer.info().num_waiting > 0, 10)
     stream.delete_consumer("pool")
     with pytest.raises(errors.ConsumerDeleted):
         pool.wait(10)
