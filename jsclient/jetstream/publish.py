@@ -118,6 +118,14 @@ def names_answer(payload: bytes) -> str:
     return EXISTS if plain.get("streams") else NONE
 
 
+def passes(error: ApiError) -> bool:
+    """Whether a refused message was not stored and may be tried again: no leader, overload and the like.
+
+    What the raft layer says while a leader steps down ("raft: not leader", seen on 2.10) comes without an err_code.
+    """
+    return error.err_code in TEMPORARY or (error.code == 503 and error.description.startswith("raft:"))
+
+
 def ask_for_stream(js: JetStream, subject: str, timeout: float) -> str:
     """Is there a stream for the subject? FORBIDDEN when this user may not ask."""
     try:
@@ -271,7 +279,7 @@ class Delivery:
     def judge(self, error: Exception) -> None:
         """Raise what ends the publish, or return when another attempt is due."""
         if isinstance(error, ApiError):
-            if error.err_code not in TEMPORARY:
+            if not passes(error):
                 raise error
             self._pause(error)
         elif isinstance(error, NoResponders):

@@ -31,10 +31,10 @@ from jsclient.jetstream.publish import (
     FORBIDDEN,
     FORBIDDEN_ATTEMPTS,
     NONE,
-    TEMPORARY,
     has_id,
     names_answer,
     names_request,
+    passes,
     reply_error,
 )
 from jsclient.jetstream.publish_future import PublishFuture
@@ -111,7 +111,7 @@ class Recovery:
             self._no_responders(future)
             return
         error = reply_error(message.payload)
-        if isinstance(error, ApiError) and error.err_code in TEMPORARY:
+        if isinstance(error, ApiError) and passes(error):
             if not isinstance(error, DuplicateInProcess):
                 future._sends -= 1  # that copy is settled: not stored
             self._retry(future, error)

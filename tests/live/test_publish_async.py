@@ -287,3 +287,18 @@ def test_bad_settings(js: JetStream) -> None:
             AsyncPublisher(js, **bad)  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError):
         JetStream(js.nc, publish_async_nonsense=1)
+
+
+@pytest.mark.parametrize("way", ["publish", "publish_async"])
+def test_a_leader_that_is_just_stepping_down_is_tried_again(js: JetStream, server: NatsServer, way: str) -> None:
+    """Servers say so without an err_code, and the message is not stored (seen with 2.10 in a rolling restart)."""
+    answers = [
+        b'{"error":{"code":503,"description":"raft: not leader"},"stream":"R","seq":0}',
+        b'{"stream":"R","seq":7}',
+    ]
+    with jsclient.connect(server.url) as other:
+        other.subscribe("raft.x", lambda message: message.respond(answers.pop(0)))
+        other.flush()
+        ack = js.publish("raft.x", b"1") if way == "publish" else js.publish_async("raft.x", b"1").result(10)
+    assert ack.seq == 7
+    assert not answers
