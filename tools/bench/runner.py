@@ -86,9 +86,10 @@ class Bench:
     def run(self, case: Case) -> Iterator[dict[str, Any]]:
         """One row per client and round, as the rounds go by."""
         server, ca = self._server(case.tls)
-        told = {"work": case.work, "count": case.count, "size": case.size, "params": case.params, "ca": ca}
+        count = max(1, int(case.count * self.share))
+        told = {"work": case.work, "count": count, "size": case.size, "params": case.params, "ca": ca}
         if case.seeded:
-            told["stream"], told["subject"] = self._seed(server, case), f"seed.{case.size}"
+            told["stream"], told["subject"] = self._seed(server, case.size, count), f"seed.{case.size}"
         clients = [client for client in self.clients if client.knows(case.work)]
         if case.solo or case.versus:
             clients = clients[:1]
@@ -96,12 +97,12 @@ class Bench:
             present = [client for client in clients if number < client.rounds]
             turn = number % len(present)
             for client in present[turn:] + present[:turn]:
-                row = self._run_client(client, server.url, told)
+                row = self._run_client(client, server.url, told, case.count)
                 load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
                 yield {"case": case.name, "client": client.name, "round": number, "load": load, **row}
 
-    def _run_client(self, client: Client, url: str, told: dict[str, Any]) -> dict[str, Any]:
-        count = max(1, int(told["count"] * client.share * self.share))
+    def _run_client(self, client: Client, url: str, told: dict[str, Any], whole: int) -> dict[str, Any]:
+        count = max(1, int(told["count"] * client.share))
         command = [sys.executable, "-m", client.module, url, json.dumps({**told, "count": count}), *client.arguments]
         try:
             done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False)
@@ -110,23 +111,24 @@ class Bench:
         if done.returncode != 0:
             return {"error": (done.stderr.strip().splitlines() or ["no output"])[-1]}
         row: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-        scale = told["count"] / count
+        scale = whole / count
         return {**row, "wall": row["wall"] * scale, "cpu": row["cpu"] * scale, "count": count, "size": told["size"]}
 
-    def _seed(self, server: NatsServer, case: Case) -> str:
-        """A file stream that holds the messages of the case; made once per size and count."""
-        key = (case.size, case.count)
+    def _seed(self, server: NatsServer, size: int, count: int) -> str:
+        """A file stream that holds exactly the messages of the case: nats-py's push would go on with any others, and
+        its last flush would wait behind them."""
+        key = (size, count)
         if key not in self._seeded:
-            name, subject = f"SEED{case.size}x{case.count}", f"seed.{case.size}"
+            name, subject = f"SEED{size}x{count}", f"seed.{size}"
             with jsclient.connect(server.url) as nc:
                 js = JetStream(nc)
                 for known in list(js.stream_names()):
-                    if known.startswith(f"SEED{case.size}x"):
+                    if known.startswith(f"SEED{size}x"):
                         js.delete_stream(known)
-                self._seeded = {k: v for k, v in self._seeded.items() if k[0] != case.size}
+                self._seeded = {k: v for k, v in self._seeded.items() if k[0] != size}
                 js.create_stream(StreamConfig(name=name, subjects=[subject]))
-                payload = bytes(case.size)
-                for _ in range(case.count):
+                payload = bytes(size)
+                for _ in range(count):
                     js.publish_async(subject, payload)
                 js.publish_async_complete(120)
             self._seeded[key] = name
