@@ -24,7 +24,8 @@ if not getattr(_protocol, "__jsclient__", False):
     )
 
 from jsclient import errors
-from jsclient.connection import Connection, Health, Statistics, live_connections
+from jsclient.connection import Connection, live_connections
+from jsclient.core import Health, Statistics
 from jsclient.link import VERSION
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions, ReconnectPolicy, TLSOptions

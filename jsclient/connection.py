@@ -6,38 +6,27 @@ one worker per callback subscription. design: reader -> Dispatcher -> mailboxes;
 
 from __future__ import annotations
 
-import itertools
 import logging
 import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-import attrs
-
-import protocol
-from jsclient import checks, errors, nuid, waiting
-from jsclient.callbacks import EventsThread
-from jsclient.dispatcher import Dispatcher
+from jsclient import checks, errors, waiting
+from jsclient.core import ConnectionCore
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
-from jsclient.flusher import Flusher
 from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.message import HeadersLike, Msg
-from jsclient.options import ConnectOptions
-from jsclient.outbox import LARGE_FRAME, Outbox, Unkept, Vector
-from jsclient.requests import Requests
-from jsclient.server_errors import ServerErr
-from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT, Session
+from jsclient.outbox import LARGE_FRAME, Unkept, Vector
+from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import (
     PENDING_BYTES,
     PENDING_MESSAGES,
     BaseSubscription,
-    Inbox,
-    SinkSubscription,
     Subscription,
 )
 
@@ -51,75 +40,15 @@ LINE_ROOM: Final = 4096 - 32
 
 NO_STATUS: Final = b"NATS/1.0 503"
 
-_numbers = itertools.count(1)
 _live: weakref.WeakValueDictionary[int, Connection] = weakref.WeakValueDictionary()
 
 
-@attrs.frozen
-class Statistics:
-    """Counters since the connection was made. Bytes are those of the wire."""
-
-    messages_in: int
-    bytes_in: int
-    messages_out: int
-    bytes_out: int
-    reconnects: int
-    subscriptions: int
-    callbacks_dropped: int
-
-
-@attrs.frozen
-class Health:
-    """What a probe wants to know; cheap, and safe from any thread. Ages are seconds."""
-
-    state: ConnectionState
-    server: str
-    last_frame_age: float | None
-    pings_outstanding: int
-    buffered_bytes: int
-    slow_consumers: int
-    reconnects: int
-    last_error: str
-
-
-class Connection:
+class Connection(ConnectionCore):
     """One session with a NATS system that outlives its links. Thread-safe; made by `jsclient.connect`.
 
     Leaving its `with` block drains nothing but sends what is buffered and closes. It cannot be pickled, and in a
     forked child every call but `close` raises ForkedConnection.
     """
-
-    def __init__(self, options: ConnectOptions) -> None:
-        self.options = options
-        self.number = next(_numbers)
-        self.clock = Flusher(f"jsclient-flush-{self.number}")
-        self._events = EventsThread(f"jsclient-events-{self.number}")
-        self._outbox = Outbox(
-            kick=self.clock.kick,
-            broken=self._sender_failed,
-            limit=options.pending_buffer,
-            block_when_full=options.pending_block,
-            write_timeout=options.write_timeout,
-        )
-        self.clock.outbox = self._outbox
-        self._dispatcher = Dispatcher()
-        self.dispatch = self._dispatcher.dispatch
-        self._session = Session(self, options, self._outbox)
-        self._requests = Requests(self._open_request_inbox)
-        self._subscriptions_lock = threading.Lock()
-        self._sids = itertools.count(1)
-        self._subjects: dict[str, bytes] = {}
-        self._max_payload = 1024 * 1024
-        self._messages_out = 0
-        self._slow_consumers = 0
-        self._link_listeners: list[Callable[[LinkEvent], None]] = []
-        self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
-        self._fatal: BaseException | None = None
-        self._draining = False
-        self._drain_asked = False
-        self.post = self._outbox.post
-        self.post_now = self._outbox.post_now
-        self.flush_outbox = self._outbox.flush
 
     # --- opening and closing ----------------------------------------------------------------------------
 
@@ -186,11 +115,6 @@ class Connection:
         log.error("connection %d ends: %s", self.number, error)
         self.report_error(error, None)
         self._close(wait=False, error=error)
-
-    def closed_error(self) -> errors.JsClientError:
-        if self._fatal is None:
-            return errors.ConnectionClosed("the connection is closed")
-        return errors.ConnectionClosed(f"the connection has ended: {self._fatal}")
 
     def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
         """Stop receiving, let the application finish what it has, send what is buffered, close.
@@ -271,16 +195,6 @@ class Connection:
 
     def __repr__(self) -> str:
         return f"<jsclient.Connection {self.number} {self.state.value} {self.connected_url or '-'}>"
-
-    def __reduce__(self) -> NoReturn:
-        self.refuse_pickle(self)
-
-    def refuse_pickle(self, what: object) -> NoReturn:
-        """Raises the TypeError for whoever tries to send a live object to another process."""
-        raise TypeError(
-            f"a {type(what).__name__} belongs to the live connection of this process and cannot be pickled. Send its "
-            "ConnectOptions (connection.options) and call jsclient.shared(options) where it is needed"
-        )
 
     # --- publishing -------------------------------------------------------------------------------------
 
@@ -490,15 +404,6 @@ class Connection:
         finally:
             self._requests.forget(token)
 
-    def _open_request_inbox(self, requests: Requests) -> bytes:
-        prefix = f"{self.options.inbox_prefix}.{nuid.inbox_id()}."
-        self.open_sink(prefix + "*", requests)
-        return prefix.encode()
-
-    def new_inbox(self) -> str:
-        """A subject that nobody else can guess, for replies."""
-        return f"{self.options.inbox_prefix}.{nuid.inbox_id()}"
-
     # --- subscribing ------------------------------------------------------------------------------------
 
     def subscribe(
@@ -530,303 +435,9 @@ class Connection:
         self._add(subscription)
         return subscription
 
-    def open_inbox(self, subject: str | None = None, queue: str = "") -> Inbox:
-        """For layers: an unbounded mailbox (its owner grants credit) that also gets link events, in order."""
-        inbox = Inbox(self, self._next_sid(), subject or self.new_inbox(), queue, Mailbox())
-        self._add(inbox)
-        return inbox
-
-    def open_sink(self, subject: str, sink: Any, queue: str = "") -> SinkSubscription:
-        """For layers: messages go to `sink.deliver(messages, nbytes)` on the reader thread."""
-        subscription = SinkSubscription(self, self._next_sid(), subject, queue, sink)
-        self._add(subscription)
-        return subscription
-
-    def _next_sid(self) -> bytes:
-        return b"%d" % next(self._sids)
-
-    def _add(self, subscription: BaseSubscription) -> None:
-        frame = self._sub_frames(subscription)
-        try:
-            with self._subscriptions_lock:
-                self.check_usable()
-                self._dispatcher.sinks[subscription.sid] = subscription
-                # While offline it is enough to be in the table: the next link subscribes it.
-                if not self._outbox.offline:
-                    self._outbox.frames.append(Unkept(frame))
-            self._outbox.flush()
-        except BaseException:  # Ctrl-C: nobody will ever take from it
-            self.remove_subscription(subscription, tell_server=True)
-            raise
-
-    @staticmethod
-    def _sub_frames(subscription: BaseSubscription) -> bytes:
-        raw = checks.filter_subject(subscription.subject)
-        group = checks.queue_group(subscription.queue) if subscription.queue else b""
-        try:
-            frame = protocol.sub(raw, subscription.sid, group)
-        except protocol.InvalidArgument as error:
-            raise errors.InvalidSubject(str(error)) from None
-        subscription.counted_from = subscription.received
-        if subscription.max_messages is not None:
-            frame += protocol.unsub(subscription.sid, max(1, subscription.max_messages - subscription.received))
-        return frame
-
-    def send_unsubscribe(self, subscription: BaseSubscription, max_messages: int | None = None) -> None:
-        """Tell the server; what a link loss makes of it is settled by the next link's subscriptions."""
-        with self._subscriptions_lock:
-            if not self._outbox.offline:
-                if max_messages is not None:
-                    max_messages -= subscription.counted_from  # the server counts from the SUB of this link
-                self._outbox.frames.append(Unkept(protocol.unsub(subscription.sid, max_messages)))
-        if not self._outbox.ticking:
-            self.clock.kick()
-
-    def remove_subscription(
-        self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False
-    ) -> None:
-        """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
-        subscription.unsubscribed = True
-        if not keep_sink:
-            self._dispatcher.sinks.pop(subscription.sid, None)
-        if tell_server and not self.closed:
-            self.send_unsubscribe(subscription)
-
-    # --- what the session tells us ----------------------------------------------------------------------
-
-    def set_max_payload(self, value: int) -> None:
-        if value > 0:
-            self._max_payload = value
-
-    def link_up(self, link: Link, first: bool) -> None:
-        """Connector thread: subscribe everything on the new link, before anything that was kept."""
-        with self._subscriptions_lock:
-            live = [
-                sub
-                for sub in list(self._dispatcher.sinks.values())
-                if isinstance(sub, BaseSubscription) and not sub.unsubscribed
-            ]
-            frames = [self._sub_frames(sub) for sub in live]
-            self._outbox.attach(link.stream, [b"".join(frames)] if frames else [])
-        self._tell_link_listeners(LinkEvent.RECONNECTED, live)
-
-    def link_announced(self, first: bool) -> None:
-        if not first:
-            self._callback(self.options.on_reconnected)
-
-    def link_lost(
-        self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[bytes]
-    ) -> None:
-        """Reader thread: whoever waits for an answer over the dead link learns it now.
-
-        `withdrawn`: frames of which no byte was sent, so that their owners need not call the outcome unknown.
-        """
-        for subscription in list(self._dispatcher.sinks.values()) if withdrawn else ():
-            if isinstance(subscription, SinkSubscription):
-                subscription.withdrawn(withdrawn)
-        self._requests.fail(make)
-        self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self._dispatcher.sinks.values()))
-        self._callback(self.options.on_disconnected, reason)
-
-    def _tell_link_listeners(self, event: LinkEvent, subscriptions: list[Any] | None = None) -> None:
-        for subscription in subscriptions or ():
-            subscription.link_event(event)
-        for listener in list(self._link_listeners):
-            try:
-                listener(event)
-            except Exception:
-                log.exception("a link listener failed")
-
-    def connect_attempt_failed(self, url: str, error: BaseException) -> None:
-        log.info("cannot connect to %s: %s", url, error)
-
-    def servers_discovered(self, urls: list[str]) -> None:
-        self._callback(self.options.on_discovered_servers, urls)
-
-    def lame_duck(self) -> None:
-        log.warning("%s is in lame duck mode", self.connected_url)
-        self._callback(self.options.on_lame_duck)
-
-    def operation_refused(self, err: ServerErr) -> None:
-        """Reader thread: a permission error reaches the call that waits for it, and `on_error`."""
-        error = err.error
-        subscription: BaseSubscription | None = None
-        if isinstance(error, errors.PermissionViolation):
-            if err.operation == "subscribe":
-                subscription = self._refused_subscription(err)
-            else:
-                self._requests.fail(lambda: _same_violation(error), err.subject)
-            for listener in list(self._violation_listeners):
-                listener(error)
-        self.report_error(error, subscription)
-
-    def _refused_subscription(self, err: ServerErr) -> BaseSubscription | None:
-        for subscription in list(self._dispatcher.sinks.values()):
-            if not isinstance(subscription, BaseSubscription):
-                continue
-            same = subscription.subject == err.subject and subscription.queue == err.queue
-            if subscription.sid == err.sid or (err.sid is None and same):
-                subscription.fail(err.error)
-                if isinstance(subscription, SinkSubscription) and subscription.sink is self._requests:
-                    self._requests.reset()
-                    self._requests.fail(lambda: _same_violation(err.error))
-                return subscription
-        return None
-
-    def _sender_failed(self, stream: Any, error: BaseException) -> None:
-        self._session.sender_failed(stream, error)
-
-    # --- for the layers above ---------------------------------------------------------------------------
-
-    def add_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
-        """`listener(event)` runs on an internal thread when the link goes down, comes back, or is closed; quick!"""
-        self._link_listeners.append(listener)
-
-    def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
-        if listener in self._link_listeners:
-            self._link_listeners.remove(listener)
-
-    def add_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
-        """`listener(error)` runs on the reader thread when the server refuses a subject; quick!"""
-        self._violation_listeners.append(listener)
-
-    def remove_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
-        if listener in self._violation_listeners:
-            self._violation_listeners.remove(listener)
-
-    def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
-        """Queue user code for the events thread: serial, bounded, what it raises is logged."""
-        self._events.run(call, *args)
-
-    def _callback(self, call: Callable[..., Any] | None, *args: Any) -> None:
-        if call is not None:
-            self._events.run(call, self, *args)
-
-    def report_error(self, error: BaseException, subscription: Any) -> None:
-        """To `on_error`, or to the log when there is none."""
-        if self.options.on_error is not None:
-            self._callback(self.options.on_error, error, subscription)
-        else:
-            log.error("%s%s", error, f" (subscription {subscription.subject!r})" if subscription is not None else "")
-
-    def report_slow_consumer(self, subscription: Subscription) -> None:
-        self._slow_consumers += 1
-        error = errors.SlowConsumer(
-            f"messages on {subscription.subject!r} are dropped: {subscription.pending} wait to be taken. Take them "
-            "faster, in more threads, or raise pending_messages and pending_bytes",
-            subscription.subject,
-            subscription.dropped,
-        )
-        self.report_error(error, subscription)
-
-    def check_usable(self) -> None:
-        """Raises ConnectionClosed (in a forked child: ForkedConnection)."""
-        if self._session.closing.is_set():
-            raise self.closed_error()
-
-    def _check_draining(self) -> None:
-        self.check_usable()
-        if self._draining and self._session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
-            raise errors.ConnectionDraining("the connection drains: it takes nothing new")
-
-    def _wait_connected(self, deadline: Deadline, late: type[errors.TimedOut] = errors.RequestTimeout) -> None:
-        self.check_usable()
-        if self._outbox.offline:
-            if not self._session.connected.wait(deadline.remaining()):
-                error = self._session.last_error
-                raise late(f"not connected in time, nothing was sent (last error: {error})")
-            self.check_usable()
-
-    def _not_on_reader(self, what: str) -> None:
-        link = self._session.link
-        if link is not None and link.reader is threading.current_thread():
-            raise errors.ConfigError(f"{what} on the reader thread would wait for itself")
-
-    # --- looking at it ----------------------------------------------------------------------------------
-
-    @property
-    def state(self) -> ConnectionState:
-        return self._session.state
-
-    @property
-    def closed(self) -> bool:
-        return self._session.closing.is_set()
-
-    @property
-    def is_connected(self) -> bool:
-        return self._session.link is not None and not self.closed
-
-    @property
-    def is_draining(self) -> bool:
-        return self._draining
-
-    @property
-    def server_info(self) -> protocol.ServerInfo:
-        """The last INFO of the server."""
-        return self._session.info
-
-    @property
-    def max_payload(self) -> int:
-        """Bytes that headers and payload of a message may have; the server may change it at any time."""
-        return self._max_payload
-
-    @property
-    def connected_url(self) -> str:
-        """The server we are connected to, without user information; "" when there is none."""
-        link = self._session.link
-        return "" if link is None else link.server.url
-
-    @property
-    def servers(self) -> list[str]:
-        """The URLs in the pool, discovered ones included, without user information."""
-        return [server.url for server in self._session.pool.servers()]
-
-    @property
-    def client_id(self) -> int:
-        return self._session.info.client_id
-
-    @property
-    def last_error(self) -> BaseException | None:
-        """Why the last link or attempt failed."""
-        return self._session.last_error
-
-    def set_servers(self, servers: str | list[str]) -> None:
-        """Use these servers from the next connect on; raises ConfigError."""
-        self._session.pool.replace(servers)
-
-    def stats(self) -> Statistics:
-        return Statistics(
-            messages_in=self._dispatcher.messages_in,
-            bytes_in=self._dispatcher.bytes_in,
-            messages_out=self._messages_out,
-            bytes_out=self._outbox.bytes_out,
-            reconnects=self._session.reconnects,
-            subscriptions=len(self._dispatcher.sinks),
-            callbacks_dropped=self._events.dropped,
-        )
-
-    def health(self) -> Health:
-        link = self._session.link
-        error = self._session.last_error
-        return Health(
-            state=self._session.state,
-            server=self.connected_url,
-            last_frame_age=None if link is None else time.monotonic() - link.last_frame,
-            pings_outstanding=self._session.pings_out,
-            buffered_bytes=self._outbox.size + self._outbox.unsent,
-            slow_consumers=self._slow_consumers,
-            reconnects=self._session.reconnects,
-            last_error="" if error is None else str(error),
-        )
-
 
 def no_responders(subject: str) -> errors.NoResponders:
     return errors.NoResponders(f"nobody listens on {subject!r}: the request was certainly not delivered", subject)
-
-
-def _same_violation(error: Any) -> errors.PermissionViolation:
-    """One of its own for each waiting call: an exception that several threads raise collects all their tracebacks."""
-    return errors.PermissionViolation(str(error), error.subject, error.operation)
 
 
 def _as_bytes(payload: Any) -> bytes:
