@@ -36,15 +36,19 @@ class WorkerPool:
     confirmation); it raises: delivered again after the pool's `backoff`, the consumer's, or 1 s; it raises
     `Retry(delay)`: after that delay; `Reject(reason)`: never again. With `attempts=N` a message that fails at its
     N-th delivery or later is given up; given up means stored under `dead_letter` with its reason, if that is set,
-    then terminated. `manual=True`: the handler acks by itself; what it raises is still dealt with unless it has.
+    then terminated; while it cannot be stored, it is tried again. Deliveries that no handler saw (given back by a
+    stop, prefetched by a killed process) count, but a message is only given up unseen after five more than `attempts`:
+    it seems to kill its workers. `manual=True`: the handler acks by itself; what it raises is still dealt with unless it has.
 
     While a handler runs, the server is told so after a third of `ack_wait` (or of the consumer's back-off entry in
     force), for at most `progress_limit` seconds (an hour). `key=function(message)` keeps order: messages of one key
-    are handled one after another in stream order, a failed one is tried again in this process before the next.
+    are handled one after another in stream order, a failed one is tried again in this process before the next; that
+    holds within one pool, not between pools that share a consumer.
     `batch=(size, seconds)`: the handler gets a list of up to `size` messages, at the latest `seconds` after the
     first; it may return an outcome per message or raise BatchFailed.
 
-    Fast handlers prefetch up to `max_prefetch` messages, slow ones hold none beyond those being handled.
+    Fast handlers prefetch up to `max_prefetch` messages, slow ones hold none beyond those being handled; if all of
+    them block, what was prefetched goes back after a third of `ack_wait`.
     `on_event` gets PoolEvents in the worker threads. Raises ConfigError for a consumer that does not fit: its
     `max_deliver` must be -1 with `attempts`, its ack policy explicit.
     """
@@ -62,8 +66,9 @@ class WorkerPool:
         waits = self._check_consumer()
         self._settler = Settler(self, waits.backoff)
         self._workers = [Worker() for _ in range(self.options.threads)]
+        intervals = [wait / PART for wait in waits.ack]
         self._progress = Progress(
-            self.connection, self._held, [wait / PART for wait in waits.ack], self.options.progress_limit, self._hung
+            self.connection, self._held, intervals, self.options.progress_limit, self._hung, self._stuck
         )
         self._first_interval = self._progress.intervals[0]
         self._keyed = KeyedQueue()
@@ -75,6 +80,7 @@ class WorkerPool:
         self._first_prefix = b"\0"
         self._stopping = False
         self._release_asked = False
+        self._giving_back = False
         self._given_back = 0
         self._released = threading.Lock()
         self._ended = Gate()
@@ -408,6 +414,34 @@ class WorkerPool:
                     self._keyed_held[_sequence(message)].interval = float("inf")
         self.connection.run_callback(self.event, "hung", held.hung, None, seconds)
 
+    def _stuck(self, now: float) -> None:
+        """Fast handlers prefetch. When all of a sudden every worker is busy for as long as after which the server is
+        told of it, what waits here is not told of and would be delivered again: others get it now."""
+        if self._giving_back or self._stopping or not self._messages.buffered:
+            return
+        since = now - self._first_interval
+        if all(worker.held and all(held.started < since for held in worker.held) for worker in self._workers):
+            self._giving_back = True
+            self._in_background(self._give_back_prefetched, "give-back")
+
+    def _give_back_prefetched(self) -> None:
+        count = 0
+        try:
+            self._prefetch.shrink(self._first_interval)
+            while not self._stopping and (message := self._messages._get(0)) is not None:
+                self._settler.give_back(message)
+                count += 1
+            self.connection.flush_outbox()
+        except errors.JsClientError:
+            pass  # stopped or closed: whoever did that gives back the rest
+        finally:
+            self._giving_back = False
+        log.info("the handlers of %s have become slow: %d prefetched messages were given back", self.consumer, count)
+
+    def _in_background(self, call: Callable[[], None], what: str) -> None:
+        name = f"jsclient-worker-pool-{self.consumer.name}-{what}"
+        threading.Thread(target=call, name=name, daemon=True).start()
+
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
         """Tell `on_event`; what it raises is logged."""
         if self.options.on_event is None:
@@ -464,7 +498,7 @@ class WorkerPool:
         if not wait or threading.current_thread() in {worker.thread for worker in self._workers}:
             if not self._release_asked:
                 self._release_asked = True
-                self.connection.clock.call_soon(self._release_in_background)
+                self.connection.clock.call_soon(lambda: self._in_background(self._release, "release"))
             return None
         deadline = Deadline(resolve(timeout, self.options.stop_timeout))
         self._release()
@@ -478,10 +512,6 @@ class WorkerPool:
             except errors.JsClientError as error:
                 log.warning("the last acks may not have arrived: %s", error)
         return StopReport(finished, tuple(running), self._given_back + self._messages.given_back)
-
-    def _release_in_background(self) -> None:
-        name = f"jsclient-worker-pool-{self.consumer.name}-release"
-        threading.Thread(target=self._release, name=name, daemon=True).start()
 
     def _release(self) -> None:
         """What was received and not started goes back to the server now, not after ack_wait."""

@@ -63,6 +63,12 @@ class Prefetch:
         free = sum(1 for worker in self._workers if not worker.held)
         self._resize(max(free, 1) * self._unit)
 
+    def shrink(self, seconds: float) -> None:
+        """Handlers have become slow, they take `seconds` by now: pull nothing more until a worker is free."""
+        self._mean = max(self._mean, seconds)
+        self.size = 0
+        self._messages.resize(0, 0)
+
     def _resize(self, limit: int) -> None:
         limit = min(limit, self._max_batch or limit)
         self._messages.resize(limit, limit if limit <= len(self._workers) * self._unit else (limit + 1) // 2)

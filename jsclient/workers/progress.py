@@ -44,12 +44,14 @@ class Progress:
         intervals: list[float],
         limit: float,
         on_hung: Callable[[Held], None],
+        on_look: Callable[[float], None],
     ) -> None:
         self._connection = connection
         self._held = held
         self.intervals = intervals
         self._limit = limit
         self._on_hung = on_hung
+        self._on_look = on_look
         self._tick = max(min(intervals) / 4, SHORTEST)
         self._timer: Any = None
         self._stopped = False
@@ -72,6 +74,7 @@ class Progress:
         try:
             for held in self._held():
                 self._tell(held, now)
+            self._on_look(now)
         finally:
             if not self._stopped and not self._connection.closed:
                 self.start()

@@ -324,3 +324,27 @@ def test_an_unforeseen_error_in_one_worker_ends_the_pool(stream: Stream, monkeyp
         fill(stream, 50)
         with pytest.raises(ZeroDivisionError):
             pool.wait(10)
+
+
+def test_what_was_prefetched_goes_to_others_when_handlers_become_slow(stream: Stream) -> None:
+    """Prefetched for fast handlers, then all of them block: nothing is hoarded, and nothing handled twice."""
+    fill(stream, 5000)
+    consumer, release = consumer_of(stream, ack_wait=3.0), threading.Event()
+    calls, others = Counter[bytes](), Counter[bytes]()
+
+    def handle(message: Any) -> None:
+        calls[message.data] += 1
+        if len(calls) > 2000:
+            release.wait(30)
+
+    with WorkerPool(consumer, handle, threads=4) as pool:
+        wait_until(lambda: len(calls) >= 2004 and pool.snapshot().buffered > 0, 10)
+        wait_until(lambda: pool.snapshot().buffered == 0, 5)
+        while batch := consumer.fetch(5000, timeout=0.5):
+            for message in batch:
+                others[message.data] += 1
+                message.ack()
+        release.set()
+        wait_until(settled(consumer, 5000), 10)
+    assert len(calls) + len(others) == 5000
+    assert max((calls + others).values()) == 1
