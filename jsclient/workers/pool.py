@@ -38,7 +38,8 @@ class WorkerPool:
     N-th delivery or later is given up; given up means stored under `dead_letter` with its reason, if that is set,
     then terminated; while it cannot be stored, it is tried again. Deliveries that no handler saw (given back by a
     stop, prefetched by a killed process) count, but a message is only given up unseen after five more than `attempts`:
-    it seems to kill its workers. `manual=True`: the handler acks by itself; what it raises is still dealt with unless it has.
+    it seems to kill its workers. `manual=True`: the handler acks by itself; what it raises is still dealt with unless
+    it has.
 
     While a handler runs, the server is told so after a third of `ack_wait` (or of the consumer's back-off entry in
     force), for at most `progress_limit` seconds (an hour). `key=function(message)` keeps order: messages of one key
