@@ -14,6 +14,8 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
+from jsclient import waiting
+
 log = logging.getLogger("jsclient.flusher")
 
 TICK: Final = 0.001
@@ -113,7 +115,7 @@ class Flusher:
             due = max(0.0, self._timers[0][0] - time.monotonic())
             timeout = due if limit is None else min(limit, due)
         try:
-            item = self._inbox.get(timeout=timeout)
+            item = waiting.get(self._inbox, timeout)
         except queue.Empty:
             return False
         kicked = False

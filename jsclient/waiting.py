@@ -19,22 +19,38 @@ from jsclient.durations import Deadline
 
 SLICE = 0.1  # seconds between two looks for Ctrl-C on Windows
 
+if sys.version_info >= (3, 13):
+
+    def _get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
+        return ticket.get(timeout=timeout)
+
+else:
+
+    def _get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
+        # Before 3.13 a get that finds the queue's inner lock free takes it, looks at the clock, and waits for ever if
+        # its time is up by then: certain with a timeout near 0. A get_nowait that found nothing has taken the lock.
+        if timeout is not None:
+            try:
+                return ticket.get_nowait()
+            except queue.Empty:
+                pass
+        return ticket.get(timeout=timeout)
+
+
 if sys.platform == "win32":  # pragma: no cover - tried on Windows only
 
     def get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
         deadline = Deadline(timeout)
         while True:
             try:
-                return ticket.get(timeout=deadline.at_most(SLICE))
+                return _get(ticket, deadline.at_most(SLICE))
             except queue.Empty:
                 if deadline.expired():
                     raise
 
 else:
-
-    def get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
-        """The next item of the ticket; raises `queue.Empty` after `timeout` seconds (None: waits for ever)."""
-        return ticket.get(timeout=timeout)
+    #: get(ticket, timeout): the next item; raises `queue.Empty` after `timeout` seconds (None: waits for ever).
+    get = _get
 
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import queue
 import threading
 
+import pytest
+
 from jsclient.testing import wait_until
-from jsclient.waiting import Gate, wait
+from jsclient.waiting import Gate, get, wait
 
 
 def test_it_behaves_like_an_event() -> None:
@@ -52,3 +55,11 @@ def test_no_wake_up_is_lost() -> None:
         back.clear()
     thread.join(5)
     assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("timeout", [0, 1e-9, 1e-7, 1e-6, 5e-6])
+def test_a_timeout_near_zero_ends(timeout: float) -> None:
+    """SimpleQueue.get itself waits for ever now and then, before Python 3.13."""
+    for _ in range(2000):
+        with pytest.raises(queue.Empty):
+            get(queue.SimpleQueue(), timeout)
