@@ -78,6 +78,7 @@ class WorkerPool:
         self._taking = False
         self._ready = threading.Condition(threading.Lock())
         self._turn = threading.Lock()  # who takes a message while nothing is prefetched
+        self._suspects = threading.Lock()
         self._first_prefix = b"\0"
         self._stopping = False
         self._release_asked = False
@@ -250,6 +251,15 @@ class WorkerPool:
             self._settler.exhausted(worker, message, deliveries)
             worker.held = ()
             return
+        if self._settler.is_suspect(deliveries):
+            with self._suspects:  # alone, and acked before the next: one that kills the process takes no other along
+                self._try_again(worker, message, deliveries)
+                self.connection.flush_outbox()
+        else:
+            self._try_again(worker, message, deliveries)
+        worker.held = ()
+
+    def _try_again(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> None:
         started = time.monotonic()
         error: BaseException | None = None
         try:
@@ -263,7 +273,6 @@ class WorkerPool:
             self._settler.handled(worker, message, seconds)
         else:
             self._settler.failed(worker, message, error, deliveries, seconds)
-            worker.held = ()
 
     def _handle_batch(self, worker: Worker, batch: list[JetStreamMsg]) -> None:
         started = time.monotonic()

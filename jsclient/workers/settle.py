@@ -29,6 +29,7 @@ class Settler:
         options = pool.options
         self._options = options
         self._backoff = tuple(options.backoff or consumer_backoff or (RETRY_DELAY,))
+        self._gave_up_unseen = False
         self._unstored: dict[Any, str] = {}  # reasons of dead letters that could not be stored yet
         self._plain = not (options.manual or options.confirm or options.on_event)
 
@@ -107,7 +108,15 @@ class Settler:
         if self._unstored and _key_of(message) in self._unstored:
             return True
         attempts = self._options.attempts
-        return attempts is not None and deliveries > attempts + FORGIVEN
+        if attempts is None or deliveries <= attempts + FORGIVEN or self._gave_up_unseen:
+            return False
+        # One in the life of a process: the others may only have been prefetched each time that this one killed it.
+        self._gave_up_unseen = True
+        return True
+
+    def is_suspect(self, deliveries: int) -> bool:
+        """Whether its earlier deliveries ended without an outcome: it may have killed its workers."""
+        return self._options.attempts is not None and deliveries > self._options.attempts
 
     def exhausted(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> None:
         """It is not run once more: its dead letter could not be stored the last time, or it was delivered much more
