@@ -143,14 +143,17 @@ def test_stop_and_drain_in_the_handler(js: JetStream) -> None:
     publish(js, 10)
     consumer = durable(js)
     seen: list[int] = []
+    assigned = threading.Event()
 
     def handler(message: JetStreamMsg) -> None:
+        assert assigned.wait(5)
         message.ack()
         seen.append(1)
         if len(seen) == 3:
             running.stop()
 
     running = consumer.consume(handler)
+    assigned.set()
     assert running.wait(timeout=5)
     assert len(seen) == 3
     running.stop()

@@ -170,6 +170,8 @@ def test_objects_of_theirs_are_ours(js: JetStream, peer: Peer) -> None:
     assert list(objectstore.object_store_names(js)) == ["theirs"]
 
 
+# nats-py calls datetime.utcnow, which warns from Python 3.12 on.
+@pytest.mark.filterwarnings("ignore:.*utcnow:DeprecationWarning")
 def test_a_service_of_theirs_is_found_and_asked(nc: Connection, peer: Peer) -> None:
     from nats.micro import add_service
     from nats.micro.request import Request as PyRequest

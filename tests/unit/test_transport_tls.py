@@ -204,12 +204,14 @@ def test_closing_sends_nothing(serve: Serve, certs: Certificates) -> None:
     def watch(sock: ssl.SSLSocket) -> None:
         try:
             sock.suppress_ragged_eofs = False
+            sock.sendall(b"!")
             seen.append(repr(sock.recv(10)))
         except ssl.SSLEOFError:
             seen.append("cut")
 
     server.serve = watch
     transport = connect(server, default_tls_context(certs.ca))
+    assert read_exactly(transport, 1) == b"!"  # with bytes left unread the kernel resets the stream
     transport.close()
     transport.close()
     assert transport.fileno() == -1
