@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.read import FiniteRead
 
-EXAMINE_TIMEOUT: Final = 2.0
+EXAMINE_TIMEOUT: Final = 1.0
+"""Seconds for the CONSUMER.INFO after an alarm: it delays the report of a server that does not answer at all."""
 
 
 class Consumer(PullSource):

@@ -39,7 +39,8 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 
 UNBIND_TIMEOUT: Final = 1.0
 
-EXAMINE_TIMEOUT: Final = 2.0
+EXAMINE_TIMEOUT: Final = 1.0
+"""Seconds for the CONSUMER.INFO after an alarm: it delays the report of a server that does not answer at all."""
 
 
 class PushOptionsDict(TypedDict, total=False):
