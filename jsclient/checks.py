@@ -10,6 +10,7 @@ from jsclient import errors
 from jsclient.message import HeadersLike
 from protocol import subjects
 from protocol.errors import InvalidArgument, InvalidHeader, NameError_
+from protocol.headers import encode_plain
 
 T = TypeVar("T")
 
@@ -47,6 +48,10 @@ def name(text: str, what: str = "name") -> bytes:
 
 def header_block(headers: HeadersLike) -> bytes:
     """The encoded header block; raises InvalidHeader."""
+    if headers.__class__ is dict:
+        plain = encode_plain(headers)
+        if plain is not None:
+            return plain
     try:
         block = headers if isinstance(headers, protocol.Headers) else protocol.Headers(headers)  # type: ignore[arg-type]
         return block.encode()

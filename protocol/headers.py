@@ -17,6 +17,29 @@ _BAD_VALUE = re.compile(r"[\r\n\x00]")
 _STATUS_LINE = re.compile(rb"NATS/1\.0[ \t]+([0-9]{3})(?:[ \t]+([^\r\n]*))?\r\n")
 
 
+_known_names: set[str] = set()  # names that have passed the check; the application chooses them, so it is bounded
+_MOST_NAMES = 1024
+
+
+def encode_plain(headers: dict[str, str]) -> bytes | None:
+    """The block of a plain dict of plain str, or None for whatever needs a closer look (and `Headers`).
+
+    0.5 us for one header where `Headers(headers).encode()` takes 2.5: most of what a publish with headers cost.
+    """
+    lines = ["NATS/1.0"]
+    for name, value in headers.items():
+        if name.__class__ is not str or value.__class__ is not str or not value.isprintable():
+            return None
+        if name not in _known_names:
+            if not _NAME.fullmatch(name):
+                return None
+            if len(_known_names) < _MOST_NAMES:
+                _known_names.add(name)
+        lines.append(f"{name}: {value}")
+    lines.append("\r\n")
+    return "\r\n".join(lines).encode()
+
+
 class Status(NamedTuple):
     """The inline status of a server frame, e.g. (409, "Consumer Deleted").
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol import Headers, InvalidHeader, MalformedHeaders, Msg, Status
+from protocol.headers import encode_plain
 
 
 def status(block: bytes) -> Status | None:
@@ -170,3 +171,19 @@ def test_any_block_is_read_or_malformed(noise: bytes) -> None:
             Headers.decode(block)
         except MalformedHeaders:
             pass
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [{}, {"A": "b"}, {"A": ""}, {"A": "b", "a": "c"}, {"X-Y!": "äöü 漢字"}, {"A": " blanks "}, {"A~": "1" * 5000}],
+)
+def test_the_short_way_for_plain_dicts_writes_the_same_block(pairs: dict[str, str]) -> None:
+    assert encode_plain(pairs) == Headers(pairs).encode()
+
+
+@pytest.mark.parametrize(
+    "pairs", [{"A": "x\r\ny"}, {"A": "x\0"}, {"A:": "x"}, {"": "x"}, {"A": 1}, {1: "x"}, {"A": ["x"]}, {"A": "\udcff"}]
+)
+def test_the_short_way_leaves_everything_else_to_headers(pairs: dict[str, str]) -> None:
+    assert encode_plain(pairs) is None
+    assert encode_plain({"A": "fine", **pairs}) is None
