@@ -27,8 +27,8 @@ def js(server: NatsServer) -> Iterator[JetStream]:
 
 def publish(js: JetStream, count: int, first: int = 1, subjects: int = 1) -> None:
     for number in range(first, first + count):
-        js.nc.publish(f"o.{number % subjects}", b"%d" % number)
-    js.nc.flush()
+        js.publish_async(f"o.{number % subjects}", b"%d" % number)
+    js.publish_async_complete(timeout=20)  # stored, and not only on the way
 
 
 def consumers(js: JetStream) -> int:
