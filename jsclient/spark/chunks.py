@@ -101,20 +101,46 @@ def split_statuses(messages: list[Msg]) -> tuple[list[Msg], list[Msg]]:
 
 def chunk_of(messages: list[Msg]) -> Chunk:
     """Deliveries of a pull consumer as columns; ProtocolError when a reply subject is not one of JetStream."""
-    acks = Acks([m.raw_reply for m in messages])
-    deliveries = acks.consumer_sequences()
+    replies = [m.raw_reply for m in messages]
+    sequences, deliveries, timestamps, pending = _first_deliveries(replies) or _deliveries(replies)
     count = len(messages)
     headers = [m.raw_headers for m in messages]
     return Chunk(
         [m.raw_subject for m in messages],
-        acks.sequences(),
-        acks.timestamps(),
+        sequences,
+        timestamps,
         [m.payload for m in messages],
         None if headers.count(None) == count else headers,
         deliveries[0],
         deliveries[-1],
-        acks.pending()[-1],
+        pending[-1],
     )
+
+
+_Numbers = tuple[list[int], list[int], list[int], list[int]]
+_integers = msgspec.json.Decoder(list[int]).decode
+
+
+def _deliveries(replies: list[bytes | None]) -> _Numbers:
+    """(sequences, consumer sequences, nanoseconds, pending) of any deliveries."""
+    acks = Acks(replies)
+    return acks.sequences(), acks.consumer_sequences(), acks.timestamps(), acks.pending()
+
+
+def _first_deliveries(replies: list[bytes | None]) -> _Numbers | None:
+    """The same, a quarter cheaper, for what a reader without acks gets: replies that begin alike, each `...1.`."""
+    first = replies[0] or b""
+    if first.count(b".") != 8:
+        return None
+    alike = b".".join(first.split(b".")[:5]) + b"."
+    try:
+        joined = b"".join(replies).replace(alike, b",").replace(b".", b",")  # type: ignore[arg-type]
+        numbers = _integers(b"[%b]" % joined[1:])
+    except (TypeError, msgspec.MsgspecError):
+        return None
+    if len(numbers) != 4 * len(replies):
+        return None
+    return numbers[0::4], numbers[1::4], numbers[2::4], numbers[3::4]
 
 
 # --- direct get ---------------------------------------------------------------------------------------------

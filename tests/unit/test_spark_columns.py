@@ -1,0 +1,72 @@
+"""The short ways through a chunk give what the long ones do, or step aside."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient.spark import chunks
+
+PLAIN = [b"$JS.ACK.S.C.1.%d.%d.1732100000000000%03d.%d" % (i + 10, i, i, 50 - i) for i in range(1, 50)]
+DOMAIN = [b"$JS.ACK.d.h%s.x" % reply[len(b"$JS.ACK") :] for reply in PLAIN]
+
+
+@pytest.mark.spark
+def test_ack_subjects_that_begin_alike() -> None:
+    found = chunks._first_deliveries(list(PLAIN))
+    assert found == chunks._deliveries(list(PLAIN))
+    assert found is not None
+    assert (found[0][0], found[1][0], found[2][0], found[3][0]) == (11, 1, 1_732_100_000_000_000_001, 49)
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    "replies",
+    [
+        DOMAIN,
+        [*PLAIN, None],
+        [*PLAIN, b"_INBOX.x.1"],
+        [*PLAIN, DOMAIN[0]],
+        [*PLAIN, PLAIN[0].replace(b".1.", b".2.", 1)],  # delivered twice
+        [*PLAIN, PLAIN[0] + b"."],
+        [*PLAIN, PLAIN[0].replace(b".11.", b"..", 1)],
+        [*PLAIN, PLAIN[0].replace(b".C.", b".D.")],
+        [b""],
+    ],
+)
+def test_others_are_left_to_the_full_grammar(replies: list[bytes | None]) -> None:
+    assert chunks._first_deliveries(replies) is None
+
+
+def block(*lines: bytes) -> bytes:
+    return b"NATS/1.0\r\n" + b"".join(line + b"\r\n" for line in lines) + b"\r\n"
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize(
+    ("blocks", "alike"),
+    [
+        ([block(b"Nats-Msg-Id:%d" % i) for i in range(20)], True),
+        ([block(b"A: %d" % i, b"B:", b"C: x:y ") for i in range(20)], True),
+        ([block("A:\u00e4".encode())] * 3, True),
+        ([block(b"A:1"), block(b"A:1", b"B:2")], False),
+        ([block(b"A:1", b"B:2"), block(b"B:1", b"A:2")], False),
+        ([block(b"A:1", b"A:2")] * 2, False),
+        ([block(b"A:1"), None], False),
+        ([None, block(b"A:1")], False),
+        ([block(), block()], False),
+        ([block(b"A:1"), block()], False),
+        ([block(b"A:\xff")] * 2, False),
+        ([block(b"no colon")] * 2, False),
+    ],
+)
+def test_header_maps(blocks: list[bytes | None], alike: bool) -> None:
+    from pyspark.sql.types import ArrayType, MapType, StringType, StructType
+
+    from jsclient.spark import arrow
+
+    kind = arrow.schema_of(StructType().add("headers", MapType(StringType(), ArrayType(StringType())))).field(0).type
+    assert (arrow._same_names(blocks, kind) is not None) == alike
+    built = arrow._header_maps(blocks, kind)
+    built.validate(full=True)
+    assert built.type == kind
+    assert built.to_pylist() == arrow._slow_header_maps(blocks, kind).to_pylist()
