@@ -133,10 +133,10 @@ def test_pushdown_narrows_the_range(spark: Any, js: Js, reading: Reading, stream
     when = reading(stream_name).where(col("seq") == 500).first().timestamp
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     try:
-        frame = reading(stream_name, recordsPerPartition=50)
-        few = frame.where((col("seq") > 100) & (col("seq") <= 200))
+        few = reading(stream_name, recordsPerPartition=50).where((col("seq") > 100) & (col("seq") <= 200))
         assert few.rdd.getNumPartitions() == 2
         assert numbers(few) == list(range(100, 200))
+        frame = reading(stream_name)
         one = frame.where(col("subject") == f"{stream_name}.3")
         assert numbers(one) == [n for n in range(1000) if n % 4 == 3]
         assert numbers(frame.where(col("subject").startswith(f"{stream_name}."))) == list(range(1000))
