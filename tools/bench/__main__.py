@@ -36,7 +36,7 @@ def main() -> int:
     peers = [BASELINE] if options.check else options.peers.split(",")
     rounds, share = (CHECK_ROUNDS, CHECK_SHARE) if options.check else (options.rounds, 1.0)
     with Bench(rounds, peers, share) as bench:
-        results, missed = measure(bench, with_versus(cases), options)
+        results, missed = measure(bench, cases, options)
     if options.plot:
         report.plot(results, Path(options.plot))
     print()
@@ -62,16 +62,6 @@ def overloaded() -> bool:
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > MAX_CHECK_LOAD * (os.cpu_count() or 1)
 
 
-def with_versus(cases: list[Case]) -> list[Case]:
-    """The cases, and before each one that is compared with another of ours, that other one."""
-    wanted: dict[str, Case] = {}
-    for case in cases:
-        if case.versus and case.versus not in wanted:
-            wanted[case.versus] = ALL[case.versus]
-        wanted[case.name] = case
-    return list(wanted.values())
-
-
 def measure(
     bench: Bench, cases: list[Case], options: argparse.Namespace
 ) -> tuple[dict[str, list[report.Result]], list[str]]:
@@ -86,13 +76,12 @@ def measure(
         print(report.table(case, found), flush=True)
         if len(found) > 1 and not options.check:
             print(report.chart(found), flush=True)
-        missed += judge(case, results, options.check)
+        missed += judge(case, found, options.check)
     print(f"{len(cases)} cases in {time.monotonic() - started:.0f} s")
     return results, missed
 
 
-def judge(case: Case, results: dict[str, list[report.Result]], check: bool) -> list[str]:
-    found = results[case.name]
+def judge(case: Case, found: list[report.Result], check: bool) -> list[str]:
     if check:
         ratio = found[0].cpu_ratio
         if found[0].errors or ratio is None:
@@ -101,7 +90,7 @@ def judge(case: Case, results: dict[str, list[report.Result]], check: bool) -> l
             return [f"{case.name}: CPU {ratio:.2f}x of {BASELINE}, the limit is {case.check:g}x"]
         return []
     if case.versus:
-        return report.verdict_versus(case, found[0], results[case.versus][0])
+        return report.verdict_versus(case, found[0])
     return report.verdict(case, found, report.loaded())
 
 

@@ -29,7 +29,8 @@ class Case:
     tls: bool = False
     params: dict[str, Any] = attrs.field(factory=dict)
     versus: str = ""
-    """Compare with this case of jsclient itself instead of a peer; `cpu` is then the most it may cost more."""
+    """Compare with this case of jsclient itself, in the same rounds, instead of a peer; `cpu` is then the most that
+    it may cost more, `wall` the least rate."""
     solo: bool = False
     """Run by jsclient only."""
     limits: dict[str, float] = attrs.field(factory=dict)

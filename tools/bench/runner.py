@@ -17,7 +17,7 @@ import attrs
 import jsclient
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer
-from tools.bench.cases import Case
+from tools.bench.cases import ALL, Case
 
 SERVER_CONFIG = "max_pending: 4GB\nmax_payload: 1MB\n"
 RUN_TIMEOUT = 120
@@ -84,22 +84,32 @@ class Bench:
         return self._servers[tls]
 
     def run(self, case: Case) -> Iterator[dict[str, Any]]:
-        """One row per client and round, as the rounds go by."""
+        """One row per side and round, as the rounds go by."""
+        sides = self._sides(case)
+        for number in range(self.rounds):
+            present = [side for side in sides if number < side[1].rounds]
+            turn = number % len(present)
+            for name, client, other in present[turn:] + present[:turn]:
+                url, told = self._told(other)
+                row = self._run_client(client, url, told, case.count)
+                load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
+                yield {"case": case.name, "client": name, "round": number, "load": load, **row}
+
+    def _sides(self, case: Case) -> list[tuple[str, Client, Case]]:
+        """What is compared: the clients in one case, or two cases of our own."""
+        clients = [client for client in self.clients if client.knows(case.work)]
+        if case.versus:
+            return [(clients[0].name, clients[0], case), (case.versus, clients[0], ALL[case.versus])]
+        return [(client.name, client, case) for client in (clients[:1] if case.solo else clients)]
+
+    def _told(self, case: Case) -> tuple[str, dict[str, Any]]:
+        """(server URL, what a client process has to know)."""
         server, ca = self._server(case.tls)
         count = max(1, int(case.count * self.share))
         told = {"work": case.work, "count": count, "size": case.size, "params": case.params, "ca": ca}
         if case.seeded:
             told["stream"], told["subject"] = self._seed(server, case.size, count), f"seed.{case.size}"
-        clients = [client for client in self.clients if client.knows(case.work)]
-        if case.solo or case.versus:
-            clients = clients[:1]
-        for number in range(self.rounds):
-            present = [client for client in clients if number < client.rounds]
-            turn = number % len(present)
-            for client in present[turn:] + present[:turn]:
-                row = self._run_client(client, server.url, told, case.count)
-                load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-                yield {"case": case.name, "client": client.name, "round": number, "load": load, **row}
+        return server.url, told
 
     def _run_client(self, client: Client, url: str, told: dict[str, Any], whole: int) -> dict[str, Any]:
         count = max(1, int(told["count"] * client.share))
