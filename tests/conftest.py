@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -99,3 +100,19 @@ def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
         wait_until(clean, 5)
     except TimeoutError:
         pytest.fail(f"left behind: {left}")
+    for server in running_servers():
+        forget_deleted_streams(server)
+
+
+def forget_deleted_streams(server: NatsServer) -> None:
+    """Wait for the store of streams that were deleted to be gone.
+
+    nats-server 2.15.1 answers a delete before it has removed the files; a stream of the same name that is created
+    within these milliseconds begins with the old messages (seen 1 time in 40, also with other clients' requests).
+    """
+    streams = Path(server.store_dir).glob("jetstream/*/streams/*")
+    for folder in list(streams):
+        try:
+            wait_until(lambda folder=folder: not folder.exists() or (folder / "meta.inf").exists(), 1)  # type: ignore[misc]
+        except TimeoutError:
+            shutil.rmtree(folder, ignore_errors=True)
