@@ -35,6 +35,9 @@ ASK_AGAIN: Final = 2.0
 
 FOREVER: Final = float("inf")
 
+COMPLETED: Final = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: "
+"""How nearly every pull with a byte limit ends; read without the detour that other statuses take (10 us)."""
+
 
 class Messages:
     """Iterate for ever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
@@ -296,6 +299,13 @@ class Messages:
         self._state.lost(*self._inbox.snapshot())
 
     def _status(self, message: Msg) -> None:
+        raw = message.raw_headers or b""
+        if raw.startswith(COMPLETED) and raw[len(COMPLETED) : -4].isdigit():
+            verdict = Verdict("quiet", unserved=(0, int(raw[len(COMPLETED) : -4])), reason="complete")
+            with self._lock:
+                # The bytes that were not needed come back. No look at what is due: no message came or went.
+                self._state.ended(self._inbox.number(message), verdict, 0)
+            return
         status = message.status
         assert status is not None
         verdict = classify(status.code, status.description, message.headers, self.source.pull_subject)
