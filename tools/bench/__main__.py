@@ -75,7 +75,7 @@ def measure(
         found = results[case.name] = report.summarize(case, rows)
         print(report.table(case, found), flush=True)
         if len(found) > 1 and not options.check:
-            print(report.chart(found), flush=True)
+            print(report.chart(case, found), flush=True)
         missed += judge(case, found, options.check)
     print(f"{len(cases)} cases in {time.monotonic() - started:.0f} s")
     return results, missed

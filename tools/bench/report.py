@@ -126,11 +126,12 @@ def table(case: Case, results: list[Result]) -> str:
     return "\n".join(lines)
 
 
-def chart(results: list[Result]) -> str:
-    """A bar per client, CPU per million messages: shorter is better."""
+def chart(case: Case, results: list[Result]) -> str:
+    """A bar per client, CPU per million messages (or of the one object): shorter is better."""
+    scale, unit = (1e-6, "s") if case.count == 1 else (1.0, "s/1M")
     most = max((result.cpu for result in results), default=0.0) or 1.0
     return "\n".join(
-        f"    {result.client:19} {'#' * max(1, round(result.cpu / most * BAR)):{BAR}} {result.cpu:.2f} s/1M"
+        f"    {result.client:19} {'#' * max(1, round(result.cpu / most * BAR)):{BAR}} {result.cpu * scale:.2f} {unit}"
         for result in results
     )
 
