@@ -24,7 +24,7 @@ def js(server: NatsServer) -> Iterator[JetStream]:
 
 @pytest.fixture
 def stream(js: JetStream) -> Stream:
-    stream = js.create_stream(StreamConfig(name="S", subjects=["s.>"]))
+    stream = js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory"))
     for number in range(1, 6):
         js.publish(f"s.{number}", b"x")
     return stream
@@ -329,7 +329,7 @@ def test_bad_push_configurations(stream: Stream, fields: dict[str, object]) -> N
 
 
 def test_errors_of_the_server_are_typed(js: JetStream) -> None:
-    queue = js.create_stream(StreamConfig(name="W", subjects=["w.*"], retention="workqueue"))
+    queue = js.create_stream(StreamConfig(name="W", subjects=["w.*"], retention="workqueue", storage="memory"))
     queue.create_consumer(ConsumerConfig(durable_name="A"))
     with pytest.raises(errors.WorkQueueConsumerError):
         queue.create_consumer(ConsumerConfig(durable_name="B"))
