@@ -33,7 +33,6 @@ TOKENS: Final = frozenset({
     "JETSTREAM_NONDETERMINISTIC_REPLAY",  # the replayed batch has other rows than the first attempt
     "JETSTREAM_OVERWRITE_UNSUPPORTED",
     "JETSTREAM_NULL_VALUE",
-    "JETSTREAM_CLOSURE",  # a live connection in a closure
 })  # fmt: skip
 
 _FOUND = re.compile(r"\[(JETSTREAM_[A-Z_]+)\] ?([^\n]*)")
