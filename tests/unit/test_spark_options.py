@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import re
+from pathlib import Path
 
 import pytest
 
@@ -145,3 +147,11 @@ def test_errors_survive_pickling_and_spark() -> None:
     assert found is not None
     assert (found.token, found.message) == (error.token, error.message)
     assert from_spark(RuntimeError("[NOT_OURS] x")) is None
+
+
+def test_the_readme_lists_every_option_and_no_other() -> None:
+    readme = Path(options.__file__).parent / "README.md"
+    table = readme.read_text(encoding="utf-8").partition("| option | default |")[2].partition("\n\n")[0]
+    first_cells = [line.split("|")[1] for line in table.splitlines()[2:]]
+    listed = {name for cell in first_cells for name in re.findall(r"`([A-Za-z.*]+)`", cell)}
+    assert listed == {spec.name for spec in options.SPECS.values()} | {"nats.*"}
