@@ -19,6 +19,7 @@ import attrs
 
 import jsclient
 from jsclient import errors
+from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.spark import options as spark_options
 from jsclient.spark.connecting import connect_options
@@ -33,6 +34,9 @@ log = logging.getLogger("jsclient.spark")
 CHECK_AFTER: Final = 10.0  # seconds of idleness after which a connection is pinged before it is leased again
 CLOSE_AFTER: Final = 30.0  # seconds of idleness after which it is closed
 PING_TIMEOUT: Final = 2.0
+FIRST_PATIENCE: Final = 5.0  # seconds for which a server that was never reached is tried; later `reconnectTimeout`
+RECONNECT_TIMEOUT: Final = 60.0  # the default of that option
+PAUSE: Final = 0.1  # seconds between tries
 
 Options = SparkOptions | ConnectOptions | Mapping[str, str] | str
 
@@ -58,6 +62,7 @@ class Pool:
         self._idle: dict[Any, list[_Idle]] = {}
         self._closer: threading.Thread | None = None
         self._work = threading.Event()
+        self.reached: set[Any] = set()  # keys with which this process was connected before
 
     def take(self, key: Any, connect: Callable[[], Connection]) -> Connection:
         """An idle connection that still answers, or a new one."""
@@ -161,6 +166,22 @@ def _close(connection: Connection) -> None:
         log.debug("closing an idle connection: %s", error)
 
 
+def _connect(make: Callable[[], ConnectOptions], patience: float) -> Connection:
+    """Connect; while no server can be reached, again and again for `patience` seconds.
+
+    Connections are asked for between two batches, too, and a failure there would end the whole query because of a
+    server that restarts. Wrong credentials and the like are not tried again.
+    """
+    deadline = Deadline(patience)
+    while True:
+        try:
+            return jsclient.connect(make())
+        except errors.ConnectFailed:
+            if deadline.expired():
+                raise
+            time.sleep(deadline.at_most(PAUSE))
+
+
 def _plan(options: Options) -> tuple[Any, Callable[[], ConnectOptions]]:
     """The key of the pool, and how the ConnectOptions are made if a connection has to be opened."""
     if isinstance(options, ConnectOptions):
@@ -200,10 +221,13 @@ def connection(options: Options) -> Iterator[Connection]:
     except TypeError:
         key = ("unshared", object())  # options with unhashable parts (headers of a websocket) are never shared
     hide = options.hide if isinstance(options, SparkOptions) else str
+    patience = options.reconnect_timeout if isinstance(options, SparkOptions) else RECONNECT_TIMEOUT
+    if key not in _pool.reached:
+        patience = min(patience, FIRST_PATIENCE)
 
     def connect() -> Connection:
         try:
-            return jsclient.connect(make())
+            return _connect(make, patience)
         except errors.JsClientError as error:
             text = hide(f"{type(error).__name__}: {error}")
             raise JetStreamSparkError(
@@ -211,6 +235,8 @@ def connection(options: Options) -> Iterator[Connection]:
             ) from None
 
     nc = _pool.take(key, connect)
+    if key[0] != "unshared":
+        _pool.reached.add(key)
     try:
         yield nc
         nc.flush()

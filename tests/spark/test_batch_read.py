@@ -179,4 +179,4 @@ def test_a_stream_that_is_not_there(reading: Reading) -> None:
     with pytest.raises(Exception, match=r"JETSTREAM_STREAM_NOT_FOUND.*'NOPE'"):
         reading("NOPE").count()
     with pytest.raises(Exception, match="JETSTREAM_CONNECT_FAILED"):
-        reading("NOPE", servers="nats://127.0.0.1:1").count()
+        reading("NOPE", servers="nats://127.0.0.1:1", reconnectTimeout="500ms").count()

@@ -360,6 +360,26 @@ def test_a_failed_task_leaves_no_connection_behind(js: Js, server: NatsServer) -
         pass
 
 
+def test_a_server_that_is_away_between_two_batches_ends_no_query(stream_name: str) -> None:
+    """The driver asks for the end of the stream while the server restarts, and no connection is left."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from jsclient.spark import close_idle
+
+    with NatsServer() as server:
+        with jsclient.connect(server.url) as nc:
+            Js(nc).create(stream_name)
+            Js(nc).fill(stream_name, 10)
+        made = stream_reader(server.url, stream_name, startingOffsets="earliest")
+        start = made.initialOffset()
+        close_idle()
+        server.kill()
+        starter = threading.Timer(1.0, server.start)
+        starter.start()
+        assert made.latestOffset(start, ReadAllAvailable())["seq"] == 11
+        starter.join()
+
+
 MEMORY = """
 import resource, sys
 sys.path.insert(0, sys.argv[3])
