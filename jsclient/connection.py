@@ -287,7 +287,7 @@ class Connection(ConnectionCore):
         self._not_on_reader("flush")
         deadline = Deadline(resolve(timeout, self.options.request_timeout))
         self._wait_connected(deadline, errors.FlushTimeout)
-        ticket: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        ticket: waiting.Ticket[Any] = waiting.Ticket()
         start = time.monotonic()
         self._session.send_ping(ticket)
         if not self._outbox.drain(deadline.at_most(self.options.write_timeout)):

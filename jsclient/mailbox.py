@@ -60,7 +60,7 @@ class Mailbox:
         self.dropped = 0
         self.overflowing = False
         self.last_frame = time.monotonic()
-        self._waiters: deque[queue.SimpleQueue[Any]] = deque()
+        self._waiters: deque[waiting.Ticket[Any]] = deque()
         self._count_in = 0
         self._bytes_in = 0
         self._bytes_freed = 0
@@ -173,7 +173,7 @@ class Mailbox:
     def _wait(self, timeout: float | None) -> Any | None:
         deadline = Deadline(timeout)
         while True:
-            ticket: queue.SimpleQueue[Any] = queue.SimpleQueue()
+            ticket: waiting.Ticket[Any] = waiting.Ticket()
             try:
                 self._waiters.append(ticket)
                 # Look again after queueing up: what was put before is seen here, what is put later wakes us.
@@ -196,7 +196,7 @@ class Mailbox:
                     self._leave(ticket)
                     raise
 
-    def _leave(self, ticket: queue.SimpleQueue[Any]) -> None:
+    def _leave(self, ticket: waiting.Ticket[Any]) -> None:
         try:
             self._waiters.remove(ticket)
         except ValueError:

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient.states import LinkEvent
+from jsclient.waiting import Ticket
 
 if TYPE_CHECKING:
     from jsclient.message import Msg
-
-Ticket = queue.SimpleQueue
 
 
 class Requests:
     """The reply side of requests; a sink on the reader thread.
 
-    Tokens are a counter: the secret part of an inbox is its prefix. A waiter is a SimpleQueue that gets the reply,
+    Tokens are a counter: the secret part of an inbox is its prefix. A waiter is a ticket that gets the reply,
     or the exception that ends the wait.
     """
 
@@ -44,7 +42,7 @@ class Requests:
         if prefix is None:
             prefix = self._open_inbox()
         token = b"%d" % next(self._counter)
-        ticket: Ticket[Any] = queue.SimpleQueue()
+        ticket: Ticket[Any] = Ticket()
         self.subjects[token] = subject
         self.waiting[token] = ticket
         return token, prefix + token, ticket

@@ -74,7 +74,7 @@ class Session:
         self.connected = waiting.Gate()
         self.closing = waiting.Gate()  # wakes the connector from its delays
         self.closed = waiting.Gate()
-        self._pings: deque[queue.SimpleQueue[Any] | None] = deque()
+        self._pings: deque[waiting.Ticket[Any] | None] = deque()
         self._ping_lock = threading.Lock()
         self._ever_connected = False
         self._connectors = 0
@@ -87,7 +87,7 @@ class Session:
 
     def start(self) -> None:
         """Connect for the first time; waits for it unless `retry_on_failed_connect`. Ctrl-C abandons the attempt."""
-        result: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()
+        result: waiting.Ticket[BaseException | None] = waiting.Ticket()
         self._spawn_connector(result)
         if self.options.retry_on_failed_connect:
             return
@@ -95,14 +95,14 @@ class Session:
         if error is not None:
             raise error
 
-    def _spawn_connector(self, result: queue.SimpleQueue[BaseException | None] | None = None) -> None:
+    def _spawn_connector(self, result: waiting.Ticket[BaseException | None] | None = None) -> None:
         self._connectors += 1
         name = f"jsclient-connect-{self.owner.number}-{self._connectors}"
         thread = threading.Thread(target=self._connect_loop, args=(result,), name=name, daemon=True)
         thread.start()
         self._connector = thread  # not before: close() joins it, from any thread
 
-    def _connect_loop(self, result: queue.SimpleQueue[BaseException | None] | None) -> None:
+    def _connect_loop(self, result: waiting.Ticket[BaseException | None] | None) -> None:
         try:
             error = self._dial_until_up(result is not None and not self.options.retry_on_failed_connect)
         except BaseException as unexpected:  # a hook of the user may raise anything
@@ -338,7 +338,7 @@ class Session:
 
     # --- pings ------------------------------------------------------------------------------------------
 
-    def send_ping(self, waiter: queue.SimpleQueue[Any] | None) -> None:
+    def send_ping(self, waiter: waiting.Ticket[Any] | None) -> None:
         """Queue a PING; its PONG goes to `waiter`, or a ConnectionLost if the link goes down first."""
         with self._ping_lock:
             if self.outbox.offline:
@@ -451,7 +451,7 @@ class Session:
             return
         outbox = self.outbox
         deadline = Deadline(timeout)
-        ticket: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        ticket: waiting.Ticket[Any] = waiting.Ticket()
         self.send_ping(ticket)
         outbox.refuse(self.owner.closed_error)
         taken, stall = -1, Deadline(CLOSE_STALL)

@@ -15,7 +15,6 @@ Whoever takes a future out of `futures` resolves it, so that it happens once.
 from __future__ import annotations
 
 import itertools
-import queue
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -341,7 +340,7 @@ class AsyncPublisher:
             self._on_ack(future)
 
     def watch(self, future: PublishFuture, watcher: Any) -> None:
-        """Tell `watcher` (a SimpleQueue, or a callback for the events thread) when the future is resolved."""
+        """Tell `watcher` (a ticket, or a callback for the events thread) when the future is resolved."""
         with self._lock:
             if future._watchers is None:
                 future._watchers = []
@@ -360,7 +359,7 @@ class AsyncPublisher:
         with self._lock:
             watchers, future._watchers = future._watchers, None
         for watcher in watchers or ():
-            if isinstance(watcher, queue.SimpleQueue):
+            if isinstance(watcher, waiting.Ticket):
                 watcher.put(None)
             else:
                 self.nc.run_callback(watcher, future)

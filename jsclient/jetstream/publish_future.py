@@ -98,7 +98,7 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
             raise ConfigError(f"timeout must be 0 or more seconds, or None; got {timeout!r}")
         owner: AsyncPublisher = self._owner
         owner.flush()
-        ticket: queue.SimpleQueue[None] = queue.SimpleQueue()
+        ticket: waiting.Ticket[None] = waiting.Ticket()
         owner.watch(self, ticket)
         try:
             waiting.get(ticket, timeout)

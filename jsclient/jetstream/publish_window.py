@@ -27,7 +27,7 @@ class Window:
         self.limit = messages
         self.share = max(1, nbytes // messages)
         self.large: dict[bytes, int] = {}
-        self.parked: list[tuple[int, queue.SimpleQueue[None]]] = []
+        self.parked: list[tuple[int, waiting.Ticket[None]]] = []
         self._messages = messages
         self._bytes = nbytes
         self._extra = 0
@@ -84,7 +84,7 @@ class Window:
         return True
 
     def _wait_below(self, count: int, deadline: Deadline) -> None:
-        ticket: queue.SimpleQueue[None] = queue.SimpleQueue()
+        ticket: waiting.Ticket[None] = waiting.Ticket()
         entry = (count, ticket)
         with self._lock:
             self.parked = [*self.parked, entry]

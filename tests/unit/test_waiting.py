@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import queue
+import signal
 import threading
+import time
 
 import pytest
 
+from jsclient import waiting
 from jsclient.testing import wait_until
 from jsclient.waiting import Gate, get, wait
 
@@ -63,3 +66,36 @@ def test_a_timeout_near_zero_ends(timeout: float) -> None:
     for _ in range(2000):
         with pytest.raises(queue.Empty):
             get(queue.SimpleQueue(), timeout)
+
+
+def test_a_signal_handler_that_outlives_the_timeout_does_not_make_the_wait_endless() -> None:
+    ticket: waiting.Ticket[None] = waiting.Ticket()
+
+    def slow(number: int, frame: object) -> None:
+        end = time.monotonic() + 0.3
+        while time.monotonic() < end:
+            pass
+
+    previous = signal.signal(signal.SIGALRM, slow)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(queue.Empty):
+            waiting.get(ticket, 0.2)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, previous)
+
+
+def test_a_ticket_keeps_the_order_and_wakes_its_taker() -> None:
+    ticket: waiting.Ticket[int] = waiting.Ticket()
+    for number in range(3):
+        ticket.put(number)
+    assert [waiting.get(ticket, 1) for _ in range(3)] == [0, 1, 2]
+    with pytest.raises(queue.Empty):
+        waiting.get(ticket, 0)
+    with pytest.raises(queue.Empty):
+        waiting.get(ticket, 0.01)
+    giver = threading.Thread(target=lambda: [ticket.put(number) for number in range(1000)])
+    giver.start()
+    assert [waiting.get(ticket, 5) for _ in range(1000)] == list(range(1000))
+    giver.join()
