@@ -18,11 +18,11 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help setup demo demo-pipeline demo-crash demo-cluster test test-full test-servers test-pythons docker-test lint fuzz bench bench-check bench-spark clean
+.PHONY: help setup demo demo-partitions demo-crash demo-cluster test test-full test-servers test-pythons docker-test lint fuzz bench bench-check bench-spark clean
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
-	@echo "make demo-pipeline the same through Structured Streaming (demo-crash: with kills, demo-cluster: standalone)"
+	@echo "make demo-partitions  the same with foreachPartition code (demo-crash: demo with kills, demo-cluster: standalone)"
 	@echo "make test          the short tier, under 5 minutes    (ARGS='-k name' is passed to pytest)"
 	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27 and the newest"
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
@@ -43,10 +43,10 @@ $(STAMP): setup.cfg pyproject.toml
 	@touch $@
 
 demo: $(STAMP)
-	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo
-
-demo-pipeline: $(STAMP)
 	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo.pipeline
+
+demo-partitions: $(STAMP)
+	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo
 
 demo-crash: $(STAMP)
 	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo.pipeline --crash
