@@ -10,7 +10,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectionState, errors
-from jsclient.testing import FakeClient, FakeServer, NatsServer, info_line, wait_until
+from jsclient.testing import NatsServer
 
 
 @pytest.fixture
@@ -72,28 +72,6 @@ def test_wildcards(nc: jsclient.Connection, pattern: str, subjects: list[str], e
         assert take(subscription) == expected
 
 
-def test_queue_groups_share(nc: jsclient.Connection) -> None:
-    members = [nc.subscribe("work", queue="team") for _ in range(3)]
-    watcher = nc.subscribe("work")
-    for number in range(300):
-        nc.publish("work", b"%d" % number)
-    nc.flush()
-    shares = [take(member) for member in members]
-    assert sorted(int(payload) for share in shares for payload in share) == list(range(300))
-    assert all(len(share) > 30 for share in shares)
-    assert len(take(watcher)) == 300
-
-
-def test_auto_unsubscribe(nc: jsclient.Connection) -> None:
-    subscription = nc.subscribe("five", max_messages=5)
-    for number in range(8):
-        nc.publish("five", b"%d" % number)
-    nc.flush()
-    assert [message.payload for message in subscription] == [b"0", b"1", b"2", b"3", b"4"]
-    with pytest.raises(errors.SubscriptionClosed):
-        subscription.next(timeout=5)
-
-
 def test_unsubscribe_after_what_was_received(nc: jsclient.Connection) -> None:
     subscription = nc.subscribe("later")
     nc.publish("later", b"0")
@@ -103,80 +81,6 @@ def test_unsubscribe_after_what_was_received(nc: jsclient.Connection) -> None:
         nc.publish("later", b"%d" % number)
     nc.flush()
     assert [message.payload for message in subscription] == [b"1", b"2"]
-
-
-def test_callbacks_run_in_order_and_their_errors_are_told(server: NatsServer) -> None:
-    told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
-    seen: list[bytes] = []
-    with jsclient.connect(server.url, on_error=lambda nc, error, sub: told.put(error)) as nc:
-
-        def callback(message: jsclient.Msg) -> None:
-            seen.append(message.payload)
-            if message.payload == b"3":
-                raise LookupError("three")
-
-        nc.subscribe("calls", callback)
-        for number in range(10):
-            nc.publish("calls", b"%d" % number)
-        wait_until(lambda: len(seen) == 10)
-        assert seen == [b"%d" % number for number in range(10)]
-        assert "three" in repr(told.get(timeout=5))
-
-
-def test_drain_of_a_subscription_delivers_what_is_there(nc: jsclient.Connection) -> None:
-    seen: list[bytes] = []
-    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
-
-    def callback(message: jsclient.Msg) -> None:
-        if not seen:
-            gate.get(timeout=10)
-        seen.append(message.payload)
-
-    subscription = nc.subscribe("drain", callback)
-    for number in range(100):
-        nc.publish("drain", b"%d" % number)
-    nc.flush()
-    gate.put(None)
-    subscription.drain(timeout=10)
-    assert len(seen) == 100
-    assert subscription.closed
-
-
-def test_drain_of_the_connection(server: NatsServer) -> None:
-    seen: list[bytes] = []
-    with jsclient.connect(server.url) as other:
-        after = other.subscribe("result")
-        other.flush()
-        nc = jsclient.connect(server.url)
-
-        def callback(message: jsclient.Msg) -> None:
-            seen.append(message.payload)
-            nc.publish("result", message.payload)  # publishing goes on while subscriptions drain
-
-        nc.subscribe("task", callback)
-        nc.flush()
-        for number in range(200):
-            other.publish("task", b"%d" % number)
-        other.flush()
-        wait_until(lambda: seen)
-        nc.drain(timeout=20)
-        assert nc.closed
-        assert nc.state is ConnectionState.CLOSED
-        assert [after.next(timeout=5).payload for _ in range(len(seen))] == seen
-
-
-def test_drain_ends_at_its_timeout(server: NatsServer) -> None:
-    gate: queue.SimpleQueue[None] = queue.SimpleQueue()
-    nc = jsclient.connect(server.url)
-    nc.subscribe("stuck", lambda message: gate.get(timeout=30))
-    nc.publish("stuck", b"x")
-    nc.flush()
-    started = time.monotonic()
-    with pytest.raises(errors.DrainTimeout):
-        nc.drain(timeout=0.5)
-    assert time.monotonic() - started < 5
-    assert nc.closed
-    gate.put(None)
 
 
 # --- requests
@@ -245,24 +149,6 @@ def test_the_inbox_prefix_is_used_for_every_inbox(server: NatsServer) -> None:
 # --- options of CONNECT
 
 
-def test_no_echo(server: NatsServer) -> None:
-    with jsclient.connect(server.url, no_echo=True) as nc:
-        subscription = nc.subscribe("own")
-        nc.publish("own", b"x")
-        nc.flush()
-        assert subscription.pending == 0
-
-
-def test_verbose_and_pedantic(server: NatsServer) -> None:
-    with jsclient.connect(server.url, verbose=True, pedantic=True) as nc:
-        subscription = nc.subscribe("checked")
-        for _ in range(100):
-            nc.publish("checked", b"x")
-        nc.flush()
-        assert subscription.pending == 100
-        assert nc.request_many("checked", timeout=0.1)
-
-
 def test_the_name_is_shown_by_the_server(server: NatsServer, nc: jsclient.Connection) -> None:
     [connection] = server.monitor("connz")["connections"]
     assert (connection["name"], connection["cid"]) == ("core", nc.client_id)
@@ -270,26 +156,6 @@ def test_the_name_is_shown_by_the_server(server: NatsServer, nc: jsclient.Connec
 
 
 # --- limits and permissions
-
-
-def test_max_payload_comes_from_every_info() -> None:
-    def script(client: FakeClient) -> None:
-        client.handshake(max_payload=100)
-        client.expect(b"PUB small 100")
-        client.send(info_line(max_payload=50))
-        client.expect(b"PING\r\n")
-        client.send(b"PONG\r\n")
-        client.hold()
-
-    with FakeServer(script) as fake, jsclient.connect(fake.url) as nc:
-        with pytest.raises(errors.PayloadTooLarge):
-            nc.publish("small", b"x" * 101)
-        with pytest.raises(errors.PayloadTooLarge):
-            nc.publish("small", b"x" * 90, headers={"Key": "value"})
-        nc.publish("small", b"x" * 100)
-        wait_until(lambda: nc.max_payload == 50)
-        with pytest.raises(errors.PayloadTooLarge, match="50"):
-            nc.publish("small", b"x" * 51)
 
 
 PERMISSIONS = """
@@ -359,28 +225,3 @@ def test_counters_and_health(server: NatsServer, nc: jsclient.Connection) -> Non
     assert (health.pings_outstanding, health.slow_consumers, health.last_error) == (0, 0, "")
     assert nc.rtt() > 0
     assert nc.server_info.version == ".".join(map(str, server.version))
-
-
-def test_a_closed_connection_says_so(server: NatsServer) -> None:
-    nc = jsclient.connect(server.url)
-    subscription = nc.subscribe("a")
-    nc.close()
-    nc.close()
-    for call in (lambda: nc.publish("a"), lambda: nc.subscribe("a"), lambda: nc.request("a"), lambda: nc.flush()):
-        with pytest.raises(errors.ConnectionClosed):
-            call()
-    with pytest.raises((errors.ConnectionClosed, errors.SubscriptionClosed)):
-        subscription.next(timeout=1)
-    assert nc.health().state is ConnectionState.CLOSED
-    assert "closed" in repr(nc)
-
-
-def test_timeouts_of_next(nc: jsclient.Connection) -> None:
-    subscription = nc.subscribe("quiet")
-    for timeout in (0, 0.05):
-        with pytest.raises(errors.TimedOut):
-            subscription.next(timeout=timeout)
-    with pytest.raises(TimeoutError):
-        subscription.next(timeout=0)
-    with pytest.raises(ValueError, match="timeout"):
-        subscription.next(timeout=-1)

@@ -86,6 +86,7 @@ LATER: dict[str, bytes] = {
     "size 10^10": b"MSG a 1 10000000000\r\n",
     "size of 100 digits": b"MSG a 1 " + b"9" * 100 + b"\r\n",
     "negative size": b"MSG a 1 -5\r\n",
+    "endless headers": b"HMSG a 1 9999999999 9999999999\r\nNATS/1.0\r\n" + b"A: b\r\n" * 10_000,
     "headers larger than the total": b"HMSG a 1 20 10\r\n" + b"x" * 30,
     "no CRLF after the payload": b"MSG a 1 2\r\nhixxPING\r\n",
     "unknown operation": b"HELO you\r\n",
@@ -163,6 +164,38 @@ def test_20_000_servers_in_info_are_capped() -> None:
             assert fake.url in nc.servers
         with little_memory(8 * MIB):  # the script's own line counts here as well
             jsclient.connect(fake.url).close()
+
+
+def test_an_err_text_cannot_flood_or_forge_a_log() -> None:
+    def script(client: Any) -> None:
+        client.send(info_line())
+        client.expect(b"CONNECT ")
+        client.send(b"-ERR '" + b"a\x1b[31m\x00" + b"b" * 60_000 + b"'\r\n")
+        client.hold()
+
+    with FakeServer(script) as fake, pytest.raises(errors.JsClientError) as caught:
+        jsclient.connect(fake.url)
+    text = str(caught.value)
+    assert len(text) < 1000
+    assert "\x1b" not in text
+    assert "\x00" not in text
+
+
+def test_a_flood_of_pings_and_infos_is_answered() -> None:
+    """A thousand PINGs at once, with INFOs between them: INFO may come at any time."""
+    answers: list[int] = []
+
+    def script(client: Any) -> None:
+        client.handshake()
+        before = len(client.received)
+        client.send((b"PING\r\n" * 10 + info_line(max_payload=2048)) * 100)
+        wait_until(lambda: client._fill() and client.received.count(b"PONG\r\n", before) >= 1000)
+        answers.append(client.received.count(b"PONG\r\n", before))
+        answer_pings(client)
+
+    with FakeServer(script) as fake, jsclient.connect(fake.url) as nc:
+        wait_until(lambda: answers == [1000])
+        assert nc.max_payload == 2048
 
 
 def test_a_large_info_is_read() -> None:
