@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,6 +17,12 @@ HERE = Path(__file__).parent
 #: The folders whose tests run against a real server: marked `live`, and nothing may be left behind by them.
 LIVE = ("live", "faults", "spark")
 FULL = os.environ.get("JSCLIENT_FULL") == "1"
+
+
+def pytest_configure() -> None:
+    """A shell that starts us in the background ignores SIGINT for us and our children: the Ctrl-C tests need it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
