@@ -29,6 +29,7 @@ from jsclient.subscription import (
     BaseSubscription,
     Subscription,
 )
+from protocol.headers import encode_plain
 
 log = logging.getLogger("jsclient.connection")
 
@@ -210,21 +211,29 @@ class Connection(ConnectionCore):
             self._check_draining()
         if reply.__class__ is bytes or headers.__class__ is bytes:  # type: ignore[comparison-overlap]
             raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
-        if reply or headers is not None or payload.__class__ is not bytes:
+        if reply or payload.__class__ is not bytes:
             frame = self.encode(subject, payload, reply, headers)
         else:
-            # `encode` once more for the usual case: its call and its questions are a tenth of what a publish costs.
+            # `encode` once more for the usual cases: its call and its questions are a tenth of what a publish costs.
             try:
                 prefix = self._subjects[subject]
             except (KeyError, TypeError):  # new, or no str at all
                 prefix = self._learn_subject(subject)
             size = len(payload)
-            if size > self._max_payload:
-                raise self._too_large(size)
-            if size < LARGE_FRAME:
-                frame = b"PUB %b %d\r\n%b\r\n" % (prefix, size, payload)
+            if headers is None:
+                if size > self._max_payload:
+                    raise self._too_large(size)
+                if size < LARGE_FRAME:
+                    frame = b"PUB %b %d\r\n%b\r\n" % (prefix, size, payload)
+                else:
+                    frame = Vector(b"PUB %b %d\r\n" % (prefix, size), payload, b"\r\n")
             else:
-                frame = Vector(b"PUB %b %d\r\n" % (prefix, size), payload, b"\r\n")
+                block = (headers.__class__ is dict and encode_plain(headers)) or checks.header_block(headers)  # type: ignore[arg-type]
+                length = len(block)
+                size += length
+                if size > self._max_payload:
+                    raise self._too_large(size)
+                frame = b"HPUB %b %d %d\r\n%b%b\r\n" % (prefix, length, size, block, payload)
         self._messages_out += 1
         self.post(frame)
 

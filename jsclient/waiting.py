@@ -11,6 +11,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
@@ -41,8 +42,10 @@ else:
 
         def put(self, item: Any) -> None:
             self._items.append(item)
-            with contextlib.suppress(RuntimeError):  # open already
+            try:  # no contextlib.suppress: the reader is here for every reply, and that costs more than all the rest
                 self._lock.release()
+            except RuntimeError:
+                pass  # open already
 
         def empty(self) -> bool:
             return not self._items
@@ -54,12 +57,15 @@ else:
                 raise queue.Empty from None
 
         def get(self, timeout: float | None = None) -> Any:
-            items, deadline = self._items, Deadline(timeout)
-            while not items:
+            items, acquire = self._items, self._lock.acquire
+            if timeout is None:
+                while not items:
+                    acquire()
+            elif not items:
+                end = time.monotonic() + timeout
                 # The lock may be open from an item that was taken without it: then this looks once more.
-                left = deadline.remaining()
-                if not self._lock.acquire(True, -1 if left is None else left):
-                    break
+                while acquire(True, timeout) and not items:
+                    timeout = max(0.0, end - time.monotonic())
             return self.get_nowait()
 
 
@@ -73,7 +79,7 @@ else:
     def _get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
         # Before 3.13 a get that finds the queue's inner lock free takes it, looks at the clock, and waits for ever if
         # its time is up by then: certain with a timeout near 0. A get_nowait that found nothing has taken the lock.
-        if timeout is not None:
+        if timeout is not None and ticket.__class__ is queue.SimpleQueue:
             try:
                 return ticket.get_nowait()
             except queue.Empty:

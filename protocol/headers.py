@@ -24,20 +24,26 @@ _MOST_NAMES = 1024
 def encode_plain(headers: dict[str, str]) -> bytes | None:
     """The block of a plain dict of plain str, or None for whatever needs a closer look (and `Headers`).
 
-    0.5 us for one header where `Headers(headers).encode()` takes 2.5: most of what a publish with headers cost.
+    0.25 us for one header where `Headers(headers).encode()` takes 2.5: most of what a publish with headers cost.
+    Tried: a list and one join at the end 0.38, looking values up by `items()` 0.30, bytes throughout 0.37.
     """
-    lines = ["NATS/1.0"]
-    for name, value in headers.items():
+    text = "NATS/1.0\r\n"
+    for name in headers:
+        value = headers[name]
         if name.__class__ is not str or value.__class__ is not str or not value.isprintable():
             return None
-        if name not in _known_names:
-            if not _NAME.fullmatch(name):
-                return None
-            if len(_known_names) < _MOST_NAMES:
-                _known_names.add(name)
-        lines.append(f"{name}: {value}")
-    lines.append("\r\n")
-    return "\r\n".join(lines).encode()
+        if name not in _known_names and not _learn_name(name):
+            return None
+        text = f"{text}{name}: {value}\r\n"
+    return f"{text}\r\n".encode()
+
+
+def _learn_name(name: str) -> bool:
+    if not _NAME.fullmatch(name):
+        return False
+    if len(_known_names) < _MOST_NAMES:
+        _known_names.add(name)
+    return True
 
 
 class Status(NamedTuple):
@@ -91,8 +97,7 @@ class Headers:
 
     def add(self, name: str, value: str) -> None:
         """Append one value, keeping those that are there. Raises InvalidHeader."""
-        _check(name, value)
-        self._pairs.append((name, value))
+        self._pairs.append(_checked(name, value))
 
     def get_all(self, name: str) -> list[str]:
         return [value for key, value in self._pairs if key == name]
@@ -124,9 +129,9 @@ class Headers:
 
     def __setitem__(self, name: str, value: str) -> None:
         """Replace all values of the name by this one."""
-        _check(name, value)
-        self._pairs = [pair for pair in self._pairs if pair[0] != name]
-        self._pairs.append((name, value))
+        pair = _checked(name, value)
+        self._pairs = [other for other in self._pairs if other[0] != name]
+        self._pairs.append(pair)
 
     def __delitem__(self, name: str) -> None:
         kept = [pair for pair in self._pairs if pair[0] != name]
@@ -188,10 +193,12 @@ class Headers:
         return headers
 
 
-def _check(name: str, value: str) -> None:
+def _checked(name: str, value: str) -> tuple[str, str]:
     if not isinstance(name, str) or not isinstance(value, str):
         raise InvalidHeader(f"header names and values are str: {name!r}: {value!r:.60}")
     if not _NAME.fullmatch(name):
         raise InvalidHeader(f"header name must be printable ASCII without blanks and ':': {name!r:.60}")
     if _BAD_VALUE.search(value):
         raise InvalidHeader(f"value of header {name!r} must not contain CR, LF or NUL: {value!r:.60}")
+    # Plain str from here on: what was checked is what an f-string writes, also for an enum of str since Python 3.12.
+    return str.__str__(name), str.__str__(value)

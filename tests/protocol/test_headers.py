@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import enum
 import pickle
 
 import pytest
@@ -187,3 +188,19 @@ def test_the_short_way_for_plain_dicts_writes_the_same_block(pairs: dict[str, st
 def test_the_short_way_leaves_everything_else_to_headers(pairs: dict[str, str]) -> None:
     assert encode_plain(pairs) is None
     assert encode_plain({"A": "fine", **pairs}) is None
+
+
+class Code(str, enum.Enum):
+    FULL = "full"
+
+
+def test_an_enum_of_str_is_written_as_its_value() -> None:
+    """Since Python 3.12 an f-string writes "Code.FULL" of it, which nobody has checked."""
+    block = b"NATS/1.0\r\nfull: full\r\n\r\n"
+    headers = Headers({Code.FULL: Code.FULL})
+    headers[Code.FULL] = Code.FULL
+    assert headers.encode() == block
+    assert encode_plain({Code.FULL: "full"}) is None
+    assert encode_plain({"full": Code.FULL}) is None
+    assert encode_plain({"full": "full"}) == block
+    assert encode_plain({Code.FULL: "full"}) is None  # also a known name
