@@ -209,9 +209,8 @@ class Connection(ConnectionCore):
         """
         if self._draining:
             self._check_draining()
-        if reply.__class__ is bytes or headers.__class__ is bytes:  # type: ignore[comparison-overlap]
-            raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
         if reply or payload.__class__ is not bytes:
+            _refuse_raw(reply, headers)
             frame = self.encode(subject, payload, reply, headers)
         else:
             # `encode` once more for the usual cases: its call and its questions are a tenth of what a publish costs.
@@ -228,7 +227,10 @@ class Connection(ConnectionCore):
                 else:
                     frame = Vector(b"PUB %b %d\r\n" % (prefix, size), payload, b"\r\n")
             else:
-                block = (headers.__class__ is dict and encode_plain(headers)) or checks.header_block(headers)  # type: ignore[arg-type]
+                block = encode_plain(headers) if headers.__class__ is dict else None
+                if block is None:
+                    _refuse_raw(reply, headers)
+                    block = checks.header_block(headers)
                 length = len(block)
                 size += length
                 if size > self._max_payload:
@@ -447,6 +449,11 @@ class Connection(ConnectionCore):
 
 def no_responders(subject: str) -> errors.NoResponders:
     return errors.NoResponders(f"nobody listens on {subject!r}: the request was certainly not delivered", subject)
+
+
+def _refuse_raw(reply: Any, headers: Any) -> None:
+    if isinstance(reply, bytes) or isinstance(headers, bytes):
+        raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
 
 
 def _as_bytes(payload: Any) -> bytes:

@@ -79,7 +79,9 @@ class Parser(Generic[M]):
         try:
             if self._held or self._frame is not None:
                 data = self._resume(data, events)
-            start = self._parse_small(data, events) if len(data) <= self._small else 0
+            start = 0
+            if len(data) <= self._small:
+                start = self._parse_headed(data, events) if data[:5] == b"HMSG " else self._parse_small(data, events)
             self._parse(data, events, start)
             self._expect(len(data), len(events))
         except ProtocolError as error:
@@ -134,6 +136,47 @@ class Parser(Generic[M]):
             return sum(map(len, parts[:done])) + 2 * done
         # What follows the last pair: nothing, or the beginning of a frame.
         return len(data) - sum(map(len, parts[done:])) - 2 * (len(parts) - done - 1)
+
+    def _parse_headed(self, data: bytes, events: list[Event]) -> int:
+        """The same for a chunk of small HMSG frames: 600 ns per message where `_parse` needs 830.
+
+        The chunk begins with one and is split before the others; a part that is not exactly one frame ends it. The last part is left to
+        `_parse`: it may be unfinished, or end with something else. Tried: find and two slices instead of partition
+        690 ns; splitting at every CRLF, as for MSG, needs to know how many lines a header block has.
+        """
+        parts = data.split(b"\r\nHMSG ")
+        last = parts.pop()
+        if b"\t" in data or not parts or (len(data) > self._max_line and max(map(len, parts)) > self._max_line):
+            return 0
+        parts[0] = parts[0][5:]
+        append, message, sizes = events.append, self._message, self._sizes
+        before = len(events)
+        reply: bytes | None
+        for part in parts:
+            line, _, body = part.partition(b"\r\n")
+            fields = line.split(b" ")
+            count = len(fields)
+            if count == 4:
+                subject, sid, header_digits, digits = fields
+                reply = None
+            elif count == 5:
+                subject, sid, reply, header_digits, digits = fields
+            else:
+                break
+            size = sizes.get(digits)
+            if size is None:
+                size = self._learn(digits)
+            split = sizes.get(header_digits)
+            if split is None:
+                split = self._learn(header_digits)
+            if size != len(body) or not 0 <= split <= size or not subject or not sid:
+                break
+            append(message(subject, sid, reply or None, body[split:], body[:split]))
+        done = len(events) - before
+        if done < len(parts):
+            self._pause = _SPLIT_PAUSE
+            return sum(map(len, parts[:done])) + 7 * done
+        return len(data) - len(last) - 5
 
     def _parse(self, data: bytes, events: list[Event], start: int = 0) -> None:
         # One long loop with local names instead of small methods: the hottest code of the library. ns per

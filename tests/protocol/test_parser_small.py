@@ -1,8 +1,9 @@
-"""Chunks of small messages are read by splitting at every CRLF: the events must be those of the general way."""
+"""Chunks of small messages are read by splitting them: the events must be those of the general way."""
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -18,6 +19,15 @@ def frame(rng: random.Random) -> bytes:
     return b"MSG a.b %d %b%d\r\n%b\r\n" % (rng.randrange(1, 4), reply, len(payload), payload)
 
 
+def headed(rng: random.Random) -> bytes:
+    """HMSG, with payloads that look like what chunks are split at."""
+    block = b"NATS/1.0\r\n" + b"A: b\r\n" * rng.randrange(3) + b"\r\n"
+    payload = rng.choice((b"", b"x", b"\r\n", b"\r\nHMSG ", b"HMSG a 1 12 12\r\n", bytes(150)))
+    reply = rng.choice((b"", b"r.s ", b"$JS.ACK.S.C.1.2.3.4.5 "))
+    sizes = b"%d %d" % (len(block), len(block) + len(payload))
+    return b"HMSG a.b %d %b%b\r\n%b%b\r\n" % (rng.randrange(1, 4), reply, sizes, block, payload)
+
+
 ODD = (
     b"PING\r\n",
     b"HMSG a 1 12 13\r\nNATS/1.0\r\n\r\nx\r\n",
@@ -29,6 +39,14 @@ ODD = (
     b"+OK\r\nMSG a 1 0\r\n\r\n",
     b"MSG a\t1 1\r\nx\r\n",
     b"MSG a 1 1 1 1 1\r\nx\r\n",
+    b"HMSG a 1 13 12\r\nNATS/1.0\r\n\r\n\r\n",
+    b"HMSG a 1 12 -1\r\nNATS/1.0\r\n\r\n\r\n",
+    b"HMSG a 1 x 12\r\nNATS/1.0\r\n\r\n\r\n",
+    b"HMSG  a 1 12 12\r\nNATS/1.0\r\n\r\n\r\n",
+    b"HMSG a\t1 12 12\r\nNATS/1.0\r\n\r\n\r\n",
+    b"HMSG a 1 12 13\r\nNATS/1.0\r\n\r\n\r\n",
+    b"HMSG a 1 12\r\nNATS/1.0\r\n\r\n\r\n",
+    b"hmsg a 1 12 13\r\nNATS/1.0\r\n\r\nx\r\n",
 )
 
 
@@ -43,10 +61,13 @@ def read(chunks: list[bytes]) -> tuple[list[Event], str]:
     return events, ""
 
 
+@pytest.mark.parametrize("make", [frame, headed])
 @pytest.mark.parametrize("seed", range(60))
-def test_the_same_events_whatever_the_way(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_same_events_whatever_the_way(
+    seed: int, make: Callable[[random.Random], bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
     rng = random.Random(seed)
-    frames = [frame(rng) for _ in range(40)]
+    frames = [make(rng) for _ in range(40)]
     for _ in range(rng.randrange(3)):
         frames.insert(rng.randrange(len(frames)), rng.choice(ODD))
     data = b"".join(frames)
@@ -65,3 +86,19 @@ def test_small_messages_are_read_by_splitting() -> None:
     data = b"MSG a 1 3\r\nabc\r\nMSG b 1 r 2\r\nde\r\nMSG c 1 5\r\nf"
     assert parser._parse_small(data, events) == data.index(b"MSG c")
     assert events == [Msg(b"a", b"1", None, b"abc"), Msg(b"b", b"1", b"r", b"de")]
+
+
+def test_small_messages_with_headers_are_read_by_splitting() -> None:
+    parser = Parser()
+    assert len(parser.feed(WARM)) == 40
+    events: list[Event] = []
+    block = b"NATS/1.0\r\n\r\n"
+    head = b"HMSG a 1 12 15\r\n%babc\r\nHMSG b 1 r 12 12\r\n%b\r\n" % (block, block)
+    whole = [Msg(b"a", b"1", None, b"abc", block), Msg(b"b", b"1", b"r", b"", block)]
+    assert parser._parse_headed(head + b"HMSG c 1 12 20\r\nf", events) == len(head)
+    assert events == whole
+    events.clear()
+    assert parser._parse_headed(head + b"PING\r\nHMSG c", events) == head.index(b"HMSG b")
+    assert events == whole[:1]
+    parser = Parser(max_control_line=20)
+    assert parser._parse_headed(head, events) == 0
