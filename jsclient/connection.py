@@ -83,7 +83,17 @@ class Connection(ConnectionCore):
                 session.closed.wait(CLOSE_FLUSH + 2 * JOIN_TIMEOUT)
             return
         self._fatal = error
-        link = session.begin_close()
+        link = session.link
+        try:
+            session.begin_close()
+            self._let_go()
+            if link is not None and error is None:
+                session.final_flush(link, flush)
+        finally:  # also after a Ctrl-C
+            self._finish_close(link)
+
+    def _let_go(self) -> None:
+        """Who waits for a reply, a message or a room in a window learns that nothing comes."""
         self._requests.fail(self.closed_error)
         with self._subscriptions_lock:
             subscriptions = list(self._dispatcher.sinks.values())
@@ -91,25 +101,22 @@ class Connection(ConnectionCore):
             if isinstance(subscription, BaseSubscription):
                 subscription.end(self.closed_error())
         self._tell_link_listeners(LinkEvent.CLOSED)
-        try:
-            if link is not None and error is None:
-                session.final_flush(link, flush)
-        finally:  # also after a Ctrl-C
-            self._finish_close(link)
 
     def _finish_close(self, link: Link | None) -> None:
         left = self._outbox.close(self.closed_error)
         if left:
             log.warning("connection %d was closed with %d messages unsent", self.number, left)
         self._requests.fail(self.closed_error)  # those that began meanwhile
-        self._session.end_close(link)
-        self._dispatcher.sinks.clear()
-        self.clock.stop()
+        try:
+            self._session.end_close(link)
+        finally:  # it waits for threads, and Ctrl-C ends that
+            self._dispatcher.sinks.clear()
+            self.clock.stop()
+            self._callback(self.options.on_closed)
+            self._events.stop()
+            _live.pop(self.number, None)
         if self.clock.thread.is_alive() and threading.current_thread() is not self.clock.thread:
             self.clock.thread.join(JOIN_TIMEOUT)
-        self._callback(self.options.on_closed)
-        self._events.stop()
-        _live.pop(self.number, None)
 
     def fail(self, error: BaseException) -> None:
         """The session has ended for good (called by it, on one of its threads)."""

@@ -48,6 +48,9 @@ FRAME_OVERHEAD: Final = 64
 WRITE_TIMEOUT: Final = 10.0
 """Seconds that a write may stall: then the frames stay queued and the caller is told."""
 
+PATIENCE: Final = 0.2
+"""Seconds that a stalled write waits before it looks whether the connection was closed meanwhile."""
+
 ROUNDS: Final = 64
 """Writes that one caller does for the others before it hands the rest to the flusher."""
 
@@ -118,7 +121,8 @@ class Outbox:
             self._post_offline(frame)
             return
         self.frames.append(frame)
-        self.size += len(frame)
+        size = len(frame)  # not inside the addition: a call is where threads change, and the count would be lost
+        self.size += size
         if self.size >= COALESCE:
             self._relieve()
         elif not self.ticking:
@@ -130,7 +134,8 @@ class Outbox:
             self._post_offline(frame)
             return
         self.frames.append(frame)
-        self.size += len(frame)
+        size = len(frame)
+        self.size += size
         if not self.drain(timeout):
             self._kick()
 
@@ -179,13 +184,13 @@ class Outbox:
         transport = self.transport
         return 0 if transport is None else transport.unsent
 
-    def _send(self, timeout: float | None) -> bool:
+    def _send(self, timeout: float) -> bool:
         """One write of up to 32 KiB; the caller holds the send lock."""
         transport = self.transport
         if transport is None:
             return False
         try:
-            if transport.unsent and not transport.send(b"", timeout):
+            if transport.unsent and not self._write(transport, b"", timeout):
                 return False
             batch = self.writing = []
             size = large = 0
@@ -204,9 +209,10 @@ class Outbox:
                 self.size -= size
             self.bytes_out += size
             if large:
-                done = transport.send(_parts(batch), timeout)
+                data: bytes | list[bytes] = _parts(batch)
             else:
-                done = transport.send(batch[0] if len(batch) == 1 else b"".join(batch), timeout)
+                data = batch[0] if len(batch) == 1 else b"".join(batch)
+            done = self._write(transport, data, timeout)
             if done:
                 self.writing = []
             return done
@@ -217,6 +223,16 @@ class Outbox:
             # Interrupted in mid-write: how many bytes are out is unknown, so this link can never be used again.
             self._broken(transport, error)
             raise
+
+    def _write(self, transport: Transport, data: bytes | list[bytes], timeout: float) -> bool:
+        """`transport.send` that gives up early when the connection is closed: who sends then is let go."""
+        if transport.send(data, min(timeout, PATIENCE)):
+            return True
+        deadline = Deadline(timeout - PATIENCE)
+        while self.closed is None and not deadline.expired():
+            if transport.send(b"", deadline.at_most(PATIENCE)):
+                return True
+        return False
 
     def _relieve(self) -> None:
         """The coalescing limit is reached: send, or make a publisher wait while too much is queued."""
@@ -233,6 +249,8 @@ class Outbox:
         # `unsent` alone says nothing here: another thread may be in the middle of a write that makes progress.
         end = start + self._write_timeout
         self._wait_for_sender(max(0.0, end - time.monotonic()))
+        if self.closed is not None:
+            raise self.closed()  # sending is up to close() now; who waited in line must not wait for it, too
         self.drain(max(0.0, end - time.monotonic()))
         stalled = self.bytes_out - self.unsent == taken and time.monotonic() >= end
         if stalled and self.unsent and not self.offline:

@@ -252,7 +252,8 @@ class Subscription(BaseSubscription):
     def drain(self, timeout: Timeout = DEFAULT) -> None:
         """Stop receiving, then wait until everything received was taken (by the callback or by other threads).
 
-        Raises DrainTimeout after `timeout` seconds (30 by default); the rest is then thrown away.
+        Raises DrainTimeout after `timeout` seconds (30 by default) and when the connection is closed meanwhile; the
+        rest is then thrown away.
         """
         deadline = Deadline(resolve(timeout, self.connection.options.drain_timeout))
         self.begin_drain(deadline)
@@ -274,14 +275,15 @@ class Subscription(BaseSubscription):
         """Wait for the application to take what is left; without a callback that is other threads' work."""
         if threading.current_thread() is self._worker:
             return  # a callback drains its own subscription: what is left comes after it returns
-        if self._callback is None:
-            while self.mailbox.items:
-                if deadline.expired() or self.connection.closed:
-                    break
-                time.sleep(deadline.at_most(0.005))
-        elif self.mailbox.items or not self._idle.is_set():
+        if self._callback is not None:
             self._start_worker()
-            self._idle.wait(deadline.remaining())
+        while self.mailbox.items or not self._idle.is_set():
+            if deadline.expired() or self.connection.closed:
+                break
+            if self._idle.is_set():
+                time.sleep(deadline.at_most(0.005))
+            else:
+                self._idle.wait(deadline.at_most(0.05))  # in slices: a callback that hangs must not hold up close()
         if self.mailbox.items or not self._idle.is_set():
             left = len(self.mailbox)
             self.mailbox.close(_closed(self.subject), discard=True)
