@@ -22,7 +22,7 @@ from protocol.commands import PING, encode_connect
 
 VERSION: Final = "0.1.0"
 
-TICKS_PER_PING: Final = 4
+TICKS_PER_PING: Final = 8
 """Looks of the reader at the clock per ping interval; a silent socket returns this often."""
 
 MAX_TICK: Final = 1.0
@@ -41,21 +41,14 @@ class Link:
         self.credentials_digest: Any = None
         self.events: list[Any] = []  # what came together with the PONG of the handshake
         self.pings_out = 0
-        self.last_ping = self.last_frame = self.since = time.monotonic()
+        self.last_frame = time.monotonic()
+        self.next_ping = self.last_frame  # set by the reader
         self.error: BaseException | None = None  # why it went down; the first reason counts
         self.reader: threading.Thread | None = None
 
     def shutdown(self) -> None:
         """Wakes the reader, which then reports the end of the link."""
         self.stream.shutdown()
-
-    def ping_due(self, now: float, interval: float) -> bool:
-        """True when the reader should queue a PING; counts it."""
-        if now - self.last_ping < interval:
-            return False
-        self.last_ping = now
-        self.pings_out += 1
-        return True
 
 
 def open_link(
@@ -87,7 +80,7 @@ def open_link(
             # The server has hung up; its reason (an -ERR, a TLS alert) may still wait to be read below.
         link = Link(stream, parser, info, server)
         _await_pong(link, deadline)
-        stream.set_tick(min(MAX_TICK, options.ping_interval / TICKS_PER_PING))
+        stream.set_tick(tick(options.ping_interval))
         return link
     except protocol.ProtocolError as error:
         _discard(stream)
@@ -95,6 +88,11 @@ def open_link(
     except BaseException:
         _discard(stream)
         raise
+
+
+def tick(ping_interval: float) -> float:
+    """Seconds after which the reader of a silent link looks at the clock."""
+    return min(MAX_TICK, ping_interval / TICKS_PER_PING)
 
 
 def _discard(stream: Transport) -> None:

@@ -28,7 +28,7 @@ PING_INTERVAL: Final = 20.0
 """Seconds between pings of ours; with two outstanding a dead link is noticed in a minute (Go: 4-6 min)."""
 
 MAX_PINGS_OUT: Final = 2
-"""Pings without an answer after which the link is stale (every NATS client)."""
+"""Pings without an answer after which the link is stale (every NATS client); four times as many while data comes in."""
 
 PENDING_BUFFER: Final = 8 * 1024 * 1024
 """Bytes (frame + 64 each) of publishes kept while disconnected (nats.go: 8 MiB)."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import protocol
 from jsclient import errors, server_errors, waiting
 from jsclient.durations import Deadline
-from jsclient.link import Link, open_link
+from jsclient.link import Link, open_link, tick
 from jsclient.options import ConnectOptions
 from jsclient.outbox import Outbox, Unkept
 from jsclient.server_errors import ServerErr, Verdict
@@ -48,6 +48,9 @@ CLOSE_STALL: Final = 0.5
 """Seconds without a byte taken by the server after which close() gives up sending."""
 
 JOIN_TIMEOUT: Final = 1.0
+
+BEHIND_DATA: Final = 4
+"""Times `max_pings_out` that may be outstanding while data comes in: on a slow link the answer queues behind it."""
 
 
 class Session:
@@ -251,8 +254,8 @@ class Session:
         # dispatcher only.
         stream = link.stream
         recv, feed, dispatch = stream.recv, link.parser.feed, self.owner.dispatch
-        interval = self.options.ping_interval
         monotonic = time.monotonic
+        link.next_ping = monotonic() + self.options.ping_interval - tick(self.options.ping_interval)
         received = 0  # bytes since the last events: a large message comes in many chunks
         if link.events:
             self._control(link, link.events)
@@ -274,19 +277,21 @@ class Session:
                 return link.error or errors.ConnectionLost(f"{link.server.url} closed the connection")
             if stream.needs_flush:
                 self.outbox.nudge()
-            if now - link.last_ping >= interval:
+            if now >= link.next_ping:
                 self._keep_alive(link, now)
                 if link.error is not None:
                     return link.error
 
     def _keep_alive(self, link: Link, now: float) -> None:
-        if link.pings_out >= self.options.max_pings_out:
+        interval, limit = self.options.ping_interval, self.options.max_pings_out
+        if link.pings_out >= limit * (BEHIND_DATA if now - link.last_frame < interval else 1):
             link.error = errors.StaleConnection(
-                f"{link.server.url} left {link.pings_out} pings unanswered for {self.options.ping_interval:g} s each"
+                f"{link.server.url} left {link.pings_out} pings unanswered for {interval:g} s each"
             )
             return
         link.pings_out += 1
-        link.last_ping = now
+        # By the timetable, up to a tick early: what is late here would add up until a dead link is noticed.
+        link.next_ping = max(link.next_ping + interval, now + interval - tick(interval))
         self.send_ping(None)
         self.outbox.nudge()
 
@@ -431,19 +436,17 @@ class Session:
 
     # --- closing ----------------------------------------------------------------------------------------
 
-    def begin_close(self) -> Link | None:
-        """First step: no new link will be made. Returns the present one."""
+    def begin_close(self) -> None:
+        """First step: no new link will be made."""
         with self.lock:
             self.state = ConnectionState.CLOSED
             self.closing.set()
-            link = self.link
         with self._ping_lock:
             # Whoever waits for a PONG is let go now. The PONGs still come: their places stay for the final flush.
             waiters = [waiter for waiter in self._pings if waiter is not None]
             self._pings = deque(None for _ in self._pings)
         for waiter in waiters:
             waiter.put(errors.ConnectionClosed("the connection was closed"))
-        return link
 
     def final_flush(self, link: Link, timeout: float) -> None:
         """Give the server a chance to read what was sent: a socket closed with unread input resets the stream."""
@@ -475,13 +478,15 @@ class Session:
         if self._dialling is not None:
             self._dialling.shutdown()  # a server that says nothing must not keep the connector for connect_timeout
         self._fail_pings(lambda: errors.ConnectionClosed("the connection was closed"))
-        current = threading.current_thread()
-        if link is not None and link.reader is not None and link.reader is not current:
-            link.reader.join(JOIN_TIMEOUT)
-        if self._connector is not None and self._connector is not current:
-            self._connector.join(ABANDON_AFTER)
         self.connected.set()  # whoever waits for a connection looks at the state
-        self.closed.set()
+        current = threading.current_thread()
+        try:
+            if link is not None and link.reader is not None and link.reader is not current:
+                link.reader.join(JOIN_TIMEOUT)
+            if self._connector is not None and self._connector is not current:
+                self._connector.join(ABANDON_AFTER)
+        finally:
+            self.closed.set()
 
 
 def _lost(reason: BaseException | None) -> Any:

@@ -16,6 +16,9 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
 
+SCHEDULING = 0.1
+"""Seconds that a loaded machine may take to run a thread that is due."""
+
 
 @pytest.fixture
 def proxy(server: NatsServer) -> Iterator[Proxy]:
@@ -25,7 +28,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 @pytest.mark.parametrize("blocked", [False, True])
 def test_a_link_stalled_in_both_directions_is_noticed(proxy: Proxy, blocked: bool) -> None:
-    """Ping 1 s x 2: 3.0 +- 0.5 s, also while every thread of the application blocks."""
+    """Ping 1 s x 2: within 3 s, also while every thread of the application blocks."""
     lost: queue.SimpleQueue[Any] = queue.SimpleQueue()
     release = threading.Event()
     with jsclient.connect(
@@ -40,7 +43,7 @@ def test_a_link_stalled_in_both_directions_is_noticed(proxy: Proxy, blocked: boo
         took = time.monotonic() - start
         proxy.resume()
         assert isinstance(error, errors.StaleConnection)
-        assert 1.9 < took < 3.6, f"{took:.2f} s"
+        assert 1.8 < took < 3 + SCHEDULING, f"{took:.2f} s"
         wait_until(lambda: nc.stats().reconnects == 1 and nc.is_connected, 10)
         nc.flush()
         release.set()
@@ -156,16 +159,46 @@ def test_tiny_segments(proxy: Proxy, chunk: int) -> None:
 
 
 def test_pings_go_out_while_a_large_message_is_on_its_way(proxy: Proxy) -> None:
-    """A payload that takes longer than the ping interval to arrive is no reason to give the link up..."""
+    """A payload that takes longer to arrive than the pings allow is no reason to give the link up: data is a sign of
+    life, too."""
     with jsclient.connect(proxy.url, ping_interval=0.3, max_pings_out=2) as nc:
         sub = nc.subscribe("big")
         nc.publish("big", b"x" * 1_000_000)
         nc.flush()
         assert len(sub.next(timeout=5).data) == 1_000_000
-        proxy.throttle(1_200_000, "down")
+        proxy.throttle(700_000, "down")
         nc.publish("big", b"y" * 1_000_000)
         assert len(sub.next(timeout=10).data) == 1_000_000
         assert nc.stats().reconnects == 0
+
+
+def test_data_alone_does_not_hide_that_nothing_of_ours_arrives(proxy: Proxy, server: NatsServer) -> None:
+    """Messages come in, pings are not answered: noticed, although later than on a silent link."""
+    lost: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    done = threading.Event()
+    with (
+        jsclient.connect(proxy.url, ping_interval=0.1, on_disconnected=lambda _, error: lost.put(error)) as nc,
+        jsclient.connect(server.url) as other,
+    ):
+        nc.subscribe("flow", lambda message: None)
+        nc.flush()
+
+        def feed() -> None:
+            while not done.wait(0.02):
+                other.publish("flow", b"x")
+
+        feeder = threading.Thread(target=feed)
+        feeder.start()
+        try:
+            proxy.stall("up")
+            start = time.monotonic()
+            assert isinstance(lost.get(timeout=5), errors.StaleConnection)
+            assert 0.4 < time.monotonic() - start < 1.5
+        finally:
+            done.set()
+            feeder.join(5)
+        proxy.resume()
+        wait_until(lambda: nc.is_connected)
 
 
 def test_close_of_a_throttled_link_sends_what_it_can(
