@@ -20,7 +20,7 @@ Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 class ServerInfo(msgspec.Struct, frozen=True):
     """The server's INFO. Unknown keys are ignored, absent keys have the value that stands here.
 
-    Nothing in it is trustworthy before TLS is up; the URL lists may be of any length: the caller caps them.
+    Nothing in it is trustworthy before TLS is up. Of the URL lists `decode_info` keeps the first MAX_URLS.
     """
 
     server_id: str = ""
@@ -64,16 +64,24 @@ class ServerInfo(msgspec.Struct, frozen=True):
         return self.version_tuple >= (major, minor, patch)
 
 
+MAX_URLS = 2000
+"""URLs that are kept of a list in INFO: a hostile one may have any number, and the last INFO stays in memory."""
+
 _decoder = msgspec.json.Decoder(ServerInfo)
 
 
 def decode_info(raw: bytes) -> ServerInfo:
     """Raises InvalidInfo whatever is wrong with the JSON."""
     try:
-        return _decoder.decode(raw)
+        info = _decoder.decode(raw)
     except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
         # RecursionError: 100,000 nested brackets in a key we do not know.
         raise InvalidInfo(f"INFO is not understood ({type(error).__name__}: {error}): {shorten(raw)}") from None
+    if len(info.connect_urls) > MAX_URLS or len(info.ws_connect_urls) > MAX_URLS:
+        return msgspec.structs.replace(
+            info, connect_urls=info.connect_urls[:MAX_URLS], ws_connect_urls=info.ws_connect_urls[:MAX_URLS]
+        )
+    return info
 
 
 def parse_version(text: str) -> tuple[int, int, int]:

@@ -76,7 +76,7 @@ def test_junk_instead_of_info(what: str) -> None:
         start = time.monotonic()
         with little_memory(), pytest.raises(errors.JsClientError) as caught:
             jsclient.connect(fake.url, connect_timeout=5)
-        assert time.monotonic() - start < 1.5
+        assert time.monotonic() - start < 1
         assert not isinstance(caught.value, errors.ConfigError)
         assert str(fake.port) in str(caught.value) or what == "-ERR first"
         assert len(str(caught.value)) < 2000
@@ -162,8 +162,26 @@ def test_20_000_servers_in_info_are_capped() -> None:
             nc.flush()
             assert len(nc.servers) == 1
             assert fake.url in nc.servers
-        with little_memory(8 * MIB):  # the script's own line counts here as well
-            jsclient.connect(fake.url).close()
+
+
+def test_20_000_servers_in_every_info_cost_little() -> None:
+    line = info_line(connect_urls=[f"10.{n >> 16}.{n >> 8 & 255}.{n & 255}:4222" for n in range(20_000)])
+
+    def script(client: Any) -> None:
+        client.send(line)
+        client.expect(b"PING\r\n")
+        client.send(b"PONG\r\n")
+        for _ in range(4):  # the last one comes from close()
+            client.expect(b"PING\r\n")
+            client.send(line + b"PONG\r\n")
+        client.hold()
+
+    with FakeServer(script) as fake, little_memory(), jsclient.connect(fake.url) as nc:
+        for _ in range(3):
+            start = time.monotonic()
+            nc.flush()
+            assert time.monotonic() - start < 1
+            assert len(nc.servers) == 1000
 
 
 def test_an_err_text_cannot_flood_or_forge_a_log() -> None:
@@ -212,7 +230,7 @@ def test_a_silent_server_fails_in_time_and_says_what_it_may_be() -> None:
         start = time.monotonic()
         with pytest.raises(errors.ConnectFailed, match=r"no INFO.*TLS"):
             jsclient.connect(fake.url, connect_timeout=0.3)
-        assert time.monotonic() - start < 1.5
+        assert time.monotonic() - start < 1
 
 
 def test_a_server_that_never_answers_connect() -> None:

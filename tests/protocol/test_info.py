@@ -126,3 +126,11 @@ def test_secrets_are_not_shown() -> None:
 def test_server_info_pickles() -> None:
     info = Info(INFO_2_15).decode()
     assert pickle.loads(pickle.dumps(info)) == info
+
+
+@pytest.mark.parametrize("key", ["connect_urls", "ws_connect_urls"])
+def test_a_list_of_urls_is_cut(key: str) -> None:
+    urls = [f"h{number}:1" for number in range(20_000)]
+    info = Info(json.dumps({key: urls, "max_payload": 7}).encode()).decode()
+    assert getattr(info, key) == urls[:2000]
+    assert info.max_payload == 7
