@@ -19,7 +19,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from protocol.errors import ProtocolError, shorten
+from protocol.errors import BAD_JSON, ProtocolError, shorten
 from protocol.parser import MAX_CONTROL_LINE
 
 _SIZE_DIGITS = 10
@@ -204,7 +204,7 @@ class Acks:
         joined = b",".join(self._tokens[self._first + index :: self._stride])
         try:
             numbers = _integers.decode(b"[%b]" % joined)
-        except msgspec.MsgspecError:
+        except BAD_JSON:
             numbers = []
         if len(numbers) != self._count:
             raise ProtocolError(f"an ack subject of JetStream has no number where one belongs: {shorten(joined)}")

@@ -16,6 +16,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
+BAD_JSON = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What msgspec raises for bytes that are not the JSON we expect; RecursionError for 100,000 nested brackets."""
+
 _SHOWN_BYTES = 60
 
 

@@ -67,14 +67,21 @@ class ServerInfo(msgspec.Struct, frozen=True):
 MAX_URLS = 2000
 """URLs that are kept of a list in INFO: a hostile one may have any number, and the last INFO stays in memory."""
 
+MAX_DEPTH = 100
+"""Arrays and objects within one another; real servers need two or three."""
+
+_BRACKETS = re.compile(rb'"[^"]*"?|[\[{\]}]')
+
 _decoder = msgspec.json.Decoder(ServerInfo)
 
 
 def decode_info(raw: bytes) -> ServerInfo:
     """Raises InvalidInfo whatever is wrong with the JSON."""
+    if _too_deep(raw):
+        raise InvalidInfo(f"INFO is not understood (nested more than {MAX_DEPTH} deep): {shorten(raw)}")
     try:
         info = _decoder.decode(raw)
-    except (msgspec.MsgspecError, ValueError, RecursionError, OverflowError) as error:
+    except (msgspec.MsgspecError, ValueError, OverflowError) as error:
         # RecursionError: 100,000 nested brackets in a key we do not know.
         raise InvalidInfo(f"INFO is not understood ({type(error).__name__}: {error}): {shorten(raw)}") from None
     if len(info.connect_urls) > MAX_URLS or len(info.ws_connect_urls) > MAX_URLS:
@@ -82,6 +89,22 @@ def decode_info(raw: bytes) -> ServerInfo:
             info, connect_urls=info.connect_urls[:MAX_URLS], ws_connect_urls=info.ws_connect_urls[:MAX_URLS]
         )
     return info
+
+
+def _too_deep(raw: bytes) -> bool:
+    """msgspec leaves the depth to the interpreter's stack: some raise RecursionError, 3.14 first uses up all 8 MB."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    depth = 0
+    for match in _BRACKETS.finditer(raw.replace(b"\\\\", b"").replace(b'\\"', b"")):
+        first = match[0][0]
+        if first in b"[{":
+            depth += 1
+            if depth > MAX_DEPTH:
+                return True
+        elif first in b"]}":
+            depth -= 1
+    return False
 
 
 def parse_version(text: str) -> tuple[int, int, int]:

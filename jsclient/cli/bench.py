@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import jsclient
-from jsclient import nuid
+from jsclient import errors, nuid
 from jsclient.cli.arguments import command, connect, jetstream, positive
 from jsclient.cli.output import line, record
 from jsclient.jetstream import ConsumerConfig, StreamConfig
@@ -71,6 +71,8 @@ def _stream(nc: jsclient.Connection, options: argparse.Namespace) -> Any:
             batch = consumer.fetch(min(left, 1000), timeout=30)
             for message in batch:
                 message.ack()
+            if not batch:
+                raise errors.TimedOut(f"{left} messages of {name} did not come within 30 s")
             left -= len(batch)
         yield "fetch and ack", time.perf_counter() - start
     finally:

@@ -11,6 +11,7 @@ import msgspec
 
 from jsclient.errors import BadResponse
 from jsclient.jetstream import headers as names
+from protocol.errors import BAD_JSON
 
 
 def counter_value(msg: Any) -> int:
@@ -20,7 +21,7 @@ def counter_value(msg: Any) -> int:
     """
     try:
         return int(msgspec.json.decode(msg.data)["val"])
-    except (msgspec.DecodeError, LookupError, TypeError, ValueError) as error:
+    except (*BAD_JSON, LookupError, TypeError, ValueError) as error:
         raise BadResponse(f"the message on {msg.subject!r} is not a counter: {msg.data[:80]!r}", msg.data) from error
 
 
@@ -33,5 +34,5 @@ def counter_sources(msg: Any) -> dict[str, dict[str, int]]:
     try:
         plain = msgspec.json.decode(text)
         return {stream: {subject: int(value) for subject, value in of.items()} for stream, of in plain.items()}
-    except (msgspec.DecodeError, AttributeError, TypeError, ValueError) as error:
+    except (*BAD_JSON, AttributeError, TypeError, ValueError) as error:
         raise BadResponse(f"the sources of the counter cannot be read: {text[:80]!r}") from error

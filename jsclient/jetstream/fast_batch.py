@@ -31,6 +31,7 @@ from jsclient.jetstream.publish import PUBLISH_TIMEOUT, RETRY_WAIT, Delivery, de
 from jsclient.jetstream.publish_options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
+from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -278,7 +279,7 @@ class FastBatch:
                 self._on_error(reply.seq if reply.type == "err" else 0, error_of(reply.error))
             else:
                 self._on_end(decode_fast(payload))
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except BAD_JSON as error:
             self._end("has failed")
             raise InvalidPubAck(f"something that is not a stream answered the batch: {payload[:120]!r}") from error
 

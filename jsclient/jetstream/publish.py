@@ -38,6 +38,7 @@ from jsclient.jetstream.models import PubAck
 from jsclient.jetstream.publish_future import PubMsg
 from jsclient.jetstream.publish_options import Capabilities, HeadersLike, PublishOptions
 from jsclient.states import LinkEvent
+from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -81,7 +82,7 @@ def decode_ack(payload: bytes) -> PubAck:
         ack = decode_fast(payload)
         if ack.seq:
             return ack
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except BAD_JSON:
         pass
     error = reply_error(payload)
     raise error
@@ -93,7 +94,7 @@ def reply_error(payload: bytes) -> JetStreamError:
         plain = msgspec.json.decode(payload)
         found = plain["error"]
         return api_error(int(found.get("code", 0)), int(found.get("err_code", 0)), str(found.get("description", "")))
-    except (msgspec.DecodeError, UnicodeDecodeError, LookupError, TypeError, ValueError, AttributeError):
+    except (*BAD_JSON, LookupError, TypeError, ValueError, AttributeError):
         return InvalidPubAck(f"something that is not a stream answered the publish: {payload[:120]!r}")
 
 

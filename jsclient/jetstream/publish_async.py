@@ -18,8 +18,6 @@ import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-import msgspec
-
 from jsclient import waiting
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import (
@@ -38,6 +36,7 @@ from jsclient.jetstream.publish_window import Window
 from jsclient.nuid import ALPHABET
 from jsclient.outbox import LARGE_FRAME, Unkept, UnkeptVector
 from jsclient.states import LinkEvent
+from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -267,7 +266,7 @@ class AsyncPublisher:
             if message.raw_headers is None:
                 try:
                     ack = decode(message.payload)
-                except (msgspec.DecodeError, UnicodeDecodeError):
+                except BAD_JSON:
                     ack = None
                 if ack is not None and ack.seq:
                     token = message.raw_subject[cut:]

@@ -16,6 +16,7 @@ import msgspec
 
 from jsclient.durations import to_ns, to_seconds
 from jsclient.errors import BadResponse, ConfigError
+from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     Duration = float
@@ -203,7 +204,7 @@ def decode_json(raw: bytes) -> Any:
     """JSON to plain types; anything else is a BadResponse."""
     try:
         return msgspec.json.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_JSON as error:
         raise BadResponse(f"the answer is not JSON ({error}): {raw[:80]!r}", raw) from error
 
 

@@ -16,6 +16,7 @@ from jsclient.durations import to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
 from jsclient.jetstream.models import Placement, StreamConfig, StreamInfo
 from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
+from protocol.errors import BAD_JSON
 
 STREAM_PREFIX: Final = "OBJ_"
 SUBJECT_ROOT: Final = "$O."
@@ -184,7 +185,7 @@ def decode_info(raw: bytes, bucket: str, mtime: dt.datetime | None, revision: in
     """An ObjectInfo from the stored JSON; raises BadObjectMeta for anything else."""
     try:
         stored = _decoder.decode(raw)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except BAD_JSON as error:
         raise BadObjectMeta(f"object meta information in bucket {bucket!r} cannot be read: {error}", bucket) from error
     options = stored.options or _Options()
     if (stored.size or 0) < 0 or (stored.chunks or 0) < 0:

@@ -10,6 +10,7 @@ import msgspec
 from jsclient.durations import DEFAULT, Timeout, resolve
 from jsclient.errors import BadResponse, NoResponders
 from jsclient.services.models import ServiceInfo, ServicePing, ServiceStats, control_subject
+from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -55,7 +56,7 @@ def _answers(
         for message in nc.request_many(subject, timeout=timeout, max_messages=maximum, stall=stall):
             try:
                 yield msgspec.json.decode(message.payload, type=kind)
-            except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            except BAD_JSON as error:
                 raise BadResponse(f"not an answer of a service on {subject}: {error}", message.payload) from error
     except NoResponders:
         return

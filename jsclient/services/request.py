@@ -10,6 +10,7 @@ import msgspec
 from jsclient.errors import ConfigError, ServiceError
 from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
 from protocol import Headers
+from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -48,7 +49,7 @@ class Request:
         """The payload as JSON; anything else raises ServiceError 400, which answers the request if not caught."""
         try:
             return msgspec.json.decode(self.message.payload)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except BAD_JSON as error:
             raise ServiceError("400", f"the request is not JSON: {error}") from error
 
     def respond(self, payload: bytes | str = b"", headers: Mapping[str, str] | Headers | None = None) -> None:

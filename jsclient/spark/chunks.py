@@ -17,6 +17,7 @@ from jsclient import waiting
 from jsclient.states import LinkEvent
 from protocol import Msg
 from protocol.columns import Acks
+from protocol.errors import BAD_JSON
 
 
 class Chunk(msgspec.Struct, gc=False):
@@ -136,7 +137,7 @@ def _first_deliveries(replies: list[bytes | None]) -> _Numbers | None:
     try:
         joined = b"".join(replies).replace(alike, b",").replace(b".", b",")  # type: ignore[arg-type]
         numbers = _integers(b"[%b]" % joined[1:])
-    except (TypeError, msgspec.MsgspecError):
+    except (*BAD_JSON, TypeError):
         return None
     if len(numbers) != 4 * len(replies):
         return None

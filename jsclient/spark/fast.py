@@ -21,6 +21,7 @@ from jsclient.outbox import Unkept
 from jsclient.spark.chunks import ChunkQueue
 from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head
 from jsclient.states import LinkEvent
+from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -216,7 +217,7 @@ class _Batch:
     def _take(self, payload: bytes) -> None:
         try:
             answer = decode_answer(payload)
-        except msgspec.DecodeError:
+        except BAD_JSON:
             raise errors.InvalidPubAck(f"not an answer of a stream: {payload[:80]!r}") from None
         if answer.error is not None:
             error = errors.api_error(answer.error.code, answer.error.err_code, answer.error.description)

@@ -20,6 +20,7 @@ from jsclient.durations import Deadline
 from jsclient.outbox import Unkept
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.states import LinkEvent
+from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -124,7 +125,7 @@ class WindowPublisher:
             number = int(message.raw_subject[skip:])
             try:
                 ack = decode_ack(message.payload)
-            except msgspec.DecodeError:
+            except BAD_JSON:
                 ack = None
             if ack is None or ack.error is not None or not ack.seq:
                 self._refused(number, message, ack)

@@ -78,6 +78,8 @@ def test_fetch_without_waiting(js: JetStream, call: object) -> None:
     assert not batch
     assert batch.ended is Ended.NO_MESSAGES
     publish(js, 3)
+    # The server acknowledges a publish before its consumers have heard of the message.
+    wait_until(lambda: consumer.info().num_pending == 3)
     batch = call(consumer)  # type: ignore[operator]
     assert len(batch) == 3
     assert batch.ended is Ended.NO_MESSAGES

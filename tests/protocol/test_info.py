@@ -26,6 +26,12 @@ def test_absent_fields_have_defaults() -> None:
     assert (info.max_payload, info.headers, info.connect_urls, info.version_tuple) == (0, False, [], (0, 0, 0))
 
 
+def test_many_brackets_are_not_deep() -> None:
+    urls = [f"[2001:db8::{number:x}]:4222" for number in range(20_000)]
+    info = {"connect_urls": urls, "server_name": '\\"[[{' * 300, "new": [[number] for number in range(500)]}
+    assert Info(json.dumps(info).encode()).decode().connect_urls == urls
+
+
 @pytest.mark.parametrize(
     "raw",
     [
@@ -51,6 +57,9 @@ def test_absent_fields_have_defaults() -> None:
         b'{"version":3}',
         b'{"version":"\xff"}',
         b'{"version":"\\ud800"}',
+        b'{"new":' + b"[" * 520_000 + b"]" * 520_000 + b"}",
+        b'{"new":' + b'{"a":' * 150_000 + b"1" + b"}" * 150_000 + b"}",
+        b'{"new":["' + b"a" * 1000 + b'",' + b"[" * 101 + b"]" * 102 + b"}",
     ],
 )
 def test_bad_info(raw: bytes) -> None:
