@@ -82,7 +82,6 @@ def decode_info(raw: bytes) -> ServerInfo:
     try:
         info = _decoder.decode(raw)
     except (msgspec.MsgspecError, ValueError, OverflowError) as error:
-        # RecursionError: 100,000 nested brackets in a key we do not know.
         raise InvalidInfo(f"INFO is not understood ({type(error).__name__}: {error}): {shorten(raw)}") from None
     if len(info.connect_urls) > MAX_URLS or len(info.ws_connect_urls) > MAX_URLS:
         return msgspec.structs.replace(

@@ -14,6 +14,7 @@ import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, errors
+from jsclient.jetstream import JetStream
 from jsclient.testing import FakeServer, NatsServer, Proxy, ScriptFailed, info_line, wait_until
 
 MIB = 1024 * 1024
@@ -308,3 +309,18 @@ def flushes(nc: jsclient.Connection) -> bool:
         nc.force_reconnect() if nc.is_connected else None
         return False
     return True
+
+
+def test_answers_nested_too_deep_are_no_answers(server: NatsServer) -> None:
+    """Whoever may answer a publish may answer with JSON that no decoder reads: an error of that one call."""
+    evil = b'{"stream":"S","new":' + b"[" * 200_000 + b"]" * 200_000 + b"}"
+    with jsclient.connect(server.url) as nc:
+        nc.subscribe("evil.>", lambda message: message.respond(evil))
+        js = JetStream(nc)
+        with pytest.raises(errors.InvalidPubAck):
+            js.publish("evil.a", b"x")
+        with pytest.raises(errors.InvalidPubAck):
+            js.publish_async("evil.a", b"x").result(timeout=5)
+        with pytest.raises(errors.BadResponse):
+            JetStream(nc, api_prefix="evil").account_info()
+        assert nc.stats().reconnects == 0

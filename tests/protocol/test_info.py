@@ -29,7 +29,7 @@ def test_absent_fields_have_defaults() -> None:
 def test_many_brackets_are_not_deep() -> None:
     urls = [f"[2001:db8::{number:x}]:4222" for number in range(20_000)]
     info = {"connect_urls": urls, "server_name": '\\"[[{' * 300, "new": [[number] for number in range(500)]}
-    assert Info(json.dumps(info).encode()).decode().connect_urls == urls
+    assert Info(json.dumps(info).encode()).decode().connect_urls == urls[:2000]
 
 
 @pytest.mark.parametrize(
