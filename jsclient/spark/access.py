@@ -98,9 +98,19 @@ class StreamAccess:
             consumer_count=state.consumer_count,
         )
 
-    def check_loss(self, start: int, end: int) -> None:
-        """In a task: nothing came from [start, end). Normal for deletes and filters; a truncated head is a loss."""
-        _, warning = check_head(self.state(), start, end, self.options.fail_on_data_loss)
+    def check_loss(self, start: int, end: int, created: str) -> None:
+        """In a task: nothing came from [start, end). Normal for deletes and filters; a truncated head is a loss.
+
+        So is another stream of the same name; `created` is when the one was made that was planned for, or "".
+        """
+        state, fail = self.state(), self.options.fail_on_data_loss
+        if created and created != state.created and fail:
+            raise JetStreamSparkError(
+                "JETSTREAM_STREAM_RECREATED",
+                f"stream {self.stream!r} was created at {state.created}, the range [{start}, {end}) was planned for "
+                f"one of {created}; start the query again",
+            )
+        _, warning = check_head(state, start, end, fail)
         if warning:
             log.warning("%s; going on, because failOnDataLoss=false", warning)
 
@@ -118,12 +128,36 @@ class StreamAccess:
             return state.end
         if state.retention == "workqueue":
             return self._direct_sequence_at(ns, state)
-        name = self.new_name("time")
-        info = self.create_consumer(name, {"deliver_policy": "by_start_time", "opt_start_time": rfc3339(ns)}, 5.0)
-        self.delete_consumer(name)
-        if info.num_pending == 0:
-            return state.end
-        return min(max(info.delivered.stream_seq + 1, state.first), state.end)
+        deadline = Deadline(self.options.reconnect_timeout)
+        while True:
+            name = self.new_name("time")
+            info = self.create_consumer(name, {"deliver_policy": "by_start_time", "opt_start_time": rfc3339(ns)}, 5.0)
+            self.delete_consumer(name)
+            if info.num_pending:
+                return min(max(info.delivered.stream_seq + 1, state.first), state.end)
+            if self.next_on_leader(info.delivered.stream_seq + 1, ()) is None:
+                return state.end
+            # The consumer is on a replica that lags behind.
+            if deadline.expired():
+                raise self.failed("looking up a time", errors.RequestTimeout("a replica does not catch up"))
+            time.sleep(deadline.at_most(RETRY_PAUSE))
+
+    def next_on_leader(self, seq: int, filters: tuple[str, ...]) -> int | None:
+        """The first message at or after `seq` that matches, as the leader of the stream knows it; None if none does."""
+        found = [self._next_on_leader(seq, subject) for subject in filters or (">",)]
+        return min((each for each in found if each is not None), default=None)
+
+    def _next_on_leader(self, seq: int, subject: str) -> int | None:
+        body = {"seq": max(1, seq), "next_by_subj": subject}
+
+        def get() -> int | None:
+            try:
+                answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", body, read=True)
+            except errors.MessageNotFound:
+                return None
+            return int(answer["message"]["seq"])
+
+        return self.retrying("STREAM.MSG.GET", get)
 
     def _direct_sequence_at(self, ns: int, state: StreamState) -> int:
         body = {"batch": 1, "start_time": rfc3339(ns), "next_by_subj": ">"}

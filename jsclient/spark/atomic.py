@@ -64,7 +64,7 @@ class AtomicPublisher:
     def __init__(self, nc: Connection, options: SparkOptions, job: str, batch: int, partition: int) -> None:
         self._options = options
         self._nc = nc
-        self._subject = f"{options.atomic_marker_subject}.{job.replace('-', '')[:8]}.{partition}"
+        self._subject = f"{options.atomic_marker_subject}.{job.replace('-', '')}.{partition}"
         self._batch = batch
         self._where = f"batch {batch}, partition {partition}"
         self._access = StreamAccess(nc, options, self._find_stream(nc))

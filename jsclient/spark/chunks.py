@@ -149,7 +149,7 @@ def _first_deliveries(replies: list[bytes | None]) -> _Numbers | None:
 # The headers that the server puts behind the stored ones, in this order (2.9 to 2.15); the last two only in batches.
 # Headers of the same names that were stored with the message (republished or forged ones) come first and stay.
 _DIRECT = re.compile(
-    rb"\r\nNats-Stream: ?[^\r]*\r\n"
+    rb"\r\nNats-Stream: ?([^\r]*)\r\n"
     rb"Nats-Subject: ?([^\r]*)\r\n"
     rb"Nats-Sequence: ?(\d+)\r\n"
     rb"Nats-Time-Stamp: ?([^\r]*)\r\n"
@@ -187,6 +187,7 @@ class Times:
 class DirectParts(msgspec.Struct, gc=False):
     """One message of a direct get, taken apart."""
 
+    stream: bytes  # who answered: the stream asked for, or a mirror of it
     subject: bytes
     sequence: int
     time: bytes
@@ -201,11 +202,12 @@ def direct_parts(message: Msg) -> DirectParts:
     if found is None:
         return _direct_slowly(message)
     rest = block[: found.start()] + b"\r\n\r\n"
-    pending = found[4]
+    pending = found[5]
     return DirectParts(
         found[1],
-        int(found[2]),
-        found[3],
+        found[2],
+        int(found[3]),
+        found[4],
         None if pending is None else int(pending),
         None if rest == EMPTY_BLOCK else rest,
     )
@@ -224,6 +226,7 @@ def _direct_slowly(message: Msg) -> DirectParts:
     try:
         pending = values.get(b"Nats-Num-Pending")
         return DirectParts(
+            values[b"Nats-Stream"],
             values[b"Nats-Subject"],
             int(values[b"Nats-Sequence"]),
             values[b"Nats-Time-Stamp"],

@@ -19,6 +19,7 @@ from jsclient.outbox import Unkept
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import Chunk, ChunkQueue, DirectParts, Times, direct_chunk, direct_parts
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.gaps import Gaps
 from jsclient.spark.planner import Range
 from jsclient.states import LinkEvent
 from protocol import Msg, matches
@@ -27,10 +28,15 @@ log = logging.getLogger("jsclient.spark")
 
 SILENCE: Final = 5.0  # seconds without a frame of the answer, after which the request is repeated
 LAGGING: Final = 0.1  # seconds between two questions while a replica catches up
+MIRRORED: Final = 5  # answers of mirrors in a row, after which the range is read by a consumer
 
 
 class Repeat(Exception):
     """The request brought nothing or not all; it is repeated from the next sequence."""
+
+
+class Mirrored(Exception):
+    """A mirror answers. It may keep less than the stream itself, so its word does not count."""
 
 
 class RangeDirect:
@@ -40,28 +46,28 @@ class RangeDirect:
         self._access = access
         self._nc = access.nc
         self._part = part
+        self._stream = access.stream.encode()
         self.next = part.start
         self._times = Times()
+        self._gaps = Gaps(access, part)
+        self._mirrored = 0
         # One filter is the server's work, of several it knows nothing here: they are matched on this side.
         self._filter = part.filters[0] if len(part.filters) == 1 else ">"
         self._several = tuple(part.filters) if len(part.filters) > 1 else ()
 
     def chunks(self) -> Iterator[Chunk]:
         queue = ChunkQueue()
-        first = True
         deadline = Deadline(self._access.options.reconnect_timeout)
         inbox = self._nc.new_inbox()
         subscription = self._nc.open_sink(f"{inbox}.*", queue)
         try:
             for number in range(1 << 62):
                 if self.next >= self._part.end:
+                    self._gaps.finish(self._part.end)
                     return
                 before = self.next
                 try:
                     for chunk in self._request(queue, f"{inbox}.{number}"):
-                        if first and chunk.sequences[0] > before:
-                            self._access.check_loss(before, min(self._part.end, chunk.sequences[0]))
-                        first = False
                         yield from self._wanted(chunk)
                 except (Repeat, errors.ConnectionLost, errors.RequestTimeout) as error:
                     log.info("stream %r at %d: %s; asking again", self._access.stream, self.next, error)
@@ -69,7 +75,8 @@ class RangeDirect:
                         deadline = Deadline(self._access.options.reconnect_timeout)
                     elif deadline.expired():
                         raise self._access.failed(f"reading [{self.next}, {self._part.end})", error) from error
-                    time.sleep(deadline.at_most(LAGGING))
+                    if not self._mirrored:
+                        time.sleep(deadline.at_most(LAGGING))
         finally:
             subscription.close()
 
@@ -117,6 +124,12 @@ class RangeDirect:
 
     def _chunk(self, messages: list[Msg]) -> Iterator[Chunk]:
         parts = [direct_parts(message) for message in messages]
+        if parts[0].stream != self._stream:
+            self._mirrored += 1
+            if self._mirrored >= MIRRORED:
+                raise Mirrored(f"its mirror {parts[0].stream.decode()!r} answers direct gets (mirror_direct)")
+            raise Repeat("a mirror answered")
+        self._mirrored = 0
         if parts[0].sequence < self.next or parts[-1].pending is None:
             raise JetStreamSparkError(
                 "JETSTREAM_DIRECT_UNAVAILABLE",
@@ -128,6 +141,7 @@ class RangeDirect:
         ]
         beyond = len(inside) < len(messages)
         if inside:
+            self._gaps.check(self.next, [p.sequence for p, _ in inside])
             self.next = inside[-1][0].sequence + 1
             yield direct_chunk([p for p, _ in inside], [m for _, m in inside], self._times)
         if beyond:
@@ -154,17 +168,8 @@ class RangeDirect:
 
     def _ask_leader(self) -> None:
         """The replica that answered has no more: is that so, or does it lag behind?"""
-        filters = self._several or (self._filter,)
-        later = [seq for seq in map(self._leader_next, filters) if seq is not None]
-        if later and min(later) < self._part.end:
-            raise Repeat(f"the replica that answered lags behind the leader, which has {min(later)}")
-        self._access.check_loss(self.next, self._part.end)
+        ahead = self._gaps.ahead(self.next)
+        if ahead is not None:
+            raise Repeat(f"the replica that answered lags behind the leader, which has {ahead}")
+        self._gaps.finish(self.next)
         self.next = self._part.end
-
-    def _leader_next(self, subject: str) -> int | None:
-        body = {"seq": max(1, self.next), "next_by_subj": subject}
-        try:
-            answer = self._access.api.request(f"STREAM.MSG.GET.{self._access.stream}", body, read=True)
-        except errors.MessageNotFound:
-            return None
-        return int(answer["message"]["seq"])

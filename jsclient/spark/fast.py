@@ -19,7 +19,7 @@ from jsclient.durations import Deadline
 from jsclient.nuid import next_nuid
 from jsclient.outbox import Unkept
 from jsclient.spark.chunks import ChunkQueue
-from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head
+from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head, leader_may_come
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 
@@ -116,7 +116,9 @@ class FastPublisher:
                 if confirmed > done:
                     offline = Deadline(self._options.reconnect_timeout)
                 done = confirmed
-                if self._nc.is_connected and attempts > self._options.publish_retries and not batch.link_lost:
+                exhausted = attempts > self._options.publish_retries and self._nc.is_connected and not batch.link_lost
+                subject = frames[-1][0].split(b" ", 2)[1]
+                if exhausted and not leader_may_come(self._nc, self._options, subject):
                     raise errors.NoStreamResponse(f"{len(frames) - done} rows are not confirmed: {error}") from error
                 self._wait_for_link(offline, len(frames) - done)
             finally:

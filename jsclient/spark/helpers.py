@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from jsclient.spark.chunks import iterate_rows
 from jsclient.spark.ids import id_prefix
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.planner import Range
-from jsclient.spark.pool import connection
+from jsclient.spark.pool import lease
 from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.ranges import choose_method, read_chunks
 from jsclient.spark.rows import RowMaker
@@ -39,15 +40,20 @@ def publish_partition(
     """Publish the rows of a partition and wait for all acks; returns rows, bytes, duplicates, streams.
 
     `rows`: Rows, dicts or record batches with the columns of the sink. `options`: those of `write`.
-    Ids come from `job` and `batch` (in `foreachBatch` pass the query's id and the batch id); without a job from
-    application and stage, so that a retried task publishes nothing twice. Raises JetStreamSparkError.
+    Ids come from `job` (any text) and `batch`: in `foreachBatch` the query's id and the batch id; without a job from
+    application and stage, so that a retried task publishes nothing twice. A task may call it more than once, as long
+    as every attempt makes the same calls in the same order. Raises JetStreamSparkError.
     """
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.WRITE)
     partition = partition_id()
     ids = checked.delivery_semantics == "exactly-once" and checked.publish_mode != "atomic"
-    job = job or _stage()
-    maker = RowMaker(checked, id_prefix(job, batch, partition) if ids else None)
-    with connection(checked) as nc:
+    # As a digest, because only its first characters go into the ids.
+    job = hashlib.sha256((job or _stage()).encode()).hexdigest()[:32]
+    prefix, calls = id_prefix(job, batch, partition), _calls_before(job, batch)
+    if calls:
+        prefix, job = f"{prefix}-{calls}", f"{job}-{calls}"
+    maker = RowMaker(checked, prefix if ids else None)
+    with lease(checked) as nc:
         try:
             with TaskPublisher(nc, checked, job, batch, partition) as publisher:
                 for made in _grouped(rows, maker):
@@ -68,9 +74,25 @@ def _grouped(rows: Iterable[Any], maker: RowMaker) -> Iterator[Iterator[Any]]:
         yield maker.of_rows(iterator)
 
 
+_calls: dict[tuple[int, str, int], int] = {}  # of the task attempt that runs now: (attempt, job, batch) -> calls
+
+
+def _calls_before(job: str, batch: int) -> int:
+    """How often this attempt of a task has published before: equal rows of two calls are not the same row."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    if context is None:
+        return 0
+    key = (context.taskAttemptId(), job, batch)
+    for other in [other for other in _calls if other[0] != key[0]]:
+        del _calls[other]
+    _calls[key] = _calls.get(key, 0) + 1
+    return _calls[key] - 1
+
+
 def _stage() -> str:
     """The same for every attempt of a task, another one for every run of a stage."""
-    import hashlib
     import uuid
 
     from pyspark import TaskContext
@@ -82,13 +104,13 @@ def _stage() -> str:
 
     # The folder of the application's files is the one thing a worker knows that names the application.
     application = context.getLocalProperty("spark.app.id") or SparkFiles.getRootDirectory()
-    return hashlib.sha256(f"{application}/{context.stageId()}".encode()).hexdigest()
+    return f"{application}/{context.stageId()}"
 
 
 def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) -> Iterator[Record]:
     """The messages of the sequences [start, end), in order, as records; `options` are those of `read`."""
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.READ)
-    with connection(checked) as nc:
+    with lease(checked) as nc:
         access = StreamAccess(nc, checked)
         access.check_filters()
         state = access.state()
@@ -107,7 +129,7 @@ def ack_partition(rows: Iterable[Any], options: Mapping[str, str] | SparkOptions
     """
     checked: Any = options
     done = 0
-    with connection(checked) as nc:
+    with lease(checked) as nc:
         window: list[str] = []
         for row in rows:
             reply = row if isinstance(row, str) else row[column]

@@ -28,7 +28,10 @@ SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "outpu
 
 
 def _urls(value: str) -> tuple[ServerUrl, ...]:
-    return tuple(ServerUrl(url) for url in values.names(value))
+    try:
+        return tuple(ServerUrl(url) for url in values.names(value))
+    except ValueError:
+        raise ValueError("must be a comma list of URLs without empty items") from None  # without the passwords in it
 
 
 @attrs.frozen
@@ -127,7 +130,7 @@ class SparkOptions:
         fields = (self.password, self.token, self.nkey_secret, self.credentials_secret)
         found += [secret.reveal() for secret in fields if secret is not None]
         found += [secret.reveal() for name, secret in self.nats if name in connecting.SECRETS]
-        return [text for text in found if not text.startswith("env:")]
+        return [text for text in found if text and not text.startswith("env:")]
 
     def hide(self, text: str) -> str:
         """`text` without any of our secrets."""
@@ -270,6 +273,12 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
     _conflict(
         o.ack_mode == "purge" and o.read_method == "consumer",
         "ackMode=purge reads by direct get; leave out readMethod=consumer",
+    )
+    late = o.starting_offsets not in (None, "earliest") or o.starting_timestamp is not None
+    _conflict(
+        o.ack_mode == "purge" and late,
+        "ackMode=purge removes everything below the committed offset, also what 'startingOffsets' or "
+        "'startingTimestamp' left out at the beginning; begin at the earliest message",
     )
     _conflict(o.progress_key and not o.progress_bucket, "'progressKey' needs 'progressBucket'")
     _bad(o.consumer_inactive_threshold < 1, "'consumerInactiveThreshold' must be at least 1s")

@@ -49,6 +49,7 @@ class Range:
     end: int
     filters: tuple[str, ...] = ()
     buckets: tuple[int, int] | None = None
+    created: str = ""  # when the stream was made that was planned for; "" if nobody looked
 
     @property
     def span(self) -> int:

@@ -215,6 +215,17 @@ def connection(options: Options) -> Iterator[Connection]:
     pickled into it. What was published is flushed at the end; after an exception the connection is not reused.
     Raises JetStreamSparkError [JETSTREAM_CONNECT_FAILED].
     """
+    with lease(options) as nc:
+        yield nc
+        nc.flush()
+
+
+@contextmanager
+def lease(options: Options) -> Iterator[Connection]:
+    """`connection` for the data source itself, which waits for an answer to everything it sends.
+
+    There is nothing to flush, and a server that dies after the last answer must not fail what is complete.
+    """
     key, make = _plan(options)
     try:
         hash(key)
@@ -239,7 +250,6 @@ def connection(options: Options) -> Iterator[Connection]:
         _pool.reached.add(key)
     try:
         yield nc
-        nc.flush()
     except GeneratorExit:
         # Spark has seen enough rows (limit); the connection is in order.
         _pool.give_back(key, nc)

@@ -19,15 +19,17 @@ from jsclient.durations import Deadline, to_ns
 from jsclient.outbox import Unkept
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import Chunk, ChunkQueue, chunk_of, split_statuses
+from jsclient.spark.gaps import Gaps
 from jsclient.spark.planner import Range
 from jsclient.states import LinkEvent
-from protocol import Msg
+from protocol import Msg, matches
 
 log = logging.getLogger("jsclient.spark")
 
 PULL_EXPIRES: Final = 30.0
 HEARTBEAT: Final = 5.0
 SILENCE: Final = 2 * HEARTBEAT  # no frame for so long: the pull, the consumer or the link is gone
+PAUSE: Final = 0.05  # seconds before the first new consumer; grows with each one that brings nothing
 RESTARTS: Final = 50  # new consumers without one message of progress in between, before the task gives up
 
 
@@ -44,6 +46,9 @@ class RangeConsumer:
         self._options = access.options
         self._part = part
         self._label = label
+        self._gaps = Gaps(access, part)
+        self._filters = part.filters
+        self._local: tuple[str, ...] = ()  # filters that the server does not take, matched on this side
         self.next = part.start  # the first sequence that was not handed out yet
         self._name = ""
         self._outstanding = 0
@@ -66,11 +71,16 @@ class RangeConsumer:
                 restarts += 1
                 if restarts > RESTARTS or deadline.expired():
                     raise self._access.failed(f"reading [{self.next}, {self._part.end})", error) from error
-                self._wait_for_link(deadline)
+                self._wait_for_link(deadline, restarts)
+            except errors.ConsumerFilterError:
+                if self._local:
+                    raise
+                # Before 2.10 a filter must lie within the subjects of the stream: `a.>` is refused for `a.*`.
+                self._filters, self._local = (), self._filters
 
-    def _wait_for_link(self, deadline: Deadline) -> None:
+    def _wait_for_link(self, deadline: Deadline, restarts: int) -> None:
         """Until the connection is back; the pause also keeps a refused pull from being repeated in a tight loop."""
-        time.sleep(deadline.at_most(0.05))
+        time.sleep(deadline.at_most(PAUSE * min(restarts, 20)))
         while not self._nc.is_connected and not deadline.expired():
             self._nc.check_usable()
             time.sleep(deadline.at_most(0.05))
@@ -81,13 +91,12 @@ class RangeConsumer:
         access = self._access
         self._name = access.new_name(self._label)
         more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, self.next)}
-        if self._part.filters:
-            more["filter_subjects"] = list(self._part.filters)
+        if self._filters:
+            more["filter_subjects"] = list(self._filters)
         info = access.create_consumer(self._name, more, self._options.consumer_inactive_threshold)
         if info.num_pending == 0:
-            # The leader says that nothing is left: the tail of the range was deleted, or nothing in it matches.
             access.delete_consumer(self._name)
-            access.check_loss(self.next, self._part.end)
+            self._nothing_left()
             return
         inbox = self._nc.new_inbox()
         queue = ChunkQueue()
@@ -111,18 +120,35 @@ class RangeConsumer:
             messages, statuses = split_statuses(item)
             if messages:
                 chunk = chunk_of(messages)
-                if self._delivery == 1 and chunk.sequences[0] > self.next:
-                    self._access.check_loss(self.next, min(self._part.end, chunk.sequences[0]))
+                self._gaps.check(self.next, chunk.sequences)
                 last = self._account(chunk)
                 if self.next > chunk.sequences[0] or chunk.sequences[-1] >= self._part.end:
                     chunk = self._inside(chunk)
                 if len(chunk):
                     self.next = chunk.sequences[-1] + 1
-                    yield chunk
-                if last >= self._part.end - 1 or chunk.pending == 0:
+                    yield from self._matching(chunk)
+                if last >= self._part.end - 1:
+                    self._gaps.finish(self._part.end)
+                    return
+                if chunk.pending == 0:
+                    self._nothing_left()
                     return
             for status in statuses:
                 self._status(status)
+
+    def _nothing_left(self) -> None:
+        """The consumer has no more: the tail of the range was deleted or does not match, or its replica lags behind."""
+        ahead = self._gaps.ahead(self.next)
+        if ahead is not None:
+            raise Interrupted(f"the replica of consumer {self._name} lags behind the leader, which has {ahead}")
+        self._gaps.finish(self.next)
+
+    def _matching(self, chunk: Chunk) -> Iterator[Chunk]:
+        if self._local:
+            subjects = [subject.decode("utf-8", "surrogateescape") for subject in chunk.subjects]
+            chunk = chunk.keep([any(matches(f, subject) for f in self._local) for subject in subjects])
+        if len(chunk):
+            yield chunk
 
     def _account(self, chunk: Chunk) -> int:
         """Check that no delivery is missing; returns the last stream sequence that was delivered."""

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+import attrs
+
 from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import Chunk, by_bucket
-from jsclient.spark.direct import RangeDirect
+from jsclient.spark.direct import Mirrored, RangeDirect
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.planner import Range
 from jsclient.spark.pulling import RangeConsumer
@@ -20,18 +23,20 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.spark.options import SparkOptions
 
+log = logging.getLogger("jsclient.spark")
+
 SMALL_RANGE: Final = 2_000  # sequences up to which direct get costs less than making a consumer
 
 
 def read_chunks(nc: Connection, options: SparkOptions, part: Range, method: str, label: str) -> Iterator[Chunk]:
     """The messages of one range in order. `method` is "consumer" or "direct", as the planner decided."""
     access = StreamAccess(nc, options)
-    reader = RangeDirect(access, part) if method == "direct" else RangeConsumer(access, part, label)
     deadline = Deadline(options.task_timeout)
-    started = time.monotonic()
+    started, reached = time.monotonic(), part.start
     try:
-        with closing(reader.chunks()) as chunks:  # type: ignore[type-var]
+        with closing(_chunks(access, part, method, label)) as chunks:  # type: ignore[type-var]
             for chunk in chunks:
+                reached = chunk.sequences[-1] + 1
                 if part.buckets is not None:
                     chunk = by_bucket(chunk, *part.buckets)
                 if len(chunk):
@@ -39,11 +44,29 @@ def read_chunks(nc: Connection, options: SparkOptions, part: Range, method: str,
                 if deadline.expired():
                     raise JetStreamSparkError(
                         "JETSTREAM_TASK_TIMEOUT",
-                        f"stream {access.stream!r}: partition {part.index} read up to {reader.next} of "
+                        f"stream {access.stream!r}: partition {part.index} read up to {reached} of "
                         f"[{part.start}, {part.end}) in {time.monotonic() - started:.1f} s (taskTimeout)",
                     )
     except errors.JsClientError as error:
         raise access.failed(f"reading partition {part.index} [{part.start}, {part.end})", error) from error
+
+
+def _chunks(access: StreamAccess, part: Range, method: str, label: str) -> Iterator[Chunk]:
+    if method == "direct":
+        direct = RangeDirect(access, part)
+        try:
+            yield from direct.chunks()
+            return
+        except Mirrored as error:
+            if access.options.read_method == "direct" or access.options.ack_mode == "purge":
+                raise JetStreamSparkError(
+                    "JETSTREAM_DIRECT_UNAVAILABLE",
+                    f"stream {access.stream!r}: {error}, and may keep less than the stream; connect to a server that "
+                    "has a replica of the stream, or unset mirror_direct of the mirror",
+                ) from error
+            log.info("stream %r: %s; reading on through a consumer", access.stream, error)
+            part = attrs.evolve(part, start=direct.next)
+    yield from RangeConsumer(access, part, label).chunks()
 
 
 def choose_method(options: SparkOptions, span: int, direct_works: bool, consumed_by_reading: bool) -> str:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
+import attrs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.planner import Limits, Range, StreamState, check_head, cut
-from jsclient.spark.pool import connection
+from jsclient.spark.pool import lease
 from jsclient.spark.ranges import choose_method, read_chunks
 from jsclient.spark.schema import check_source
 from jsclient.spark.subjects import by_subject
@@ -44,10 +46,11 @@ def read_batches(
     from jsclient.spark.arrow import BatchBuilder, schema_of
 
     builder = BatchBuilder(options.stream, columns, schema_of(schema), options.batch_rows, options.batch_bytes)
-    with connection(options) as nc:
+    with lease(options) as nc:
         label = f"{partition.label}_{partition.range.index}"
-        for chunk in read_chunks(nc, options, partition.range, partition.method, label):
-            yield from builder.add(chunk, chunk.nbytes())
+        with closing(read_chunks(nc, options, partition.range, partition.method, label)) as chunks:  # type: ignore[type-var]
+            for chunk in chunks:
+                yield from builder.add(chunk, chunk.nbytes())
         yield from builder.finish()
 
 
@@ -68,7 +71,7 @@ class JetStreamReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         if self.empty:
             return []
-        with connection(self.options) as nc:
+        with lease(self.options) as nc:
             access = StreamAccess(nc, self.options)
             access.check_filters()
             state = access.state()
@@ -148,7 +151,7 @@ def plan(
         ranges = by_subject(access, start, end, parts, subjects)
     else:
         ranges = [Range(i, a, b, subjects) for i, (a, b) in enumerate(cut(start, end, parts))]
-    return [RangePartition(part, method, label) for part in ranges]
+    return [RangePartition(attrs.evolve(part, created=state.created), method, label) for part in ranges]
 
 
 def limits_of(options: SparkOptions) -> Limits:

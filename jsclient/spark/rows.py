@@ -10,6 +10,7 @@ from jsclient import checks
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds
 from protocol import Headers
+from protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,6 +24,9 @@ FENCES = {
     "expected_last_seq": "Nats-Expected-Last-Sequence",
     "ttl": "Nats-TTL",
 }
+
+# What stored messages may have from the client that wrote them, and what would mean something else on a copy.
+RESERVED = ("nats-msg-id", "nats-batch-")
 
 
 class RowMaker:
@@ -133,7 +137,10 @@ class RowMaker:
         if block is None:
             if len(self._blocks) > 1000:
                 self._blocks.clear()
-            encoded = checks.header_block(Headers(items))
+            try:
+                encoded = checks.header_block(Headers(items))
+            except InvalidHeader as error:
+                raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", f"a row has a bad header: {error}") from None
             block = self._blocks[key] = encoded[len(b"NATS/1.0\r\n") : -2]
         return block
 
@@ -142,9 +149,11 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
     """A map column as pairs: Arrow gives a list of tuples, a Row a dict; values are texts or lists of texts."""
     pairs: list[tuple[str, str]] = []
     for name, texts in value.items() if isinstance(value, Mapping) else value:
-        if name.lower() == "nats-msg-id":
+        if name.lower().startswith(RESERVED):
             raise JetStreamSparkError(
-                "JETSTREAM_SCHEMA_MISMATCH", "a row has the header Nats-Msg-Id; give ids in the column msg_id"
+                "JETSTREAM_SCHEMA_MISMATCH",
+                f"a row has the header {name}, which the sink sets itself (ids come from the column msg_id); drop it, "
+                "for example map_filter(headers, (name, _) -> name NOT LIKE 'Nats-%') AS headers",
             )
         pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
     return pairs

@@ -9,6 +9,8 @@ from jsclient.spark.errors import JetStreamSparkError
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
+    from jsclient.spark.options import SparkOptions
+
 DEFAULT_COLUMNS: Final = {
     "stream": "string",
     "subject": "string",
@@ -50,10 +52,14 @@ def check_source(schema: StructType) -> list[str]:
                 f"column {field.name!r} is {wanted}, not {field.dataType.simpleString()}; cast it after loading",
             )
         names.append(field.name)
+    if not names:
+        raise JetStreamSparkError(
+            "JETSTREAM_SCHEMA_MISMATCH", "the schema has no columns; choose at least one, for example seq bigint"
+        )
     return names
 
 
-def check_sink(schema: StructType, subject: str | None, message_id: str) -> None:
+def check_sink(schema: StructType, options: SparkOptions) -> None:
     """Refuse a DataFrame the sink cannot publish; JETSTREAM_SCHEMA_MISMATCH says what to do."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
     for name, kind in types.items():
@@ -70,9 +76,14 @@ def check_sink(schema: StructType, subject: str | None, message_id: str) -> None
             )
     if "value" not in types:
         raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", "the sink needs a column 'value' (binary or string)")
-    if "subject" not in types and subject is None:
+    if "subject" not in types and options.subject is None:
         raise JetStreamSparkError(
             "JETSTREAM_MISSING_OPTION", "there is no column 'subject', so the option 'subject' is needed"
         )
-    if message_id == "column" and "msg_id" not in types:
+    if options.message_id == "column" and "msg_id" not in types:
         raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", "messageId=column needs a column 'msg_id'")
+    if options.publish_mode == "atomic" and "msg_id" in types:
+        raise JetStreamSparkError(
+            "JETSTREAM_SCHEMA_MISMATCH",
+            "publishMode=atomic sends no ids (one duplicate would reject a whole batch): drop the column 'msg_id'",
+        )

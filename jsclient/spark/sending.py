@@ -18,6 +18,7 @@ import msgspec
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
 from jsclient.outbox import Unkept
+from jsclient.spark.access import RETRIED, StreamAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
@@ -262,12 +263,16 @@ class WindowPublisher:
         pending, options = self._pending, self._options
         attempts, seen = 0, self._acks
         overdue, offline = Deadline(options.ack_timeout), Deadline(options.reconnect_timeout)
+        patience = Deadline(options.reconnect_timeout)
         while True:
             self._raise()
-            if len(pending) <= most and self._sent - self._freed < UNACKED_BYTES:
+            # At the end not only the frames are gone: the reader thread has counted them, too.
+            if len(pending) <= most and self._sent - self._freed < (UNACKED_BYTES if most else 1):
                 return
             if self._acks != seen:
-                attempts, seen = (attempts, self._acks) if self._again else (0, self._acks)
+                seen = self._acks
+                if not self._again:
+                    attempts, patience = 0, Deadline(options.reconnect_timeout)
                 overdue = Deadline(options.ack_timeout)
             connected = self._nc.is_connected
             if connected:
@@ -282,16 +287,19 @@ class WindowPublisher:
                 self._send_again(list(pending))
             elif self._again or (overdue.expired() and connected):
                 attempts += 1
-                self._check_attempts(attempts)
+                self._check_attempts(attempts, patience)
                 self._pause_and_repeat(overdue.expired())
                 overdue = Deadline(options.ack_timeout)
             self._park(most)
 
-    def _check_attempts(self, attempts: int) -> None:
-        if attempts > self._options.publish_retries:
+    def _check_attempts(self, attempts: int, patience: Deadline) -> None:
+        if attempts <= self._options.publish_retries:
+            return
+        subject = next(iter(self._pending.values())).split(b" ", 2)[1]
+        if patience.expired() or not leader_may_come(self._nc, self._options, subject):
             raise errors.NoStreamResponse(
-                f"{len(self._pending)} rows are not acknowledged after {attempts - 1} repeats: no stream takes their "
-                "subject, or its leader is away"
+                f"{len(self._pending)} rows are not acknowledged after {attempts - 1} repeats: no stream takes "
+                f"{subject.decode('utf-8', 'replace')!r}, or its leader is away"
             )
 
     def _pause_and_repeat(self, everything: bool) -> None:
@@ -324,6 +332,18 @@ class WindowPublisher:
             except queue.Empty:
                 pass
         self._parked = False
+
+
+def leader_may_come(nc: Connection, options: SparkOptions, subject: bytes) -> bool:
+    """Rows are refused or not answered: is there a stream for them, whose replicas elect a leader (4 to 9 s)?"""
+    api = StreamAccess(nc, options, "(sink)").api
+    try:
+        found = api.request("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")}, read=True)
+    except RETRIED:
+        return True
+    except errors.JsClientError:
+        return False  # an account that may publish, but not ask
+    return bool(found.get("streams"))
 
 
 def publish_failed(options: SparkOptions, where: str, error: BaseException) -> JetStreamSparkError:

@@ -28,7 +28,7 @@ from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.offsets import Offset, start_of
 from jsclient.spark.options import SparkOptions, overlap
 from jsclient.spark.planner import StreamState, admit, check_head
-from jsclient.spark.pool import connection
+from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
 from jsclient.spark.reader import limits_of, plan, read_batches, starting
 from jsclient.spark.schema import check_source
@@ -58,10 +58,18 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> dict[str, Any]:
         """Where a query without a checkpoint begins. Spark asks twice, and the answer must not change."""
         if self._initial is None:
-            with connection(self.options) as nc:
+            with lease(self.options) as nc:
                 access = StreamAccess(nc, self.options)
                 state = self._state(access)
-                seq = starting(self.options, access, state, state.end)
+                # What lies below a committed offset is purged, so such a query leaves nothing out at its beginning.
+                first = state.first if self.options.ack_mode == "purge" else state.end
+                seq = starting(self.options, access, state, first)
+            if seq > state.end:
+                raise JetStreamSparkError(
+                    "JETSTREAM_BAD_OPTION",
+                    f"option 'startingOffsets': {seq} lies behind the end of stream {state.name!r}, which ends at "
+                    f"{state.last}; give at most {state.end}, or latest",
+                )
             if self._target is not None:
                 seq = min(seq, self._target)
             self._initial = Offset(state.name, state.created, seq, seq, 1).to_dict()
@@ -70,7 +78,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; the very `start` when there is none (Spark compares the text)."""
         begin = Offset.from_dict(start, self.options.stream)
-        with connection(self.options) as nc:
+        with lease(self.options) as nc:
             state = self._state(StreamAccess(nc, self.options))
         begin = self._same_stream(begin, state)
         available = state.end if self._target is None else min(state.end, self._target)
@@ -98,7 +106,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Everything that is there now will be read in this run, and nothing that comes later."""
-        with connection(self.options) as nc:
+        with lease(self.options) as nc:
             self._target = self._state(StreamAccess(nc, self.options)).end
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
@@ -144,7 +152,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         options = self.options
         first, last = Offset.from_dict(start, options.stream), Offset.from_dict(end, options.stream)
         begin = start_of(first, last)
-        with connection(options) as nc:
+        with lease(options) as nc:
             access = StreamAccess(nc, options)
             access.check_filters()
             state = self._state(access)
@@ -167,7 +175,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         offset = Offset.from_dict(end, self.options.stream)
         if self.options.ack_mode == "none" and self.options.progress_bucket is None:
             return
-        with connection(self.options) as nc:
+        with lease(self.options) as nc:
             access = StreamAccess(nc, self.options)
             if self.options.ack_mode == "purge":
                 access.purge_below(offset.seq)

@@ -13,7 +13,7 @@ from jsclient import errors
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.ids import id_prefix
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.pool import connection
+from jsclient.spark.pool import lease
 from jsclient.spark.progress import read_ledger, write_ledger
 from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.rows import RowMaker
@@ -58,7 +58,7 @@ def write_task(
     """Publish the record batches of one task. `job` and `batch` make the ids that a replay repeats."""
     partition = partition_id()
     where = f"partition {partition} of batch {batch}" if query else f"partition {partition}"
-    with connection(options) as nc:
+    with lease(options) as nc:
         revision = 0
         if options.ledger_bucket is not None and query:
             access = StreamAccess(nc, options, stream="(sink)")
@@ -94,7 +94,7 @@ class JetStreamWriter(DataSourceArrowWriter):
     """`df.write.format("jetstream")`. Every run of the same code is a new job: its rows are stored again."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
-        check_sink(schema, options.subject, options.message_id)
+        check_sink(schema, options)
         self.options = options
         self.job = uuid.uuid4().hex
 
@@ -113,7 +113,7 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
     """`df.writeStream.format("jetstream")`. Made anew for every call, so it keeps no state."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
-        check_sink(schema, options.subject, options.message_id)
+        check_sink(schema, options)
         self.options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
@@ -125,7 +125,7 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
         done = [message for message in messages if isinstance(message, Published)]
         if self.options.ledger_bucket is None or not done or all(message.skipped for message in done):
             return
-        with connection(self.options) as nc:
+        with lease(self.options) as nc:
             access = StreamAccess(nc, self.options, stream="(sink)")
             # All tasks saw the same entry unless another driver committed in between: then the oldest one loses.
             revision = min(message.revision for message in done)

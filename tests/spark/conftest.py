@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,24 @@ def spark(spark_environment: Path) -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+@contextmanager
+def refused_before(server: NatsServer, release: tuple[int, int], token: str) -> Iterator[None]:
+    """On a server older than `release` the body has to end with our refusal, which names what is needed."""
+    if server.version >= release:
+        yield
+        return
+    with pytest.raises(Exception, match=rf"JETSTREAM_{token}\].*{release[0]}\.{release[1]}"):
+        yield
+
+
+NEEDS = {"fast": (2, 14), "atomic": (2, 12)}
+
+
+def mode_works(server: NatsServer, mode: str) -> AbstractContextManager[None]:
+    """`refused_before` for a publishMode."""
+    return refused_before(server, NEEDS.get(mode, (2, 9)), "SERVER_TOO_OLD")
 
 
 class Js:

@@ -10,7 +10,7 @@ import pytest
 from jsclient.spark.errors import from_spark
 from jsclient.testing import NatsServer, wait_until
 
-from .conftest import Js
+from .conftest import Js, refused_before
 
 Reading = Callable[..., Any]
 
@@ -38,22 +38,24 @@ def test_every_message_once_with_all_columns(js: Js, reading: Reading, stream_na
 
 
 @pytest.mark.parametrize("method", ["consumer", "direct"])
-def test_gaps_and_filters(js: Js, reading: Reading, stream_name: str, method: str) -> None:
+def test_gaps_and_filters(js: Js, server: NatsServer, reading: Reading, stream_name: str, method: str) -> None:
     js.create(stream_name, allow_direct=True)
     js.fill(stream_name, 400)
     gone = {1, 2, 50, 51, 52, 200, 399, 400}
     for seq in gone:
         js.api.request(f"STREAM.MSG.DELETE.{stream_name}", {"seq": seq, "no_erase": True})
     left = [n for n in range(400) if n + 1 not in gone]
-    assert numbers(reading(stream_name, readMethod=method, recordsPerPartition=60)) == left
-    one = reading(stream_name, readMethod=method, subjects=f"{stream_name}.1", minPartitions=3)
-    assert numbers(one) == [n for n in left if n % 4 == 1]
-    two = reading(stream_name, readMethod=method, subjects=f"{stream_name}.1,{stream_name}.2")
-    assert numbers(two) == [n for n in left if n % 4 in (1, 2)]
-    # a range that is wholly deleted, and one without any match
-    gaps = reading(stream_name, readMethod=method, startingOffsets='{"seq": 50}', endingOffsets='{"seq": 53}')
-    assert numbers(gaps) == []
-    assert numbers(reading(stream_name, readMethod=method, subjects="nothing.here")) == []
+    with refused_before(server, (2, 11) if method == "direct" else (2, 9), "DIRECT_UNAVAILABLE"):
+        assert numbers(reading(stream_name, readMethod=method, recordsPerPartition=60)) == left
+        one = reading(stream_name, readMethod=method, subjects=f"{stream_name}.1", minPartitions=3)
+        assert numbers(one) == [n for n in left if n % 4 == 1]
+        with refused_before(server, (2, 10), "SERVER_TOO_OLD"):
+            two = reading(stream_name, readMethod=method, subjects=f"{stream_name}.1,{stream_name}.2")
+            assert numbers(two) == [n for n in left if n % 4 in (1, 2)]
+        # a range that is wholly deleted, and one without any match
+        gaps = reading(stream_name, readMethod=method, startingOffsets='{"seq": 50}', endingOffsets='{"seq": 53}')
+        assert numbers(gaps) == []
+        assert numbers(reading(stream_name, readMethod=method, subjects="nothing.here")) == []
 
 
 def test_partition_by_subject_keeps_each_subject_together(js: Js, reading: Reading, stream_name: str) -> None:

@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from jsclient.spark import lag
-from jsclient.testing import wait_until
+from jsclient.testing import NatsServer, wait_until
 
-from .conftest import Js, Pipeline
+from .conftest import Js, Pipeline, refused_before
 
 Contents = Callable[[str], list[int]]
 Count = Callable[[int, int], int]
@@ -204,7 +204,7 @@ def test_two_drivers_on_one_ledger(js: Js, pipeline: Pipeline, contents: Content
 
 
 def test_work_queue_is_read_once_and_purged_after_commit(
-    js: Js, pipeline: Pipeline, contents: Contents, stream_name: str
+    js: Js, server: NatsServer, pipeline: Pipeline, contents: Contents, stream_name: str
 ) -> None:
     queue = f"{stream_name}_q"
     js.create(queue, retention="workqueue", allow_direct=True)
@@ -218,11 +218,12 @@ def test_work_queue_is_read_once_and_purged_after_commit(
         pipeline.run(ackMode="purge")
     js.api.request(f"CONSUMER.DELETE.{queue}.other")
     assert js.state(queue)["messages"] == 3000
-    pipeline.run(ackMode="purge", maxOffsetsPerTrigger=1000)
-    # the last batch of a run is committed at the next start
-    assert js.state(queue)["messages"] == 1000
-    assert sorted(contents(f"{stream_name}_out")) == list(range(3000))
-    js.fill(queue, 10, first=3000)
-    pipeline.run(ackMode="purge")
-    assert sorted(contents(f"{stream_name}_out")) == list(range(3010))
-    assert js.state(queue)["messages"] == 10
+    with refused_before(server, (2, 11), "DIRECT_UNAVAILABLE"):
+        pipeline.run(ackMode="purge", maxOffsetsPerTrigger=1000)
+        # the last batch of a run is committed at the next start
+        assert js.state(queue)["messages"] == 1000
+        assert sorted(contents(f"{stream_name}_out")) == list(range(3000))
+        js.fill(queue, 10, first=3000)
+        pipeline.run(ackMode="purge")
+        assert sorted(contents(f"{stream_name}_out")) == list(range(3010))
+        assert js.state(queue)["messages"] == 10

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, id_prefix
 from jsclient.spark.offsets import Offset, start_of
+from jsclient.spark.options import WRITE, SparkOptions, parse
 from jsclient.spark.planner import Limits, StreamState, admit, check_head, cut
 
 OFFSET = Offset("S", "2026-01-01T00:00:00Z", 5, 90, 3)
@@ -164,10 +165,14 @@ def test_columns_of_the_sink() -> None:
     from jsclient.spark.schema import check_sink
 
     value = StructType().add("value", "string")
-    check_sink(value, "orders.new", "auto")
+
+    def options(**given: str) -> SparkOptions:
+        return parse({"servers": "nats://h", **given}, WRITE)
+
+    check_sink(value, options(subject="orders.new"))
     with pytest.raises(JetStreamSparkError, match="option 'subject'"):
-        check_sink(value, None, "auto")
+        check_sink(value, options())
     with pytest.raises(JetStreamSparkError, match="no column 'key'"):
-        check_sink(value.add("key", "string"), "x", "auto")
+        check_sink(value.add("key", "string"), options(subject="x"))
     with pytest.raises(JetStreamSparkError, match="needs a column 'msg_id'"):
-        check_sink(StructType().add("value", "string"), "x", "column")
+        check_sink(StructType().add("value", "string"), options(subject="x", messageId="column"))

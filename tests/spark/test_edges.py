@@ -1,0 +1,274 @@
+"""What a sceptic would try: lagging replicas, mirrors that keep less, heads that move, odd schemas and options."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+import jsclient
+from jsclient.spark import pulling
+from jsclient.spark.access import StreamAccess
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.testing import NatsServer
+
+from .conftest import Js, refused_before
+from .test_without_jvm import at, batches, read, reader, rows_of, schema_of, source, stream_reader, writer
+
+
+@pytest.fixture(autouse=True)
+def idle_connections_closed() -> Iterator[None]:
+    yield
+    from jsclient.spark import close_idle
+
+    close_idle()
+
+
+# --- replicas, mirrors, heads that move ---------------------------------------------------------------------------
+
+
+def lagging(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The first consumer sits on a replica that has nothing yet: it says that nothing is pending."""
+    real, lied = StreamAccess.create_consumer, []
+
+    def create(self: StreamAccess, name: str, more: dict[str, Any], threshold: float) -> Any:
+        info = real(self, name, more, threshold)
+        if not lied:
+            lied.append(name)
+            return msgspec.structs.replace(info, num_pending=0)
+        return info
+
+    monkeypatch.setattr(StreamAccess, "create_consumer", create)
+    return lied
+
+
+def test_a_consumer_on_a_lagging_replica_loses_no_rows(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 3000)
+    lied = lagging(monkeypatch)
+    assert read(reader(server.url, stream_name, readMethod="consumer")) == list(range(3000))
+    assert lied
+
+
+def test_a_replica_that_catches_up_in_the_middle_loses_no_rows(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 3000)
+    real, lied = pulling.chunk_of, []
+
+    def chunk_of(messages: Any) -> Any:
+        chunk = real(messages)
+        if not lied:
+            lied.append(chunk.pending)
+            chunk.pending = 0
+        return chunk
+
+    monkeypatch.setattr(pulling, "chunk_of", chunk_of)
+    options = {"readMethod": "consumer", "pullRecords": 500}
+    assert read(reader(server.url, stream_name, **options)) == list(range(3000))
+    assert lied[0] > 0
+
+
+def test_a_time_is_not_looked_up_on_a_lagging_replica(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 100)
+    lied = lagging(monkeypatch)
+    made = reader(server.url, stream_name, startingTimestamp="2020-01-01T00:00:00Z", startingTimestampStrategy="latest")
+    assert read(made) == list(range(100))
+    assert lied
+
+
+def test_a_mirror_that_keeps_less_is_not_believed(js: Js, server: NatsServer, stream_name: str) -> None:
+    """With allow_direct and mirror_direct a mirror answers half of the direct gets, and it may keep less."""
+    js.create(stream_name, allow_direct=True)
+    js.fill(stream_name, 1000)
+    mirror = f"{stream_name}_mirror"
+    js.create(mirror, subjects=None, mirror={"name": stream_name}, mirror_direct=True, max_msgs=100)
+    js.settle(mirror, 1000)
+    for _ in range(3):
+        assert read(reader(server.url, stream_name, pullRecords=50)) == list(range(1000))
+
+
+@pytest.mark.parametrize("method", ["consumer", "direct"])
+def test_a_head_that_overtakes_a_running_task_is_noticed(
+    js: Js, server: NatsServer, stream_name: str, method: str
+) -> None:
+    stream = stream_name.replace("[", "_").rstrip("]_")
+    js.create(stream, allow_direct=True)
+    js.fill(stream, 10_000)
+    options = {"batchRows": 100, "pullRecords": 100, "prefetch": 1, "readMethod": method}
+    made = reader(server.url, stream, **options)
+
+    def truncate() -> None:
+        js.api.request(f"STREAM.PURGE.{stream}", {"seq": 9001})
+
+    with refused_before(server, (2, 11) if method == "direct" else (2, 9), "DIRECT_UNAVAILABLE"):
+        with (
+            at([1000], [truncate]) as check,
+            pytest.raises(JetStreamSparkError, match=rf"DATA_LOSS.*'{stream}'.*to 9000"),
+        ):
+            read(made, check)
+        # Messages deleted one by one are no loss, and a head that moves behind the reader is none either.
+        gone = [9101, 9102, 9500]
+        for seq in gone:
+            js.api.request(f"STREAM.MSG.DELETE.{stream}", {"seq": seq, "no_erase": True})
+
+        def behind() -> None:
+            js.api.request(f"STREAM.PURGE.{stream}", {"seq": 9200})
+
+        with at([500], [behind]) as check:
+            found = read(reader(server.url, stream, **options), check)
+        assert found == [n for n in range(9000, 10_000) if n + 1 not in gone]
+
+
+def test_a_query_outlives_a_server_that_dies_right_after_its_answer(
+    stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    from jsclient.spark.stream import JetStreamStreamReader
+
+    with NatsServer() as server:
+        with jsclient.connect(server.url) as nc:
+            Js(nc).create(stream_name)
+            Js(nc).fill(stream_name, 10)
+        made = stream_reader(server.url, stream_name, startingOffsets="earliest")
+        start = made.initialOffset()
+        real = JetStreamStreamReader._state
+
+        def dies(self: Any, access: Any) -> Any:
+            state = real(self, access)
+            server.kill()
+            return state
+
+        monkeypatch.setattr(JetStreamStreamReader, "_state", dies)
+        assert made.latestOffset(start, ReadAllAvailable())["seq"] == 11
+
+
+# --- options ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("servers", ["nats://u:pa55word@h:4222,", "nats://u:pa55word@h:port", "na ts://u:pa55word@h"])
+def test_no_secret_in_a_complaint_about_servers(servers: str) -> None:
+    with pytest.raises(JetStreamSparkError) as caught:
+        reader(servers, "S").partitions()
+    assert "pa55word" not in str(caught.value)
+
+
+def test_an_empty_password_hides_nothing_else() -> None:
+    from jsclient.spark import options
+
+    checked = options.parse({"servers": "nats://h", "stream": "S", "password": ""}, options.READ)
+    assert checked.hide("plain text") == "plain text"
+
+
+def test_purging_begins_with_the_oldest_message(js: Js, server: NatsServer, stream_name: str) -> None:
+    """What lies below a committed offset is purged: a query that began at the end would purge what nobody has read."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    js.create(stream_name, retention="workqueue", allow_direct=True)
+    js.fill(stream_name, 50)
+    made = stream_reader(server.url, stream_name, ackMode="purge")
+    start = made.initialOffset()
+    end = made.latestOffset(start, ReadAllAvailable())
+    with refused_before(server, (2, 11), "DIRECT_UNAVAILABLE"):
+        assert rows_of(made, made.partitions(start, end)) == list(range(50))
+    for late in ({"startingOffsets": "latest"}, {"startingOffsets": '{"seq": 9}'}, {"startingTimestamp": 1000}):
+        with pytest.raises(JetStreamSparkError, match="CONFLICTING_OPTIONS.*purge"):
+            stream_reader(server.url, stream_name, ackMode="purge", **late)
+
+
+def test_a_start_behind_the_end_is_refused(js: Js, server: NatsServer, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 10)
+    at_the_end = stream_reader(server.url, stream_name, startingOffsets='{"seq": 11}')
+    assert at_the_end.initialOffset()["seq"] == 11
+    with pytest.raises(JetStreamSparkError, match=r"BAD_OPTION.*startingOffsets.*12.*ends at 10"):
+        stream_reader(server.url, stream_name, startingOffsets='{"seq": 12}').initialOffset()
+
+
+def test_empty_streams(js: Js, server: NatsServer, stream_name: str) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    js.create(stream_name)
+    assert read(reader(server.url, stream_name)) == []
+    assert read(reader(server.url, stream_name, startingOffsets='{"seq": 5}', endingOffsets='{"seq": 9}')) == []
+    for begin in ("earliest", "latest"):
+        made = stream_reader(server.url, stream_name, startingOffsets=begin)
+        start = made.initialOffset()
+        assert start["seq"] == 1
+        assert made.latestOffset(start, ReadAllAvailable()) is start
+    js.fill(stream_name, 10)
+    js.api.request(f"STREAM.PURGE.{stream_name}", {})
+    assert read(reader(server.url, stream_name)) == []
+    with pytest.raises(JetStreamSparkError, match=r"DATA_LOSS.*sequences 1 to 10"):
+        read(reader(server.url, stream_name, startingOffsets='{"seq": 1}'))
+
+
+# --- schemas and rows ---------------------------------------------------------------------------------------------
+
+
+def test_columns_that_may_not_be_null(js: Js, server: NatsServer, stream_name: str) -> None:
+    from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
+
+    js.create(stream_name)
+    for headers in ({"A": ["1", "2"], "B": "x"}, {"A": "1", "B": "x"}):
+        js.nc.request(f"{stream_name}.x", b"1", headers=headers)
+    kind = MapType(StringType(), ArrayType(StringType(), False), False)
+    schema = StructType().add("seq", LongType(), False).add("headers", kind)
+    made = source(server.url, stream_name).reader(schema)
+    rows = [row for p in made.partitions() for b in made.read(p) for row in b.to_pylist()]
+    assert rows == [
+        {"seq": 1, "headers": [("A", ["1", "2"]), ("B", ["x"])]},
+        {"seq": 2, "headers": [("A", ["1"]), ("B", ["x"])]},
+    ]
+    with pytest.raises(JetStreamSparkError, match=r"SCHEMA_MISMATCH.*no columns"):
+        source(server.url, stream_name).reader(StructType())
+
+
+def test_headers_that_are_not_for_rows(js: Js, server: NatsServer, stream_name: str) -> None:
+    """Copied with the rows of a stream that was written by atomic batches, they would begin such a batch again."""
+    js.create(stream_name)
+    from jsclient.spark import publish_partition
+
+    options = {"servers": server.url, "subject": f"{stream_name}.x", "publishMode": "async"}
+    for name in ("Nats-Batch-Id", "nats-msg-id", "Nats-Batch-Commit"):
+        with pytest.raises(JetStreamSparkError, match=f"SCHEMA_MISMATCH.*{name}"):
+            publish_partition([{"value": "1", "headers": {name: "1"}}], options)
+    for headers in ({"A": "1\r\nB: 2"}, {"A B": "1"}, {"": "1"}):
+        with pytest.raises(JetStreamSparkError, match="JETSTREAM_"):
+            publish_partition([{"value": "1", "headers": headers}], options)
+    assert publish_partition([{"value": "1", "headers": {"A": None, "B": "2"}}], options).rows == 1
+
+
+def test_atomic_takes_no_ids(server: NatsServer) -> None:
+    from jsclient.spark.datasource import JetStreamDataSource
+
+    options = {"servers": server.url, "subject": "a.x", "publishMode": "atomic", "atomicMarkerSubject": "a.m"}
+    with pytest.raises(JetStreamSparkError, match=r"SCHEMA_MISMATCH.*msg_id"):
+        JetStreamDataSource(options).writer(schema_of("value binary, msg_id string"), False)
+
+
+def test_the_last_ack_is_counted_before_the_task_ends(js: Js, server: NatsServer, stream_name: str) -> None:
+    js.create(stream_name)
+    made = writer(server.url, subject=f"{stream_name}.x", publishMode="async")
+    for number in range(100):
+        totals = made.write(batches(number, number + 1)).totals
+        assert totals.streams == {stream_name: (number + 1, number + 1)}
+
+
+def test_jobs_that_begin_alike_are_two_jobs(js: Js, server: NatsServer, stream_name: str) -> None:
+    from jsclient.spark import publish_partition
+
+    js.create(stream_name)
+    options = {"servers": server.url, "subject": f"{stream_name}.x"}
+    for job in ("nightly-orders-1", "nightly-orders-2", "nightly-orders-2"):
+        publish_partition([{"value": "1"}], options, job=job)
+    assert js.state(stream_name)["messages"] == 2
