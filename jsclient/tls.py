@@ -82,9 +82,12 @@ class TlsTransport(Transport):
 
     def _decrypt_locked(self) -> bytes:
         chunks = []
-        while not self._ended:
+        incoming, read = self._incoming, self._session.read
+        # Asked before reading: "want read" is an exception, 1.5 us, and came twice per chunk (12 KiB: 11 us, now 7.6).
+        # Tried: reading into one buffer that is kept, no faster than a bytes per record and a join.
+        while not self._ended and (incoming.pending or incoming.eof):
             try:
-                chunk = self._session.read(DECRYPT_SIZE)
+                chunk = read(DECRYPT_SIZE)
             except ssl.SSLWantReadError:
                 break
             except (ssl.SSLZeroReturnError, ssl.SSLEOFError):
