@@ -49,6 +49,7 @@ class Mailbox:
         "max_messages",
         "overflowing",
         "popleft",
+        "woken",
     )
 
     def __init__(self, max_messages: int | None = None, max_bytes: int | None = None) -> None:
@@ -57,6 +58,7 @@ class Mailbox:
         self.items: deque[Any] = deque()
         self.popleft = self.items.popleft
         self.closed: BaseException | None = None
+        self.woken = False
         self.dropped = 0
         self.overflowing = False
         self.last_frame = time.monotonic()
@@ -182,6 +184,8 @@ class Mailbox:
                 except IndexError:
                     if self.closed is not None:
                         self.raise_closed()
+                if self.woken:
+                    return WAKE
                 if timeout == 0:
                     return None
                 try:
@@ -205,7 +209,8 @@ class Mailbox:
             self._notify(1)
 
     def wake(self) -> None:
-        """Every thread that waits now returns WAKE."""
+        """Nobody waits here any more: who does now, and who would later, gets WAKE once nothing is left to take."""
+        self.woken = True  # first: a taker that is not in the queue of waiters yet must not miss it
         waiters = self._waiters
         while waiters:
             try:

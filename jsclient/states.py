@@ -26,7 +26,7 @@ class LinkEvent(enum.Enum):
 
 
 class Wake(enum.Enum):
-    """The type of `WAKE`, which a blocked `Inbox.next` returns after `Inbox.wake()`."""
+    """The type of `WAKE`, which `Inbox.next` returns instead of waiting after `Inbox.wake()`."""
 
     WAKE = "wake"
 

@@ -333,7 +333,7 @@ class Inbox(BaseSubscription):
         return self.mailbox.take()
 
     def wake(self) -> None:
-        """Every thread blocked in `next` returns WAKE."""
+        """Every thread that is blocked in `next`, or would be from now on, returns WAKE."""
         self.mailbox.wake()
 
     def close(self) -> None:

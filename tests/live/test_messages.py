@@ -306,6 +306,26 @@ def test_a_stream_deleted_and_made_again_is_noticed(js: JetStream) -> None:
         timer.join()
 
 
+@pytest.mark.parametrize("end", ["stop", "close"])
+def test_an_end_just_before_the_wait_is_not_missed(js: JetStream, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """A thread that has looked and is about to wait must not sleep until the next heartbeat."""
+    messages = durable(js).messages()
+    inbox = messages._inbox.inbox
+    wait = type(inbox).next
+
+    def ended_meanwhile(self: Any, seconds: float | None) -> Any:
+        if self is inbox:
+            getattr(messages, end)()
+        return wait(self, seconds)
+
+    monkeypatch.setattr(type(inbox), "next", ended_meanwhile)
+    started = time.monotonic()
+    with pytest.raises(errors.IteratorClosed):
+        messages.next(timeout=10)
+    assert time.monotonic() - started < 1
+    messages.close()
+
+
 def test_too_many_waiting_pulls_are_reported(js: JetStream) -> None:
     """The server says nothing when the pull has a heartbeat."""
     consumer = durable(js, max_waiting=1)

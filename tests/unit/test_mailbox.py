@@ -155,12 +155,14 @@ def test_close_wakes_all_waiters() -> None:
     assert len({id(item) for item in found}) == 8, "threads must not share a traceback"
 
 
-def test_wake_wakes_all_waiters_and_nobody_later() -> None:
+def test_wake_wakes_all_waiters_and_who_comes_too_late_to_hear_it() -> None:
     mailbox = Mailbox()
     threads, results = blocked_takers(mailbox, 4)
     mailbox.wake()
     assert [results.get(timeout=2) for _ in threads] == [WAKE] * 4
-    assert mailbox.get(0) is None
+    put(mailbox, message(number=1))
+    assert mailbox.get(None).payload == b"1"
+    assert mailbox.get(None) is WAKE
 
 
 def test_one_message_wakes_one_taker() -> None:
