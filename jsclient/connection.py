@@ -339,15 +339,17 @@ class Connection(ConnectionCore):
             self._prepare_request(deadline)
         if not self._requests.is_open:
             self.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
-        token, reply, ticket = self._requests.open(subject)
+        token, reply, ticket = self._requests.new()
+        under_way = self._requests.waiting
         try:
+            under_way[token] = (ticket, subject)
             self.post_now(Unkept(self.encode(subject, payload, reply, headers)))
             self._messages_out += 1
             message = waiting.get(ticket, deadline.remaining())
         except queue.Empty:
             raise errors.RequestTimeout(f"no reply from {subject!r} within {seconds:g} s") from None
         finally:
-            self._requests.forget(token)
+            under_way.pop(token, None)
         if message.__class__ is not Msg:
             raise message
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
@@ -398,9 +400,11 @@ class Connection(ConnectionCore):
     ) -> Iterator[Msg]:
         deadline = Deadline(seconds)
         self._prepare_request(deadline)
-        token, reply, ticket = self._requests.open(subject)
+        token, reply, ticket = self._requests.new()
+        under_way = self._requests.waiting
         count = 0
         try:
+            under_way[token] = (ticket, subject)
             self.post_now(Unkept(self.encode(subject, payload, reply, headers)))
             self._messages_out += 1
             while max_messages is None or count < max_messages:
@@ -420,7 +424,7 @@ class Connection(ConnectionCore):
                 count += 1
                 yield message
         finally:
-            self._requests.forget(token)
+            under_way.pop(token, None)
 
     # --- subscribing ------------------------------------------------------------------------------------
 

@@ -275,6 +275,8 @@ class Session:
                             return link.error
             elif data is not None:
                 return link.error or errors.ConnectionLost(f"{link.server.url} closed the connection")
+            elif link.error is not None:
+                return link.error  # given up by another thread that a Ctrl-C kept from shutting the link down
             if stream.needs_flush:
                 self.outbox.nudge()
             if now >= link.next_ping:

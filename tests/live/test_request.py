@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.testing import FakeServer, NatsServer, ScriptFailed
+from jsclient.testing import FakeServer, NatsServer, ScriptFailed, wait_until
 
 
 @pytest.fixture
@@ -177,3 +179,67 @@ def test_an_iterator_that_is_given_up_forgets_its_request(pair: Any) -> None:
     next(replies)
     replies.close()
     assert not nc._requests.waiting
+
+
+def interrupted(number: int, call: Callable[[], Any]) -> bool:
+    """Run `call` with a Ctrl-C at its `number`-th entry into a Python function; False when there are fewer."""
+    left, struck = number, False
+
+    def trace(frame: Any, event: str, arg: Any) -> None:
+        nonlocal left, struck
+        left -= 1
+        if left == 0:
+            sys.settrace(None)
+            struck = True
+            raise KeyboardInterrupt
+
+    previous = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(previous)
+    return struck
+
+
+@pytest.mark.parametrize("call", ["request", "request_many"])
+def test_ctrl_c_anywhere_in_a_request_leaves_nothing_behind(server: NatsServer, call: str) -> None:
+    with jsclient.connect(server.url) as nc, jsclient.connect(server.url) as other:
+        other.subscribe("echo.struck", lambda message: message.respond(b"y"))
+        other.flush()
+        calls: dict[str, Callable[[], Any]] = {
+            "request": lambda: nc.request("echo.struck", b"x", timeout=5),
+            "request_many": lambda: list(nc.request_many("echo.struck", b"x", timeout=5, max_messages=1)),
+        }
+        calls[call]()
+        number = 1
+        while interrupted(number, calls[call]):
+            assert not nc._requests.waiting, number
+            assert nc.request("echo.struck", b"x", timeout=5).data == b"y"
+            number += 1
+        assert number > 10
+
+
+def test_a_reconnect_that_ctrl_c_cuts_short_happens_all_the_same(server: NatsServer) -> None:
+    with jsclient.connect(server.url, ping_interval=0.8) as nc:
+        for number in range(1, 1000):
+            struck = interrupted(number, nc.force_reconnect)
+            start = time.monotonic()
+            wait_until(lambda: healthy(nc), 5)
+            assert time.monotonic() - start < 1, number
+            if not struck:
+                break
+        assert number > 10
+
+
+def healthy(nc: jsclient.Connection) -> bool:
+    link = nc._session.link
+    if link is None or link.error is not None:
+        return False
+    try:
+        nc.flush(timeout=1)
+    except errors.JsClientError:
+        return False
+    return True

@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections import deque
+from typing import Any
 
 import pytest
 
@@ -19,6 +20,13 @@ def requests() -> Requests:
     return Requests(lambda _: PREFIX)
 
 
+def begin(made: Requests, subject: str) -> tuple[bytes, bytes, Any]:
+    """What a request does before it waits."""
+    token, reply_to, ticket = made.new()
+    made.waiting[token] = (ticket, subject)
+    return token, reply_to, ticket
+
+
 def reply(subject: bytes, payload: bytes = b"") -> Msg:
     return Msg(subject, b"1", None, payload)
 
@@ -27,7 +35,7 @@ def test_the_inbox_is_subscribed_once() -> None:
     subscribed: list[int] = []
     made = Requests(lambda _: subscribed.append(1) or PREFIX)  # type: ignore[func-returns-value]
     assert not made.is_open
-    threads = [threading.Thread(target=made.open, args=("s",)) for _ in range(16)]
+    threads = [threading.Thread(target=begin, args=(made, "s")) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -36,13 +44,13 @@ def test_the_inbox_is_subscribed_once() -> None:
     assert made.is_open
     assert len(made.waiting) == 16
     made.reset()
-    made.open("s")
+    begin(made, "s")
     assert len(subscribed) == 2
 
 
 def test_replies_find_their_request() -> None:
     made = requests()
-    first, second = made.open("a"), made.open("b")
+    first, second = begin(made, "a"), begin(made, "b")
     assert first[1].startswith(PREFIX)
     assert first[1] != second[1]
     made.deliver([reply(second[1], b"2"), reply(first[1], b"1"), reply(PREFIX + b"999", b"?")], 0)
@@ -53,27 +61,27 @@ def test_replies_find_their_request() -> None:
 
 def test_a_rewritten_reply_is_meant_for_the_only_request() -> None:
     made = requests()
-    token, _, ticket = made.open("a")
+    token, _, ticket = begin(made, "a")
     made.deliver([reply(b"imported.subject", b"x")], 0)
     assert ticket.get_nowait().payload == b"x"
-    made.open("b")
+    begin(made, "b")
     made.deliver([reply(b"imported.subject", b"x")], 0)
     assert ticket.empty(), "with two under way it cannot be told"
-    made.forget(token)
+    del made.waiting[token]
 
 
 def test_a_late_reply_is_not_taken_for_another_request() -> None:
     made = requests()
-    token, old, _ = made.open("a")
-    made.forget(token)
-    _, _, ticket = made.open("b")
+    token, old, _ = begin(made, "a")
+    del made.waiting[token]
+    _, _, ticket = begin(made, "b")
     made.deliver([reply(old, b"late")], 0)
     assert ticket.empty()
 
 
 def test_fail_ends_all_or_those_of_one_subject() -> None:
     made = requests()
-    first, second = made.open("a")[2], made.open("b")[2]
+    first, second = begin(made, "a")[2], begin(made, "b")[2]
     made.fail(lambda: errors.PermissionViolation("no"), "a")
     assert isinstance(first.get_nowait(), errors.PermissionViolation)
     with pytest.raises(queue.Empty):
