@@ -153,8 +153,8 @@ class Connection(ConnectionCore):
         deadline = Deadline(seconds)
         session = self._session
         with session.lock:
-            first = not self._draining
-            self._draining = True
+            first = not self.draining
+            self.draining = True
             connected = session.state is ConnectionState.CONNECTED
             if connected:
                 session.state = ConnectionState.DRAINING_SUBSCRIPTIONS
@@ -166,29 +166,40 @@ class Connection(ConnectionCore):
                 raise errors.DrainTimeout("another thread still drains this connection")
             return
         problem: errors.DrainTimeout | None = None
-        if connected:
-            problem = self._drain_subscriptions(deadline)
-            session.state = ConnectionState.DRAINING_PUBLISHES
-            try:
-                self.flush(deadline.at_most(CLOSE_FLUSH) if problem else deadline.remaining())
-            except (errors.TimedOut, errors.ConnectionError_) as error:
-                problem = problem or errors.DrainTimeout(f"draining ended before everything was sent: {error}")
-        if problem is not None and quiet:
-            self.report_error(problem, None)  # now: closing ends the events thread
-        self._close()
+        try:
+            if connected:
+                problem = self._drain_in_order(deadline)
+            if problem is not None and quiet:
+                self.report_error(problem, None)  # now: closing ends the events thread
+        finally:  # also after a Ctrl-C
+            self._close()
         if problem is not None and not quiet:
             raise problem
 
-    def _drain_subscriptions(self, deadline: Deadline) -> errors.DrainTimeout | None:
+    def _drain_in_order(self, deadline: Deadline) -> errors.DrainTimeout | None:
+        """Receive nothing more, let the application finish, publish nothing more, and see that all of it arrives."""
         problem: errors.DrainTimeout | None = None
         subscriptions = [sub for sub in list(self._dispatcher.sinks.values()) if isinstance(sub, Subscription)]
-        for step in ("begin_drain", "finish_drain"):
-            for subscription in subscriptions:
-                try:
-                    getattr(subscription, step)(deadline)
-                except errors.DrainTimeout as error:
-                    problem = error
-        return problem
+        for subscription in subscriptions:
+            subscription.begin_drain()
+        late = self._flush_draining(deadline.remaining()) if subscriptions else None
+        for subscription in subscriptions:
+            subscription.all_received()
+        for subscription in subscriptions:
+            try:
+                subscription.finish_drain(deadline)
+            except errors.DrainTimeout as error:
+                problem = error
+        self._session.drain_publishes()
+        unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
+        return problem or unsent
+
+    def _flush_draining(self, timeout: float | None) -> errors.DrainTimeout | None:
+        try:
+            self.flush(timeout)
+        except (errors.TimedOut, errors.ConnectionError_) as error:
+            return errors.DrainTimeout(f"draining ended before everything was sent: {error}")
+        return None
 
     def force_reconnect(self) -> None:
         """Leave the present server and dial again, as after a link loss."""
@@ -214,8 +225,8 @@ class Connection(ConnectionCore):
         At most once: what is on its way when a link breaks may be lost. While disconnected up to `pending_buffer`
         bytes are kept, then BufferFull. Raises InvalidSubject, InvalidHeader, PayloadTooLarge before sending.
         """
-        if self._draining:
-            self._check_draining()
+        if self.draining:
+            self.check_draining()
         if reply or payload.__class__ is not bytes:
             _refuse_raw(reply, headers)
             frame = self.encode(subject, payload, reply, headers)
@@ -335,7 +346,7 @@ class Connection(ConnectionCore):
         """
         seconds = self.options.request_timeout if timeout is DEFAULT else resolve(timeout, None)
         deadline = Deadline(seconds)
-        if self._outbox.offline or self._draining:
+        if self._outbox.offline or self.draining:
             self._prepare_request(deadline)
         if not self._requests.is_open:
             self.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
@@ -360,7 +371,7 @@ class Connection(ConnectionCore):
     def _prepare_request(self, deadline: Deadline) -> None:
         self._not_on_reader("request")
         if self._session.state is ConnectionState.DRAINING_PUBLISHES:
-            self._check_draining()
+            self.check_draining()
         self._wait_connected(deadline)
 
     def request_many(
@@ -445,7 +456,7 @@ class Connection(ConnectionCore):
         errors reach the subscription (`next` raises PermissionViolation) and `on_error`.
         """
         self.check_usable()
-        if self._draining:
+        if self.draining:
             raise errors.ConnectionDraining("the connection drains: it takes no new subscriptions")
         if pending_messages <= 0 or pending_bytes <= 0:
             raise errors.ConfigError("pending_messages and pending_bytes must be positive")

@@ -102,7 +102,7 @@ class ConnectionCore:
         self._link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
         self._fatal: BaseException | None = None
-        self._draining = False
+        self.draining = False
         self._drain_asked = False
         self.post = self._outbox.post
         self.post_now = self._outbox.post_now
@@ -333,9 +333,10 @@ class ConnectionCore:
         if self._session.closing.is_set():
             raise self.closed_error()
 
-    def _check_draining(self) -> None:
+    def check_draining(self) -> None:
+        """For layers, when `draining` is set: raises ConnectionDraining once nothing new is taken, ConnectionClosed."""
         self.check_usable()
-        if self._draining and self._session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
+        if self.draining and self._session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
             raise errors.ConnectionDraining("the connection drains: it takes nothing new")
 
     def _wait_connected(self, deadline: Deadline, late: type[errors.TimedOut] = errors.RequestTimeout) -> None:
@@ -367,7 +368,7 @@ class ConnectionCore:
 
     @property
     def is_draining(self) -> bool:
-        return self._draining
+        return self.draining
 
     @property
     def server_info(self) -> protocol.ServerInfo:

@@ -436,6 +436,12 @@ class Session:
             self._go_offline(link)
             link.shutdown()
 
+    def drain_publishes(self) -> None:
+        """The second half of a drain begins, unless the connection has ended meanwhile."""
+        with self.lock:
+            if self.state is ConnectionState.DRAINING_SUBSCRIPTIONS:
+                self.state = ConnectionState.DRAINING_PUBLISHES
+
     # --- closing ----------------------------------------------------------------------------------------
 
     def begin_close(self) -> None:

@@ -256,19 +256,27 @@ class Subscription(BaseSubscription):
         rest is then thrown away.
         """
         deadline = Deadline(resolve(timeout, self.connection.options.drain_timeout))
-        self.begin_drain(deadline)
-        self.finish_drain(deadline)
-
-    def begin_drain(self, deadline: Deadline) -> None:
-        """UNSUB, and wait until everything the server sent before it is here."""
-        if not self._ended:
-            self._ended = True
-            self.connection.remove_subscription(self, tell_server=True, keep_sink=True)
+        if self.begin_drain():
             try:
                 self.connection.flush(deadline.at_most(self.connection.options.drain_timeout))
             except (errors.TimedOut, errors.ConnectionError_):
                 pass  # nothing more can come over a link that is gone
-            self.connection.remove_subscription(self)
+        self.all_received()
+        self.finish_drain(deadline)
+
+    # The steps of a drain, for a Connection that drains many at once. Between the first two it flushes.
+
+    def begin_drain(self) -> bool:
+        """UNSUB, and go on receiving what the server sent before it; False when that has been done already."""
+        if self._ended:
+            return False
+        self._ended = True
+        self.connection.remove_subscription(self, tell_server=True, keep_sink=True)
+        return True
+
+    def all_received(self) -> None:
+        """Nothing more comes: iterators end with what is there."""
+        self.connection.remove_subscription(self)
         self.mailbox.close(_closed(self.subject))
 
     def finish_drain(self, deadline: Deadline) -> None:

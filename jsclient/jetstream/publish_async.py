@@ -144,8 +144,11 @@ class AsyncPublisher:
 
         `options` are those of `PublishOptions`. A message with an id survives a lost link or leader: it is sent
         again within the duplicate window. Without one a lost link resolves the future as PublishUnknown.
-        Raises TooManyStalledMessages, ConnectionClosed, NotSupported, InvalidSubject, PayloadTooLarge.
+        Raises TooManyStalledMessages, ConnectionClosed, ConnectionDraining, NotSupported, InvalidSubject,
+        PayloadTooLarge.
         """
+        if self.nc.draining:
+            self.nc.check_draining()
         if headers is None and msg_id is None and not options:
             block = None
         else:

@@ -223,7 +223,7 @@ def test_ctrl_c_anywhere_in_a_request_leaves_nothing_behind(server: NatsServer, 
 
 
 def test_a_reconnect_that_ctrl_c_cuts_short_happens_all_the_same(server: NatsServer) -> None:
-    with jsclient.connect(server.url, ping_interval=0.8) as nc:
+    with jsclient.connect(server.url, ping_interval=0.4) as nc:
         for number in range(1, 1000):
             struck = interrupted(number, nc.force_reconnect)
             start = time.monotonic()

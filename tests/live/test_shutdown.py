@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import queue
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -319,6 +321,63 @@ def test_draining_takes_nothing_new(server: NatsServer) -> None:
     assert nc.closed
 
 
+def test_nothing_is_published_once_the_subscriptions_are_drained(proxy: Proxy) -> None:
+    nc = jsclient.connect(proxy.url)
+    js = JetStream(nc)
+    js.create_or_update_stream(StreamConfig(name="DRAIN", subjects=["drain.js"]))
+    js.publish_async("drain.js", b"x").result(timeout=5)
+    proxy.stall()
+    drain = Blocked(lambda: nc.drain(timeout=20))
+    wait_until(lambda: nc.state is ConnectionState.DRAINING_PUBLISHES)
+    calls: dict[str, Callable[[], Any]] = {
+        "publish": lambda: nc.publish("drain.core", b"x"),
+        "publish with headers": lambda: nc.publish("drain.core", b"x", headers={"A": "b"}),
+        "request": lambda: nc.request("drain.core", b"x", timeout=5),
+        "request_many": lambda: list(nc.request_many("drain.core", b"x", timeout=5)),
+        "subscribe": lambda: nc.subscribe("drain.new"),
+        "publish with an ack": lambda: js.publish("drain.js", b"x", timeout=5),
+        "publish_async": lambda: js.publish_async("drain.js", b"x"),
+        "publish_async elsewhere": lambda: js.publish_async("drain.js.new", b"x", msg_id="1"),
+    }
+    ended = {name: Blocked(call).ended.get(timeout=8) for name, call in calls.items()}
+    assert {name: type(end) for name, end in ended.items()} == dict.fromkeys(calls, errors.ConnectionDraining), ended
+    proxy.resume()
+    assert drain.ended.get(timeout=5) is None
+    with pytest.raises(errors.ConnectionClosed):
+        js.publish_async("drain.js", b"x")
+
+
+def test_ctrl_c_in_a_drain_closes(server: NatsServer) -> None:
+    nc = jsclient.connect(server.url)
+    started, release = threading.Event(), threading.Event()
+    nc.subscribe("slow", lambda message: (started.set(), release.wait(20)))
+    nc.publish("slow")
+    assert started.wait(5)
+    timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        nc.drain(timeout=20)
+    timer.join()
+    assert nc.closed
+    assert nc.state is ConnectionState.CLOSED
+    release.set()
+
+
+def test_many_subscriptions_drain_in_one_round_trip(proxy: Proxy) -> None:
+    nc = jsclient.connect(proxy.url)
+    taken: list[jsclient.Msg] = []
+    for number in range(500):
+        nc.subscribe(f"many.{number}", taken.append)
+    for number in range(500):
+        nc.publish(f"many.{number}")
+    nc.flush()
+    proxy.delay(0.05)
+    start = time.monotonic()
+    nc.drain(timeout=20)
+    assert time.monotonic() - start < 2
+    assert len(taken) == 500
+
+
 def test_a_drain_that_takes_too_long_closes_all_the_same(server: NatsServer) -> None:
     nc = jsclient.connect(server.url)
     release = threading.Event()
@@ -386,3 +445,4 @@ def test_a_link_lost_while_draining_ends_the_drain(proxy: Proxy) -> None:
     release.set()
     ended = drain.ended.get(timeout=5)
     assert ended is None or isinstance(ended, errors.DrainTimeout)
+    assert nc.state is ConnectionState.CLOSED

@@ -35,6 +35,7 @@ class FakeClock:
 
 class FakeConnection:
     max_payload = 1 << 20
+    draining = False
 
     def __init__(self) -> None:
         self.clock = FakeClock()
