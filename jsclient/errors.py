@@ -286,10 +286,6 @@ class NotPushConsumer(JetStreamError):
     """The consumer has no deliver subject: use `consumer`."""
 
 
-class StreamRecreated(JetStreamError):
-    """The stream was deleted and created again: what the handle remembers belongs to the old one."""
-
-
 class NotStored(JetStreamError):
     """The published message was certainly not stored; publishing it again cannot store it twice."""
 
@@ -369,6 +365,13 @@ class PullStatusError(PullError):
 
 class ConsumerDeleted(PullStatusError):
     """The consumer was deleted (or has been idle for longer than its inactive_threshold)."""
+
+
+class StreamRecreated(ConsumerDeleted):
+    """The stream was deleted and made again while it was read: its consumers went with it, sequences start anew.
+
+    Known only where the handle knows when its consumer was made: not with `fetch_info=False`.
+    """
 
 
 class ConsumerLeadershipChanged(PullStatusError):

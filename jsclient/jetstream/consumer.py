@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Timeout, resolve
-from jsclient.jetstream import names
+from jsclient.jetstream import gone, names
 from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Fetch, terms_for
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consume import ConsumeContext
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.read import FiniteRead
-
-EXAMINE_TIMEOUT: Final = 1.0
-"""Seconds for the CONSUMER.INFO after an alarm: it delays the report of a server that does not answer at all."""
 
 
 class Consumer(PullSource):
@@ -65,15 +62,17 @@ class Consumer(PullSource):
     def ack_none(self) -> bool:  # type: ignore[override]
         return self._info is not None and self._info.config.ack_policy == "none"
 
-    def examine(self) -> Exception | Paused | None:
-        try:
-            info = self.info(EXAMINE_TIMEOUT)
-        except errors.ConsumerNotFound:
-            return errors.ConsumerDeleted(404, "", f"{self} does not exist (any more)")
-        except errors.StreamNotFound as error:
-            return error
-        except errors.JsClientError:
-            return None  # no right to ask, or nobody answers: the missing heartbeat is all we know
+    @property
+    def _made(self) -> dt.datetime | None:
+        return None if self._info is None else self._info.created
+
+    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
+        return gone.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
+
+    def examine(self, timeout: float) -> Exception | Paused | None:
+        info = gone.examine(self.js, self.stream_name, self.name, self._made, timeout)
+        if info is None or isinstance(info, Exception):
+            return info
         if info.config.is_push:
             return errors.NotPullConsumer(f"{self} is a push consumer")
         if info.paused:

@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any, Final, overload
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Timeout, resolve
-from jsclient.jetstream.inboxes import ELECTION, message_size, nak_all, pool_of
+from jsclient.jetstream.gone import ASK_TIMEOUT
+from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, SILENT_FLUSH, message_size, nak_all, pool_of
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.pull import PullTerms, Verdict, alarm_at, classify
+from jsclient.jetstream.pull import PullTerms, Verdict, alarm_at, classify, doubt
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent, Wake
 
@@ -122,6 +123,7 @@ class Fetch:
         self.number = 0  # of the pull that is alive, 0 when none is
         self.pulls = 0
         self.pulled_at = 0.0
+        self.asked_about = 0.0  # the alarm before which we asked what is wrong
         self.retry_at: float | None = None
         self.live_terms = terms
         self.dead_pull = False  # a pull of ours may be alive on the server although we do not count on it
@@ -218,7 +220,7 @@ class Fetch:
     def _wait(self) -> Any:
         """The next item, or None when a timer was due."""
         now = time.monotonic()
-        due = min(self.deadline + GRACE, self._alarm_at(), self.retry_at or float("inf"))
+        due = min(self._timer_at(), self.retry_at or float("inf"))
         if now < due:
             item = self.inbox.inbox.next(None if due == float("inf") else due - now)
             if item is not None:
@@ -226,27 +228,42 @@ class Fetch:
             now = time.monotonic()
         if self.retry_at is not None and now >= self.retry_at:
             self._pull()
-        elif self.number and now >= min(self.deadline + GRACE, self._alarm_at()):
+        elif self.number and now >= self._timer_at():
             self._silent()
         elif not self.number and now >= self.deadline:
             self.ended = Ended.TIMEOUT
         return None
 
-    def _alarm_at(self) -> float:
+    def _timer_at(self) -> float:
+        """When to ask what is wrong, and after that, when silence becomes an alarm."""
         if not self.number:
             return self.deadline
+        alarm = self._alarm_at()
+        return alarm if self.asked_about == alarm else alarm - self._doubt()
+
+    def _alarm_at(self) -> float:
         if self.no_wait and self.live_terms.expires == 0:
             return self.pulled_at + NO_WAIT_TIMEOUT
-        return alarm_at(self.inbox.mailbox.last_frame, self.pulled_at, self.live_terms)
+        silence = alarm_at(self.inbox.mailbox.last_frame, self.pulled_at, self.live_terms)
+        return min(silence, self.deadline + GRACE)
+
+    def _doubt(self) -> float:
+        """Seconds before the alarm at which to ask; after the deadline only the 408 is waited for."""
+        longest = doubt(self.live_terms)
+        return min(longest, GRACE / 2) if self._alarm_at() > self.deadline else longest
 
     def _silent(self) -> None:
-        """No frame for two heartbeats, or not even the 408 came: ask once what is wrong."""
+        """Nothing came: after 1.5 heartbeats (or soon after the 408 is due) ask what is wrong; then give it up."""
+        alarm = self._alarm_at()
+        if self.asked_about != alarm:
+            self.asked_about = alarm
+            found = self.consumer.diagnose(min(0.9 * self._doubt(), ASK_TIMEOUT))
+            if found is not None and not self.inbox.mailbox.items:
+                self._fail(found)
+            return
         self.number = 0
         self.dead_pull = True
-        found = self.consumer.diagnose()
-        if found is not None:
-            self._fail(found)
-        elif self.live_terms.heartbeat:
+        if self.live_terms.heartbeat:
             self._fail(errors.NoHeartbeat(f"no heartbeat for {2 * self.live_terms.heartbeat:g} s from {self.consumer}"))
         elif self.no_wait and self.live_terms.expires == 0:
             self._fail(errors.ReadStalled(f"the server did not answer a pull on {self.subject!r}"))
@@ -291,6 +308,8 @@ class Fetch:
             log.info("%s: %s; pulling again", self.consumer, verdict.error)
             self.disturbed = time.monotonic() if verdict.all_pulls else self.disturbed
             self.retry_at = time.monotonic() + RETRY
+        elif isinstance(verdict.error, errors.ConsumerDeleted):
+            self._fail(self.consumer.why_deleted(verdict.error, min(ASK_TIMEOUT, 2 * doubt(self.live_terms))))
         else:
             self._fail(verdict.error)
 
@@ -324,7 +343,8 @@ class Fetch:
             self.pool.give_back(self.inbox)
         else:
             self.pool.forget(self.inbox)
-            nak_all(self.inbox.settle(self.connection.is_connected), self.connection)
+            wait = SILENT_FLUSH if isinstance(self.error, errors.NoHeartbeat) else FLUSH_TIMEOUT
+            nak_all(self.inbox.settle(self.connection.is_connected, wait), self.connection)
 
     def _give_up(self, error: BaseException) -> None:
         """Interrupted, or the connection is closed: what was received goes back at once."""

@@ -26,6 +26,9 @@ IDLE_INBOXES: Final = 8
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds to wait for what the server had already sent when an inbox is given up."""
 
+SILENT_FLUSH: Final = 0.1
+"""The same after an alarm: who has to be told that the server is silent shall not wait for it once more."""
+
 ELECTION: Final = 10.0
 """Seconds after a reconnect in which a 503 rather means an election (4-8 s) than a missing consumer."""
 
@@ -70,13 +73,13 @@ class PullInbox:
     def _is_message(self, item: Any) -> bool:
         return not isinstance(item, (LinkEvent, Exception)) and not self.is_control(item)
 
-    def settle(self, graceful: bool = True) -> list[Msg]:
+    def settle(self, graceful: bool = True, timeout: float = FLUSH_TIMEOUT) -> list[Msg]:
         """UNSUB, and return the messages that the server had already sent and nobody took."""
         connection = self.connection
         if self.mailbox.closed is None and graceful:
             connection.remove_subscription(self.inbox, tell_server=True, keep_sink=True)
             try:
-                connection.flush(FLUSH_TIMEOUT)
+                connection.flush(timeout)
             except errors.JsClientError:
                 pass  # nothing more comes over a link that is gone
         left = self.leftovers()

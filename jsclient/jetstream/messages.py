@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.fetch import FETCH_TIMEOUT
+from jsclient.jetstream.gone import ASK_TIMEOUT
 from jsclient.jetstream.inboxes import ELECTION, nak_all, pool_of
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.options import Paused, PullOptions, Resumed
-from jsclient.jetstream.pull import Verdict, alarm_at, classify
+from jsclient.jetstream.pull import Verdict, alarm_at, classify, doubt
 from jsclient.outbox import Unkept
 from jsclient.states import WAKE, LinkEvent
 
@@ -66,6 +67,8 @@ class Messages:
         self._connected = True
         self._pulled_at = time.monotonic()
         self._diagnosed_at = -FOREVER
+        self._doubt = doubt(self._terms)
+        self._asked_about = 0.0  # the alarm before which we asked what is wrong
         self._terminal: Exception | None = None
         self._stopped = False
         self._draining = False
@@ -268,7 +271,11 @@ class Messages:
             state = self._state
             if state.outstanding(len(self._mailbox)) == 0:
                 return state.retry_at if state.retry_at > time.monotonic() else FOREVER
-            return alarm_at(self._mailbox.last_frame, self._pulled_at, self._terms)
+            alarm = self._alarm_at()
+            return alarm if self._asked_about == alarm else alarm - self._doubt
+
+    def _alarm_at(self) -> float:
+        return alarm_at(self._mailbox.last_frame, self._pulled_at, self._terms)
 
     def resize(self, max_messages: int, threshold_messages: int) -> None:
         """For layers: how many messages may be buffered and requested together, from the next pull on.
@@ -322,8 +329,11 @@ class Messages:
                 return
             if verdict.forget_pin:
                 self.source.pins.pop(self.options.group, None)
-            if verdict.kind == "terminal":
-                self._fail(verdict.error)
+        if verdict.kind == "terminal":
+            error = verdict.error
+            if isinstance(error, errors.ConsumerDeleted):
+                error = self.source.why_deleted(error, min(ASK_TIMEOUT, 2 * self._doubt))
+            self._fail(error)
         if verdict.kind == "report":
             # Nobody there: gone for good, or without a leader for the moment?
             if not (isinstance(verdict.error, errors.NoResponders) and self._diagnose()):
@@ -345,28 +355,37 @@ class Messages:
         self._report(errors.MaxBytesExceeded(409, "", text))
 
     def _silent(self) -> None:
-        """No frame for two heartbeats while a pull is out: ask once what is wrong, then pull again."""
+        """No frame while a pull is out: after 1.5 heartbeats ask what is wrong, after two raise the alarm and pull
+        again."""
         with self._lock:
             if time.monotonic() < self._next_timer() or self._mailbox.items:
                 return
             if self._state.outstanding(0) == 0:
                 return  # it was a back-off that ended
+            alarm = self._alarm_at()
+            ask = self._asked_about != alarm
+            self._asked_about = alarm
+        if ask and not self._diagnose(0.9 * self._doubt):
+            return
+        with self._lock:
+            if self._alarm_at() != alarm or self._mailbox.items:
+                return  # something came after all
             self._state.lost(0)
             self._pulled_at = time.monotonic()
             self.missed_heartbeats += 1
-        if self._diagnose():
-            return
+        if ask:
+            return  # the answer was reported
         seconds = 2 * self._terms.heartbeat or self._terms.expires + 1
         self._report(errors.NoHeartbeat(f"no heartbeat and no message of {self.source} for {seconds:g} s"))
 
-    def _diagnose(self) -> bool:
+    def _diagnose(self, timeout: float = ASK_TIMEOUT) -> bool:
         """One CONSUMER.INFO, not too often; True when it explains the silence."""
         with self._lock:
             now = time.monotonic()
             if now < self._diagnosed_at + DIAGNOSE_EVERY:
                 return False
             self._diagnosed_at = now
-        diagnosis = self.source.examine()
+        diagnosis = self.source.examine(min(timeout, ASK_TIMEOUT))
         if isinstance(diagnosis, Paused):
             self.paused_until = diagnosis
             self._event(diagnosis)

@@ -23,7 +23,7 @@ from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
 from jsclient.jetstream.options import PullOptions, PullOptionsDict
-from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, make_again
+from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again
 from jsclient.jetstream.ordered_state import DELIVER, GAP, LAST_PER_SUBJECT, SKIP, OrderedOptions, OrderedState
 from jsclient.jetstream.source import PullSource
 from jsclient.states import LinkEvent
@@ -57,6 +57,7 @@ class OrderedSource(PullSource):
         self.stream_name = stream_name
         self.state = state
         self.info: ConsumerInfo | None = None
+        self.same_stream = SameStream()
 
     def create(self) -> None:
         """Make the next consumer; the old one is removed without waiting."""
@@ -64,6 +65,7 @@ class OrderedSource(PullSource):
         self.delete()
         config = state.next_config()
         self.info = manage.put(self.js, self.stream_name, config, "", timeout=CREATE_TIMEOUT)
+        self.same_stream.check(self.js, self.stream_name, self.info)
         state.created(self.info.num_pending)
         self.pull_subject = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
 
@@ -193,6 +195,7 @@ class OrderedMessages(Messages):
     def _fail(self, error: Exception | None) -> None:
         if isinstance(error, errors.ConsumerDeleted):
             self._reset_because = str(error)
+            super()._report(error)
         else:
             super()._fail(error)
 
@@ -202,7 +205,7 @@ class OrderedMessages(Messages):
             self._reset_because = str(error)
         super()._report(error)
 
-    def _diagnose(self) -> bool:
+    def _diagnose(self, timeout: float = 0.0) -> bool:
         return False  # making a new consumer tells what is wrong
 
     # --- reset ----------------------------------------------------------------------------------------------

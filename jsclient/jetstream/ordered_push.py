@@ -12,11 +12,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient.jetstream import manage, names
+from jsclient.jetstream import gone, manage, names
 from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
-from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, make_again
+from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again
 from jsclient.jetstream.ordered_state import DELIVER, GAP, OrderedOptions, OrderedState
 from jsclient.jetstream.push import PushMessages, PushOptions, PushOptionsDict
 from jsclient.states import LinkEvent
@@ -43,6 +43,7 @@ class OrderedPushSource:
         self.state = state
         self.heartbeat = heartbeat
         self.info: ConsumerInfo | None = None
+        self.same_stream = SameStream()
         self.config = ConsumerConfig(deliver_subject=js.nc.new_inbox(), flow_control=True, idle_heartbeat=heartbeat)
 
     def _config(self, config: ConsumerConfig, subject: str) -> ConsumerConfig:
@@ -58,6 +59,7 @@ class OrderedPushSource:
         self.delete()
         self.config = self._config(self.state.next_config(), subject)
         self.info = manage.put(self.js, self.stream_name, self.config, "", timeout=CREATE_TIMEOUT)
+        self.same_stream.check(self.js, self.stream_name, self.info)
         self.state.created(self.info.num_pending)
 
     def delete(self) -> None:
@@ -71,8 +73,13 @@ class OrderedPushSource:
         except errors.JsClientError:
             pass
 
-    def examine(self) -> Exception | None:
-        return None  # making a new consumer tells what is wrong
+    def examine(self, timeout: float) -> Exception | None:
+        """Only a deleted consumer has a name of its own; making a new one tells whatever else is wrong."""
+        found = gone.examine(self.js, self.stream_name, self.state.name.decode(), None, timeout)
+        return found if isinstance(found, errors.ConsumerDeleted) else None
+
+    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
+        return deleted
 
     def __str__(self) -> str:
         return f"ordered push consumer {self.state.name.decode()!r} of stream {self.stream_name!r}"
@@ -138,6 +145,7 @@ class OrderedPushMessages(PushMessages):
     def _fail(self, error: Exception) -> None:
         if isinstance(error, errors.ConsumerDeleted):
             self._because = str(error)
+            super()._report(error)
         else:
             super()._fail(error)
 

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
+from jsclient.jetstream.gone import recreated
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.models import ConsumerInfo
 
 FIRST_DELAY: Final = 0.25
 LONGEST_DELAY: Final = 5.0
@@ -18,6 +24,26 @@ OFFLINE_DELAY: Final = 1.0
 
 GONE_ATTEMPTS: Final = 3
 """How often "stream not found" must be answered before it is believed: a cluster that starts may say so."""
+
+
+class SameStream:
+    """Whether the stream is still the one that the read began with: on another one of the same name, going on after
+    the last sequence would leave out what it holds."""
+
+    def __init__(self) -> None:
+        self._made: dt.datetime | None = None  # when the first consumer was made
+
+    def check(self, js: JetStream, stream: str, info: ConsumerInfo) -> None:
+        """After a consumer was made; raises StreamRecreated. Who may not ask is not told."""
+        if self._made is None:
+            self._made = info.created
+            return
+        try:
+            error = recreated(js, stream, self._made, CREATE_TIMEOUT)
+        except errors.JsClientError:
+            return
+        if error is not None:
+            raise error
 
 
 def make_again(
@@ -51,7 +77,7 @@ def make_again(
                 return
         except (errors.ConnectionClosed, errors.ForkedConnection):
             raise
-        except (errors.ConfigError, errors.NotSupported, errors.PermissionViolation) as error:
+        except (errors.ConfigError, errors.NotSupported, errors.PermissionViolation, errors.StreamRecreated) as error:
             fail(error)
             return
         except errors.JsClientError as error:

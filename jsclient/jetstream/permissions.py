@@ -78,7 +78,7 @@ def _of(use: Use, prefix: str, stream: str, consumer: str) -> list[str]:
         return [f"{prefix}STREAM.INFO.{stream}", f"{prefix}CONSUMER.INFO.{stream}.{consumer}"]
     if use == "ordered":
         operations = (f"CREATE.{stream}.>", f"MSG.NEXT.{stream}.*", f"DELETE.{stream}.*", f"INFO.{stream}.*")
-        return [f"{prefix}CONSUMER.{operation}" for operation in operations]
+        return [f"{prefix}STREAM.INFO.{stream}", *(f"{prefix}CONSUMER.{operation}" for operation in operations)]
     if use == "push":
         return [f"{prefix}CONSUMER.INFO.{stream}.{consumer}", *acks, *flow]
     if use == "read":

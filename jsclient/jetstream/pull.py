@@ -309,6 +309,11 @@ class PullState:
         return count - self._reads
 
 
+def doubt(terms: PullTerms) -> float:
+    """Seconds before an alarm at which to ask what is wrong, so that no answer can delay the alarm itself."""
+    return terms.heartbeat / 2 or 0.5
+
+
 def alarm_at(last_frame: float, last_pull: float, terms: PullTerms) -> float:
     """When silence means that the pull is dead: two heartbeats after the last frame of any kind (ADR-37), or, for
     pulls without heartbeats, a second after their expiry."""

@@ -15,7 +15,7 @@ import attrs
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream import names
+from jsclient.jetstream import gone, names
 from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.fetch import FETCH_TIMEOUT
 from jsclient.jetstream.inboxes import nak_all
@@ -38,9 +38,6 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 """What may wait for the application without flow control; beyond that messages are dropped and reported."""
 
 UNBIND_TIMEOUT: Final = 1.0
-
-EXAMINE_TIMEOUT: Final = 1.0
-"""Seconds for the CONSUMER.INFO after an alarm: it delays the report of a server that does not answer at all."""
 
 
 class PushOptionsDict(TypedDict, total=False):
@@ -110,6 +107,7 @@ class PushMessages:
         self._lock = waiting.new_rlock()
         self._connected = True
         self._alarmed_at = time.monotonic()
+        self._asked_about = 0.0  # the alarm before which we asked what is wrong
         self._terminal: Exception | None = None
         self._stopped = False
         self._closed = False
@@ -177,13 +175,16 @@ class PushMessages:
         self.connection.flush_outbox()
         left = deadline.remaining()
         if self._beat and self._connected:
-            now = time.monotonic()
-            alarm = max(self._mailbox.last_frame, self._alarmed_at) + 2 * self._beat
-            if now >= alarm:
-                self._silent()
+            alarm = self._alarm_at()
+            due = (alarm if self._asked_about == alarm else alarm - self._beat / 2) - time.monotonic()
+            if due <= 0:
+                self._silent(alarm)
                 return None
-            left = alarm - now if left is None else min(left, alarm - now)
+            left = due if left is None else min(left, due)
         return self._mailbox.get(left)
+
+    def _alarm_at(self) -> float:
+        return max(self._mailbox.last_frame, self._alarmed_at) + 2 * self._beat
 
     def _check_open(self) -> None:
         if self._terminal is not None:
@@ -213,7 +214,8 @@ class PushMessages:
             else:
                 self._heartbeat(message)
         elif status.code == 409 and "consumer deleted" in status.description.lower():
-            self._fail(errors.ConsumerDeleted(409, status.description, f"{self.source} was deleted"))
+            deleted = errors.ConsumerDeleted(409, status.description, f"{self.source} was deleted")
+            self._fail(self.source.why_deleted(deleted, gone.ASK_TIMEOUT))
         else:
             self._report(errors.PullStatusError(status.code, status.description))
 
@@ -226,15 +228,22 @@ class PushMessages:
     def _answer(self, subject: str) -> None:
         self.connection.publish(subject)
 
-    def _silent(self) -> None:
+    def _silent(self, alarm: float) -> None:
+        """Nothing came: after 1.5 heartbeats ask what is wrong, after two raise the alarm."""
         with self._lock:
-            self._alarmed_at = time.monotonic()
-            self.missed_heartbeats += 1
-        found = self.source.examine()
+            ask = self._asked_about != alarm
+            self._asked_about = alarm
+            if not ask:
+                if self._alarm_at() != alarm:
+                    return  # another thread was faster
+                self._alarmed_at = time.monotonic()
+                self.missed_heartbeats += 1
+        if not ask:
+            self._report(errors.NoHeartbeat(f"no heartbeat and no message of {self.source} for {2 * self._beat:g} s"))
+            return
+        found = self.source.examine(min(self._beat * 0.45, gone.ASK_TIMEOUT))
         if found is not None:
             self._fail(found)
-        else:
-            self._report(errors.NoHeartbeat(f"no heartbeat and no message of {self.source} for {2 * self._beat:g} s"))
 
     def _fail(self, error: Exception) -> None:
         self._terminal = error
@@ -341,17 +350,14 @@ class PushConsumer:
         self._info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
         return self._info
 
-    def examine(self) -> Exception | None:
-        """Ask the server why nothing comes; None when it does not tell."""
-        try:
-            self.info(EXAMINE_TIMEOUT)
-        except errors.ConsumerNotFound:
-            return errors.ConsumerDeleted(404, "", f"{self} does not exist (any more)")
-        except errors.StreamNotFound as error:
-            return error
-        except errors.JsClientError:
-            pass
-        return None
+    def examine(self, timeout: float) -> Exception | None:
+        """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
+        found = gone.examine(self.js, self.stream_name, self.name, self._info.created, timeout)
+        return found if isinstance(found, Exception) else None
+
+    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
+        """Ask the server whether it is the whole stream that was deleted."""
+        return gone.why_gone(self.js, self.stream_name, self._info.created, deleted, timeout)
 
     def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages:
         """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound."""

@@ -10,6 +10,7 @@ from jsclient.jetstream.options import Paused
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+    from jsclient.errors import ConsumerDeleted
     from jsclient.message import Msg
 
 EXAMINE_EVERY: Final = 5.0
@@ -36,18 +37,22 @@ class PullSource:
         if pin:
             self.pins[group] = pin
 
-    def examine(self) -> Exception | Paused | None:
-        """Ask the server why nothing comes; None when it does not tell."""
+    def examine(self, timeout: float) -> Exception | Paused | None:
+        """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
         return None
 
-    def diagnose(self) -> Exception | None:
+    def why_deleted(self, deleted: ConsumerDeleted, timeout: float) -> Exception:
+        """Ask the server whether it is the whole stream that was deleted."""
+        return deleted
+
+    def diagnose(self, timeout: float) -> Exception | None:
         """`examine`, but not too often; a pause is no error."""
         with self._examine_lock:
             now = time.monotonic()
             if now < self._examined_at + EXAMINE_EVERY:
                 return None
             self._examined_at = now
-        found = self.examine()
+        found = self.examine(timeout)
         return None if isinstance(found, Paused) else found
 
 

@@ -56,26 +56,109 @@ def publish(js: JetStream, first: int, count: int) -> None:
         js.publish("w.x", b"%d" % number, msg_id=str(number), timeout=30)
 
 
-def test_a_leader_that_steps_down_is_noticed_at_once(cluster: Cluster) -> None:
-    with jsclient.connect(cluster.url) as nc:
+HEARTBEAT = 1.0
+TOLERANCE = 0.3  # of the scheduler
+
+Told = list[tuple[float, Exception]]
+LEADER_LOST = (errors.ConsumerLeadershipChanged, errors.NoHeartbeat)
+
+
+def note(told: Told) -> Callable[[Exception], None]:
+    return lambda error: told.append((time.monotonic(), error))
+
+
+def readings(js: JetStream, pushed: bool) -> tuple[list[Told], Callable[[], None]]:
+    """Every way of reading from "C" at once, each with what it is told; and what ends them."""
+    if pushed:
+        by_push: Told = []
+        running = js.push_consumer("W", "C").consume(lambda message: message.ack(), on_error=note(by_push))
+        return [by_push], running.close
+    by_messages: Told = []
+    by_consume: Told = []
+    by_fetch: Told = []
+    consumer = js.consumer("W", "C")
+    stop = threading.Event()
+
+    def fetch() -> None:
+        while not stop.is_set():
+            try:
+                batch = consumer.fetch(10, timeout=3, heartbeat=HEARTBEAT)
+            except errors.JsClientError as error:
+                note(by_fetch)(error)
+            else:
+                for message in batch:
+                    message.ack()
+                if batch.error is not None:
+                    note(by_fetch)(batch.error)
+
+    thread = threading.Thread(target=fetch, daemon=True)
+    thread.start()
+    one = consumer.consume(lambda message: message.ack(), heartbeat=HEARTBEAT, on_error=note(by_consume))
+    other = consumer.messages(heartbeat=HEARTBEAT, on_error=note(by_messages))
+    taking = threading.Thread(target=lambda: [message.ack() for message in other], daemon=True)
+    taking.start()
+
+    def end() -> None:
+        stop.set()
+        one.close()
+        other.stop()
+        taking.join(10)
+        thread.join(10)
+
+    return [by_messages, by_consume, by_fetch], end
+
+
+@pytest.mark.parametrize("how", ["step down", "kill"])
+@pytest.mark.parametrize("pushed", [False, True], ids=["pull", "push"])
+def test_the_loss_of_the_leader_is_told_within_two_heartbeats(cluster: Cluster, how: str, pushed: bool) -> None:
+    with jsclient.connect(cluster.url) as admin:
+        wait_until(lambda: has_stream(JetStream(admin)), 30)
+        config = ConsumerConfig(durable_name="C", ack_wait=2.0)
+        if pushed:
+            config = config.replace(deliver_subject="deliver.here", idle_heartbeat=HEARTBEAT)
+        js = JetStream(admin)
+        (js.create_push_consumer if pushed else js.create_consumer)("W", config, timeout=20)
+        lead = wait_until(lambda: lead_of(js), 30)
+    victim = cluster.by_name(lead)
+    bystander = next(server for server in cluster.servers if server is not victim)
+    with jsclient.connect(bystander.url, ignore_discovered=True) as nc:
         js = JetStream(nc)
-        consumer = made(js)
-        reported: list[tuple[float, Exception]] = []
-        with consumer.messages(heartbeat=1, on_error=lambda e: reported.append((time.monotonic(), e))) as messages:
+        reported, end = readings(js, pushed)
+        try:
             publish(js, 1, 10)
-            for _ in range(10):
-                messages.next(timeout=10).ack()
-            started = time.monotonic()
-            js.api.request("CONSUMER.LEADER.STEPDOWN.W.C")
-            with pytest.raises(errors.NoMessages):
-                messages.next(timeout=4)
+            wait_until(lambda: js.consumer_info("W", "C").ack_floor.stream_seq == 10, 10)
+            threading.Event().wait(0.2)  # every pull is out
+            since = time.monotonic()
+            if how == "kill":
+                victim.kill()
+            else:
+                js.api.request("CONSUMER.LEADER.STEPDOWN.W.C")
+            if how == "step down":
+                # A fetch pulls again by itself, and to a push consumer the next leader sends at once.
+                reported = [] if pushed else reported[:2]
+            for told in reported:
+                at, error = wait_until(lambda told=told: told[0] if told else None, 6)
+                assert isinstance(error, LEADER_LOST), error
+                assert at - since <= 2 * HEARTBEAT + TOLERANCE, f"{error!r} after {at - since:.2f} s"
             publish(js, 11, 10)
-            for _ in range(10):
-                messages.next(timeout=15).ack()
-        assert reported
-        at, error = reported[0]
-        assert isinstance(error, (errors.ConsumerLeadershipChanged, errors.NoHeartbeat))
-        assert at - started < 3.5
+            wait_until(lambda: acked(js) == 20, 20)
+        finally:
+            end()
+
+
+def lead_of(js: JetStream) -> str:
+    try:
+        found = js.consumer_info("W", "C", timeout=2).cluster
+    except errors.JsClientError:
+        return ""
+    return (found.leader or "") if found is not None else ""
+
+
+def acked(js: JetStream) -> int:
+    try:
+        return js.consumer_info("W", "C", timeout=2).ack_floor.stream_seq
+    except errors.JsClientError:
+        return 0
 
 
 def test_the_death_of_the_leader_is_survived(cluster: Cluster, count: Callable[[int, int], int]) -> None:

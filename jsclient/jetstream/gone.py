@@ -1,0 +1,74 @@
+"""What became of a consumer that does not answer or was deleted: the questions behind an alarm."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from typing import TYPE_CHECKING, Final
+
+from jsclient import errors
+from jsclient.durations import Deadline
+from jsclient.jetstream.models import ConsumerInfo, StreamInfo
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+
+ASK_TIMEOUT: Final = 1.0
+"""Seconds for these questions at most: they delay the report of a server that does not answer at all."""
+
+LOOK_AGAIN: Final = 0.25
+"""Seconds after which a stream that is not there is looked for once more: it may be made again right now."""
+
+
+def why_gone(
+    js: JetStream, stream: str, made: dt.datetime | None, deleted: errors.JetStreamError, timeout: float
+) -> Exception:
+    """The error for a consumer that is gone: `deleted`, or the stream's own fate.
+
+    `made` is when the consumer was made, by the server's clock; None (a handle that never asked): nothing is asked.
+    """
+    if made is None:
+        return deleted
+    deadline = Deadline(timeout)
+    error: Exception = deleted
+    for wait in (LOOK_AGAIN, 0.0):
+        try:
+            return recreated(js, stream, made, deadline.remaining()) or deleted
+        except errors.StreamNotFound as not_found:
+            error = not_found
+            threading.Event().wait(deadline.at_most(wait))
+        except errors.JsClientError:
+            return error  # no right to ask, or nobody answers
+    return error
+
+
+def recreated(js: JetStream, stream: str, made: dt.datetime, timeout: float | None) -> errors.StreamRecreated | None:
+    """The error for a stream that is younger than its consumer was; raises StreamNotFound and what requests raise."""
+    info = js.api.request(f"STREAM.INFO.{stream}", None, StreamInfo, timeout=timeout, read=True)
+    if info.created is None or info.created <= made:
+        return None
+    return errors.StreamRecreated(
+        404, "", f"stream {stream!r} was deleted and made again at {info.created}: what was read was the old one"
+    )
+
+
+def examine(
+    js: JetStream, stream: str, name: str, made: dt.datetime | None, timeout: float
+) -> ConsumerInfo | Exception | None:
+    """The consumer's info, the error if it is gone, or None when nobody tells."""
+    deadline = Deadline(timeout)
+    try:
+        operation = f"CONSUMER.INFO.{stream}.{name}"
+        info = js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
+    except errors.ConsumerNotFound:
+        text = f"consumer {name!r} of stream {stream!r} does not exist (any more)"
+        return why_gone(js, stream, made, errors.ConsumerDeleted(404, "", text), deadline.at_most(timeout))
+    except errors.StreamNotFound as error:
+        return error
+    except errors.JsClientError:
+        return None  # no right to ask, or nobody answers: the missing heartbeat is all we know
+    if made is not None and info.created is not None and info.created > made:
+        other = why_gone(js, stream, made, errors.ConsumerDeleted(404, ""), deadline.at_most(timeout))
+        if isinstance(other, errors.StreamRecreated):
+            return other
+    return info
