@@ -128,6 +128,11 @@ class Fetch:
         self.live_terms = terms
         self.dead_pull = False  # a pull of ours may be alive on the server although we do not count on it
         started = time.monotonic()
+        self.instant = no_wait and terms.expires == 0
+        """Takes only what is there; the time it has is for the answer, which an interruption must not replace."""
+        if self.instant:
+            timeout = NO_WAIT_TIMEOUT
+        self.interrupted: Exception | None = None
         self.deadline = float("inf") if timeout is None else started + timeout
         self.disturbed = started - ELECTION
         self.pool = pool_of(self.connection)
@@ -194,10 +199,10 @@ class Fetch:
         self.retry_at = None
         left = self.deadline - time.monotonic()
         if self.pulls and left <= 0:
-            self.ended = Ended.TIMEOUT
+            self._time_is_up()
             return
         terms = self.terms
-        if self.pulls and left < terms.expires and not self.no_wait:
+        if self.pulls and left < terms.expires:
             # The heartbeat must be at most half of what is left, or the server refuses the pull.
             heartbeat = terms.heartbeat if 2 * terms.heartbeat <= left else 0.0
             terms = PullTerms(left, heartbeat, terms.group, terms.min_pending, terms.min_ack_pending, terms.priority)
@@ -211,7 +216,7 @@ class Fetch:
         try:
             self.connection.post_now(Unkept(frame))
         except errors.ConnectionLost:
-            if self.no_wait and terms.expires == 0:
+            if self.instant and self.interrupted is None:
                 raise
             self._lost_link()
             return
@@ -231,8 +236,14 @@ class Fetch:
         elif self.number and now >= self._timer_at():
             self._silent()
         elif not self.number and now >= self.deadline:
-            self.ended = Ended.TIMEOUT
+            self._time_is_up()
         return None
+
+    def _time_is_up(self) -> None:
+        if self.instant and self.interrupted is not None:
+            self._fail(self.interrupted)
+        else:
+            self.ended = Ended.TIMEOUT
 
     def _timer_at(self) -> float:
         """When to ask what is wrong, and after that, when silence becomes an alarm."""
@@ -242,7 +253,7 @@ class Fetch:
         return alarm if self.asked_about == alarm else alarm - self._doubt()
 
     def _alarm_at(self) -> float:
-        if self.no_wait and self.live_terms.expires == 0:
+        if self.instant:
             return self.pulled_at + NO_WAIT_TIMEOUT
         silence = alarm_at(self.inbox.mailbox.last_frame, self.pulled_at, self.live_terms)
         return min(silence, self.deadline + GRACE)
@@ -265,7 +276,7 @@ class Fetch:
         self.dead_pull = True
         if self.live_terms.heartbeat:
             self._fail(errors.NoHeartbeat(f"no heartbeat for {2 * self.live_terms.heartbeat:g} s from {self.consumer}"))
-        elif self.no_wait and self.live_terms.expires == 0:
+        elif self.instant:
             self._fail(errors.ReadStalled(f"the server did not answer a pull on {self.subject!r}"))
         elif self.deadline - time.monotonic() > 0:
             self._pull()
@@ -286,6 +297,7 @@ class Fetch:
 
     def _lost_link(self) -> None:
         self.number, self.retry_at = 0, None
+        self.interrupted = errors.ConnectionLost("the connection was lost before the pull was answered")
         self.disturbed = time.monotonic()
         self.dead_pull = True
 
@@ -306,6 +318,7 @@ class Fetch:
             self._pull()
         elif verdict.kind == "report" and (verdict.all_pulls or self._electing(status.code)):
             log.info("%s: %s; pulling again", self.consumer, verdict.error)
+            self.interrupted = verdict.error
             self.disturbed = time.monotonic() if verdict.all_pulls else self.disturbed
             self.retry_at = time.monotonic() + RETRY
         elif isinstance(verdict.error, errors.ConsumerDeleted):
@@ -393,7 +406,8 @@ def next_after(message: JetStreamMsg, timeout: Timeout) -> JetStreamMsg:
     reply = message.msg.raw_reply
     assert reply is not None
     try:
-        fetch = Fetch(AckedConsumer(message.connection), 1, terms_for(seconds, 0.0), timeout=seconds, ack=reply)
+        source, terms = AckedConsumer(message.connection), terms_for(seconds, 0.0)
+        fetch = Fetch(source, 1, terms, timeout=seconds, no_wait=seconds == 0, ack=reply)
         batch = fetch.run()
     except BaseException:
         message.release()

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.fetch import FETCH_TIMEOUT
+from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch
 from jsclient.jetstream.inboxes import nak_all
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.models import StreamInfo
+from jsclient.jetstream.publish import wait_connected
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -117,10 +118,10 @@ class FiniteRead:
         want = self._max_messages
         if self.until.end_seq is not None and self.until.end_seq > self._last_seq:
             want = min(want, self.until.end_seq - self._last_seq)  # never more than can lie before the end
-        batch = self.consumer.fetch(want, 0)
+        batch = self._what_is_there(want)
         if not batch and self.until.passed():
             # It may have been stored between the fetch and the look at the stream's end: look once more.
-            batch = self.consumer.fetch(want, 0)
+            batch = self._what_is_there(want)
             if not batch:
                 self._end()
                 return
@@ -129,6 +130,16 @@ class FiniteRead:
             if not batch and not self.until.passed():
                 raise errors.ReadStalled(f"no message of {self.consumer} in time, and the end is not reached")
         self._ready.extend(batch)
+
+    def _what_is_there(self, want: int) -> Batch:
+        """A fetch that does not wait says at once when there is no link; this read waits for it."""
+        deadline = Deadline(self._timeout)
+        while True:
+            try:
+                return self.consumer.fetch(want, 0)
+            except errors.ConnectionLost:
+                if not wait_connected(self.consumer.nc, deadline.remaining()):
+                    raise
 
     def _wait(self) -> float:
         seconds = FETCH_TIMEOUT if self._timeout is None else self._timeout

@@ -114,6 +114,19 @@ def test_many_acks_with_one_wait(js: JetStream) -> None:
     assert ack_confirmed([]) == ([], [])
 
 
+def test_ack_next_without_waiting(js: JetStream) -> None:
+    consumer = durable(js)
+    message = consumer.next(timeout=5)
+    while True:
+        started = time.monotonic()
+        try:
+            message = message.ack_next(timeout=0)
+        except errors.NoMessages:
+            break
+    assert time.monotonic() - started < 0.5
+    assert consumer.info().num_waiting == 0
+
+
 def test_acks_of_a_deleted_consumer_are_not_confirmed(js: JetStream) -> None:
     batch = durable(js).fetch(5)
     js.delete_consumer("A", "C")

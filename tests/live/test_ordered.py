@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -188,7 +189,7 @@ def test_last_per_subject_starts_again_without_older_values(js: JetStream) -> No
 # --- finite reads -----------------------------------------------------------------------------------------------
 
 
-def everything(js: JetStream, kind: str, **config: object) -> object:
+def everything(js: JetStream, kind: str, **config: Any) -> Any:
     if kind == "ordered":
         return js.stream("O").ordered_consumer(**config)
     if "filter_subjects" in config:
@@ -260,6 +261,31 @@ def test_a_read_that_stalls_says_so(js: JetStream, kind: str) -> None:
     publish(js, 10)
     with pytest.raises(errors.ReadStalled):
         read(everything(js, kind), end_seq=15, timeout=0.5)
+
+
+def test_a_read_lives_through_lost_links(server: NatsServer, js: JetStream, kind: str) -> None:
+    publish(js, 500)
+    seen: list[int] = []
+    timers: list[threading.Timer] = []
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        there = JetStream(nc)
+        consumer = everything(there, kind, **({"ack_wait": 1.0} if kind == "pull" else {}))
+        while len(set(seen)) < 500:  # what was under way when the link was cut comes again after ack_wait
+            with consumer.read_until(drained=True, max_messages=50) as messages:
+                for message in messages:
+                    seen.append(int(message.data))
+                    if kind == "pull":
+                        message.ack()
+                    if len(seen) % 120 == 0:
+                        proxy.refuse()
+                        proxy.cut()
+                        wait_until(lambda: not nc.is_connected, 5)
+                        timers.append(threading.Timer(0.2, proxy.accept))
+                        timers[-1].start()
+        for timer in timers:
+            timer.join()
+    if kind == "ordered":
+        assert seen == list(range(1, 501))
 
 
 def test_what_was_read_beyond_the_end_goes_back(js: JetStream) -> None:

@@ -1,0 +1,216 @@
+"""Every status of a pull, sent by a scripted server after the first message: nothing stalls, nothing is hidden.
+
+The first pull gets a message and then the status, every later pull gets the next message. So whoever goes on has
+two messages in the end, and whoever does not says why.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import JetStream
+from jsclient.jetstream.consumer import Consumer
+from jsclient.jetstream.fetch import Ended
+from jsclient.testing import FakeClient, FakeServer, Hold, ScriptFailed, wait_until
+
+P = "Nats-Pending-Messages: {left}\r\nNats-Pending-Bytes: 0\r\n"
+
+HEALTHY = {"stream_name": "S", "name": "C", "config": {"ack_policy": "explicit", "max_waiting": 512}}
+
+GOES_ON, QUIET, TOLD, ENDS = "goes on", "quiet", "told", "ends"
+
+# status · its headers · what a continuous consume makes of it · the error · how a fetch ends: an Ended, or the error
+STATUSES: list[tuple[str, str, str, type[Exception] | None, Any]] = [
+    ("100 Idle Heartbeat", "Nats-Last-Consumer: 1\r\nNats-Last-Stream: 1\r\n", GOES_ON, None, GOES_ON),
+    ("404 No Messages", "", QUIET, None, Ended.NO_MESSAGES),
+    ("408 Request Timeout", P, QUIET, None, GOES_ON),
+    ("408 Interest Expired", P, QUIET, None, GOES_ON),
+    ("408 Requests Pending", "", QUIET, None, Ended.NO_MESSAGES),
+    ("408 Message Size Exceeds MaxBytes", P, QUIET, None, Ended.MAX_BYTES),
+    ("409 Message Size Exceeds MaxBytes", P, QUIET, None, Ended.MAX_BYTES),
+    ("409 Batch Completed", P, QUIET, None, Ended.COMPLETE),
+    ("409 Leadership Change", "", TOLD, errors.ConsumerLeadershipChanged, GOES_ON),
+    ("409 Server Shutdown", P, TOLD, errors.PullServerShutdown, GOES_ON),
+    ("409 Exceeded MaxRequestBatch of 1", "", TOLD, errors.BadPullRequest, errors.BadPullRequest),
+    ("409 Exceeded MaxRequestExpires of 1s", "", TOLD, errors.BadPullRequest, errors.BadPullRequest),
+    ("409 Exceeded MaxRequestMaxBytes of 1", "", TOLD, errors.BadPullRequest, errors.BadPullRequest),
+    ("409 Exceeded MaxWaiting", "", TOLD, errors.MaxWaitingExceeded, errors.MaxWaitingExceeded),
+    ("409 Something New", "", TOLD, errors.PullStatusError, errors.PullStatusError),
+    ("412 Required Api Level", "", TOLD, errors.PullStatusError, errors.PullStatusError),
+    ("423 Nats-Pin-Id mismatch", "", TOLD, errors.PinIdMismatch, GOES_ON),
+    ("423 Nats-Wrong-Pin-Id", P, TOLD, errors.PinIdMismatch, GOES_ON),
+    ("429 Too Many Requests", "", TOLD, errors.PullStatusError, errors.PullStatusError),
+    ("500 some go error", "", TOLD, errors.PullStatusError, errors.PullStatusError),
+    ("503", "", TOLD, errors.PullNoResponders, errors.PullNoResponders),
+    ("503", "Nats-Subject: $JS.API.CONSUMER.MSG.NEXT.S.C\r\n", TOLD, errors.PullNoResponders, errors.PullNoResponders),
+    ("400 Bad Request - heartbeat value too large", "", ENDS, errors.BadPullRequest, errors.BadPullRequest),
+    ("400 Bad Request - Priority Group missing", "", ENDS, errors.BadPullRequest, errors.BadPullRequest),
+    ("400 Bad Request - Priority must be between 0 and 9", "", ENDS, errors.BadPullRequest, errors.BadPullRequest),
+    ("409 Consumer Deleted", "", ENDS, errors.ConsumerDeleted, errors.ConsumerDeleted),
+    ("409 consumer deleted", "", ENDS, errors.ConsumerDeleted, errors.ConsumerDeleted),
+    ("409 Consumer is push based", "", ENDS, errors.NotPullConsumer, errors.NotPullConsumer),
+]
+
+every_status = pytest.mark.parametrize(
+    ("status", "headers", "consume", "error", "fetch"),
+    STATUSES,
+    ids=[f"{row[0]} {'+ ' + row[1].split(':')[0] if row[1] else ''}".strip() for row in STATUSES],
+)
+
+
+class PullServer:
+    """Answers pulls: the first one with a message and the status, the others with a message each."""
+
+    def __init__(self, status: str, headers: str) -> None:
+        self.status = status
+        self.headers = headers
+        self.pulls: list[dict[str, Any]] = []
+        self.sids: dict[str, str] = {}  # inbox without its wildcard -> sid
+
+    def __call__(self, client: FakeClient) -> None:
+        client.handshake(version="2.15.1", jetstream=True, api_lvl=5)
+        try:
+            while True:
+                verb, *rest = client.line(timeout=60).decode().split()
+                if verb == "PING":
+                    client.send(b"PONG\r\n")
+                elif verb == "SUB":
+                    self.sids[rest[0].removesuffix("*")] = rest[-1]
+                elif verb == "PUB":
+                    body = client.expect(b"\r\n")[:-2]
+                    if rest[0].startswith("$JS.API."):
+                        self._request(client, rest[0], rest[1], body)
+        except ScriptFailed:
+            return  # the client has closed
+
+    def _request(self, client: FakeClient, subject: str, reply: str, body: bytes) -> None:
+        sid = self.sids[reply[: reply.rindex(".") + 1]]
+        if ".MSG.NEXT." not in subject:
+            answer = json.dumps(HEALTHY).encode()
+            client.send(f"MSG {reply} {sid} {len(answer)}\r\n".encode() + answer + b"\r\n")
+            return
+        self.pulls.append(json.loads(body))
+        number = len(self.pulls)
+        self._message(client, sid, number)
+        if number == 1:
+            left = self.pulls[0]["batch"] - 1
+            block = f"NATS/1.0 {self.status}\r\n{self.headers.format(left=left)}\r\n".encode()
+            client.send(b"HMSG %b %b %d %d\r\n%b\r\n" % (reply.encode(), sid.encode(), len(block), len(block), block))
+            if self.status.startswith("100"):
+                self._message(client, sid, 2)
+
+    @staticmethod
+    def _message(client: FakeClient, sid: str, number: int) -> None:
+        ack = f"$JS.ACK.S.C.1.{number}.{number}.1700000000000000000.9"
+        client.send(f"MSG s.{number} {sid} {ack} 2\r\nm{number}\r\n".encode())
+
+
+@contextmanager
+def served(status: str, headers: str) -> Iterator[tuple[PullServer, Consumer]]:
+    script = PullServer(status, headers)
+    with FakeServer(script) as fake, jsclient.connect(fake.url) as nc:
+        yield script, JetStream(nc).consumer("S", "C", fetch_info=False)
+
+
+@every_status
+def test_messages(status: str, headers: str, consume: str, error: Any, fetch: Any) -> None:
+    told: list[Exception] = []
+    with served(status, headers) as (script, consumer), consumer.messages(on_error=told.append) as messages:
+        assert messages.next(timeout=5).data == b"m1"
+        if consume == ENDS:
+            with pytest.raises(error):
+                messages.next(timeout=5)
+            assert messages.closed
+        else:
+            assert messages.next(timeout=5).data == b"m2"
+            assert len(script.pulls) == (1 if consume == GOES_ON else 2)
+            assert 1 <= messages._state.granted - messages._state.taken() <= 500
+    assert [type(each) for each in told] == ([error] if consume == TOLD else [])
+
+
+@every_status
+def test_consume(status: str, headers: str, consume: str, error: Any, fetch: Any) -> None:
+    told: list[Exception] = []
+    seen: list[bytes] = []
+    with served(status, headers) as (_, consumer):
+        with consumer.consume(lambda message: seen.append(message.data), on_error=told.append) as running:
+            if consume == ENDS:
+                with pytest.raises(error):
+                    running.wait(timeout=5)
+                assert seen == [b"m1"]
+            else:
+                wait_until(lambda: len(seen) >= 2, 5)
+                assert not running.closed
+                assert seen[:2] == [b"m1", b"m2"]
+    assert [type(each) for each in told] == ([error] if consume in (TOLD, ENDS) else [])
+
+
+@every_status
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "no wait"])
+def test_fetch(status: str, headers: str, consume: str, error: Any, fetch: Any, waits: bool) -> None:
+    with served(status, headers) as (script, consumer):
+        batch = consumer.fetch(2, timeout=5 if waits else 0)
+        assert batch[0].data == b"m1"
+        if not waits and status.startswith("408") and fetch == GOES_ON:
+            fetch = Ended.NO_MESSAGES  # 2.9 and 2.10 end a partly filled one like this
+        if fetch == GOES_ON:
+            assert [message.data for message in batch] == [b"m1", b"m2"]
+            assert (batch.ended, batch.error) == (Ended.COMPLETE, None)
+            if len(script.pulls) == 2:
+                assert script.pulls[1]["batch"] == 1  # what is missing, and no more
+        else:
+            assert len(batch) == 1
+            assert batch.ended is (fetch if isinstance(fetch, Ended) else Ended.ERROR)
+            assert batch.error is None if isinstance(fetch, Ended) else type(batch.error) is fetch
+
+
+def empty(status: str, headers: str) -> Callable[[FakeClient], None]:
+    """A server whose pulls all end in the status, without a message."""
+    script = PullServer(status, headers)
+    script._message = lambda *args: None  # type: ignore[method-assign, assignment]
+    return script
+
+
+@pytest.mark.parametrize("row", STATUSES, ids=[row[0] for row in STATUSES])
+def test_what_ends_a_fetch_with_an_error_is_raised_when_nothing_came(row: tuple[Any, ...]) -> None:
+    status, headers, _, error, fetch = row
+    with FakeServer(empty(status, headers)) as fake, jsclient.connect(fake.url) as nc:
+        consumer = JetStream(nc).consumer("S", "C", fetch_info=False)
+        if status.endswith("MaxBytes"):
+            fetch = error = errors.MaxBytesExceeded
+        if isinstance(fetch, Ended) or fetch == GOES_ON:
+            assert not consumer.fetch(2, timeout=0.3)
+        else:
+            with pytest.raises(error) as raised:
+                consumer.fetch(2, timeout=5)
+            assert type(raised.value) is error
+
+
+def cut_after_the_pull(client: FakeClient) -> None:
+    client.handshake(version="2.15.1", jetstream=True)
+    client.expect(b".MSG.NEXT.")
+
+
+def test_a_link_that_is_cut_is_not_the_same_as_nothing_there() -> None:
+    """A finite read takes an empty answer for the end of the stream."""
+    script = PullServer("404 No Messages", "")
+    with FakeServer(cut_after_the_pull, script) as fake, jsclient.connect(fake.url) as nc:
+        batch = JetStream(nc).consumer("S", "C", fetch_info=False).fetch(2, timeout=0)
+    assert [message.data for message in batch] == [b"m1"]
+
+
+def test_a_link_that_stays_down_is_an_error_also_for_fetches_that_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jsclient.jetstream.fetch.NO_WAIT_TIMEOUT", 0.3)
+    with FakeServer(cut_after_the_pull, [Hold()]) as fake, jsclient.connect(fake.url) as nc:
+        consumer = JetStream(nc).consumer("S", "C", fetch_info=False)
+        with pytest.raises(errors.ConnectionLost):
+            consumer.fetch(2, timeout=0)
+        with pytest.raises(errors.ConnectionLost):  # there is none at all
+            consumer.fetch_no_wait(2)
