@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -108,11 +108,8 @@ def test_a_cut_leaf_link_looks_like_one() -> None:
                 lambda: consumer.next(timeout=5),
                 lambda: consumer.fetch(10, timeout=5),
             ):
-                started = time.monotonic()
-                with pytest.raises(errors.NoResponders):
-                    call()
-                # 100 ms are promised; a loaded machine is given four times that.
-                assert time.monotonic() - started < 0.4
+                # The best of three: a loaded machine may be away for longer than the promised time.
+                assert min(until_refused(call) for _ in range(3)) < 0.1
             healed = time.monotonic()
             proxies[0].accept()
             for number in range(100):
@@ -123,6 +120,14 @@ def test_a_cut_leaf_link_looks_like_one() -> None:
     finally:
         for proxy in proxies:
             proxy.close()
+
+
+def until_refused(call: Callable[[], object]) -> float:
+    """Seconds until NoResponders is raised."""
+    started = time.monotonic()
+    with pytest.raises(errors.NoResponders):
+        call()
+    return time.monotonic() - started
 
 
 def _answers(js: JetStream) -> bool:
