@@ -211,6 +211,7 @@ def test_expiry_leads_to_a_reconnect_with_fresh_credentials(jwt_server: NatsServ
         assert len(made) == 2
 
 
+@pytest.mark.slow
 def test_expiry_without_fresh_credentials_ends_the_connection(jwt_server: NatsServer, operator: Operator) -> None:
     closed: queue.SimpleQueue[Any] = queue.SimpleQueue()
     with jsclient.connect(
@@ -221,6 +222,7 @@ def test_expiry_without_fresh_credentials_ends_the_connection(jwt_server: NatsSe
             nc.flush()
 
 
+@pytest.mark.slow
 def test_without_a_limit_it_goes_on_until_the_credentials_are_good_again(
     jwt_server: NatsServer, operator: Operator
 ) -> None:

@@ -403,6 +403,7 @@ def test_repair_removes_what_killed_writers_left(js: JetStream, store: ObjectSto
     assert store.status(repair=True).repaired == 0
 
 
+@pytest.mark.slow
 def test_repair_leaves_uploads_under_way_alone(js: JetStream, store: ObjectStore) -> None:
     started, go_on = threading.Event(), threading.Event()
 
@@ -425,6 +426,7 @@ def test_repair_leaves_uploads_under_way_alone(js: JetStream, store: ObjectStore
     no_rubbish(store)
 
 
+@pytest.mark.slow
 def test_an_upload_that_paused_too_long_fails_and_replaces_nothing(js: JetStream, store: ObjectStore) -> None:
     store.put("a", b"old")
     repaired: list[int] = []

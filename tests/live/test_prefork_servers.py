@@ -74,6 +74,7 @@ def _answers(port: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_celery_prefork(server: NatsServer, js: JetStream, tmp_path: Path) -> None:
     for name in ("queue", "control", "results"):
         (tmp_path / name).mkdir()

@@ -134,6 +134,7 @@ def test_a_server_that_cannot_start_says_why() -> None:
         pass
 
 
+@pytest.mark.slow
 def test_a_cluster_has_a_leader_and_finds_another() -> None:
     with Cluster() as cluster:
         assert len(cluster.url.split(",")) == 3
