@@ -11,6 +11,8 @@ EXTRAS := dev,demo,nkeys$(if $(filter 0,$(SPARK)),,$(comma)spark)
 STAMP = $(VENV)/.installed-$(if $(filter 0,$(SPARK)),plain,spark)
 
 SHORT := not slow and not faults and not scale and not spark_modes and not docker
+# Said before and, because pytest's own output is long, after the tests.
+SAY_SPARK = $(if $(filter 0,$(SPARK)),echo "Left out: the Spark tests (SPARK=0: pyspark is not installed or wanted)" >&2,true)
 NO_SPARK = $(if $(filter 0,$(SPARK)), and not spark and not spark_modes)
 JAVA = $(if $(filter 0,$(SPARK)),true,JAVA_HOME="$$($(PY) tools/java.py)" && export JAVA_HOME)
 SERVER = NATS_SERVER="$$($(PY) tools/nats_server.py)" && export NATS_SERVER
@@ -55,10 +57,10 @@ demo-cluster: $(STAMP)
 	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo.pipeline --cluster
 
 test: $(STAMP)
-	@$(SERVER) && $(JAVA) && $(PY) -m pytest -m "$(SHORT)$(NO_SPARK)" $(ARGS)
+	@$(SAY_SPARK); $(SERVER) && $(JAVA) && $(PY) -m pytest -m "$(SHORT)$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
 
 test-full: $(STAMP)
-	@$(SERVER) && $(JAVA) && JSCLIENT_FULL=1 $(PY) -m pytest -m "not docker$(NO_SPARK)" $(ARGS)
+	@$(SERVER) && $(JAVA) && JSCLIENT_FULL=1 $(PY) -m pytest -m "not docker$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
 
 test-servers: $(STAMP)
 	@failed=""; for suite in bookworm trixie newest; do \

@@ -32,12 +32,14 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def settings(folder: Path) -> dict[str, str]:
     """What every session of the tests needs: loopback only, no UI, all files below `folder`."""
+    # The quick compiler alone and the simple collector: these sessions are short.
+    java = "-Xss4m -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     return {
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.memory": "1g",
-        "spark.driver.extraJavaOptions": f"-Xss4m -Dderby.system.home={folder} -Djava.io.tmpdir={folder}",
+        "spark.driver.extraJavaOptions": f"{java} -Dderby.system.home={folder} -Djava.io.tmpdir={folder}",
         "spark.local.dir": str(folder / "local"),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
         "spark.sql.shuffle.partitions": "2",
@@ -67,13 +69,24 @@ def spark_environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+# For many small queries: no second planning, no classes compiled per query, no checksum files. The other modes run with
+# Spark's defaults.
+QUICK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
+    "spark.sql.ui.retainedExecutions": "1",
+}
+
+
 @pytest.fixture(scope="session")
 def spark(spark_environment: Path) -> Iterator[Any]:
     """local[2,2]: two tasks at a time, one retry each (plain local[2] never retries)."""
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2,2]").appName("jsclient-tests")
-    for name, value in settings(spark_environment).items():
+    for name, value in {**settings(spark_environment), **QUICK}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

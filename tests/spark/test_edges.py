@@ -12,6 +12,7 @@ import jsclient
 from jsclient.spark import pulling
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.values import moment
 from jsclient.testing import NatsServer
 
 from .conftest import Js, refused_before
@@ -272,3 +273,31 @@ def test_jobs_that_begin_alike_are_two_jobs(js: Js, server: NatsServer, stream_n
     for job in ("nightly-orders-1", "nightly-orders-2", "nightly-orders-2"):
         publish_partition([{"value": "1"}], options, job=job)
     assert js.state(stream_name)["messages"] == 2
+
+
+def test_ranges_by_time_and_sequence(js: Js, server: NatsServer, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 100)
+    time = js.api.request(f"STREAM.MSG.GET.{stream_name}", {"seq": 1})["message"]["time"]
+    ms = moment(time[:23]) // 10**6
+
+    def between(**options: Any) -> list[int]:
+        return read(reader(server.url, stream_name, **options))
+
+    assert between(startingTimestamp=ms) == list(range(100))
+    assert between(endingTimestamp=ms) == []
+    assert between(startingOffsets='{"seq": 11}', endingOffsets='{"seq": 21}') == list(range(10, 20))
+    late = {"startingTimestamp": "2100-01-01T00:00:00Z"}
+    with pytest.raises(JetStreamSparkError, match="TIMESTAMP_BEYOND_END"):
+        between(**late)
+    assert between(**late, startingTimestampStrategy="latest") == []
+
+
+def test_a_lost_head_is_an_error_unless_accepted(js: Js, server: NatsServer, stream_name: str) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 100)
+    js.api.request(f"STREAM.PURGE.{stream_name}", {"seq": 41})
+    with pytest.raises(JetStreamSparkError, match=r"DATA_LOSS.*sequences 1 to 40 \(40 of"):
+        read(reader(server.url, stream_name, startingOffsets='{"seq": 1}'))
+    accepted = reader(server.url, stream_name, startingOffsets='{"seq": 1}', failOnDataLoss="false")
+    assert read(accepted) == list(range(40, 100))

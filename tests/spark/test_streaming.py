@@ -140,6 +140,7 @@ def edit_offset(pipeline: Pipeline, **changes: Any) -> None:
     (offsets / f".{last.name}.crc").unlink(missing_ok=True)
 
 
+@pytest.mark.spark_modes
 def test_checkpoints_that_do_not_fit_are_refused(js: Js, pipeline: Pipeline, stream_name: str) -> None:
     js.fill(stream_name, 100)
     pipeline.run()
@@ -163,6 +164,7 @@ def test_checkpoints_that_do_not_fit_are_refused(js: Js, pipeline: Pipeline, str
     assert js.state(f"{stream_name}_out")["messages"] == 400
 
 
+@pytest.mark.spark_modes
 def test_two_drivers_on_one_ledger(js: Js, pipeline: Pipeline, contents: Contents, stream_name: str) -> None:
     js.api.request(
         "STREAM.CREATE.KV_ledger",
@@ -210,14 +212,6 @@ def test_work_queue_is_read_once_and_purged_after_commit(
     js.create(queue, retention="workqueue", allow_direct=True)
     js.fill(queue, 3000)
     pipeline.source = queue
-    with pytest.raises(Exception, match="JETSTREAM_WORKQUEUE_NEEDS_ACKMODE"):
-        pipeline.run()
-    consumer = {"stream_name": queue, "config": {"name": "other", "ack_policy": "explicit", "durable_name": "other"}}
-    js.api.request(f"CONSUMER.CREATE.{queue}.other", consumer)
-    with pytest.raises(Exception, match=r"JETSTREAM_WORKQUEUE_SHARED.*'other'"):
-        pipeline.run(ackMode="purge")
-    js.api.request(f"CONSUMER.DELETE.{queue}.other")
-    assert js.state(queue)["messages"] == 3000
     with refused_before(server, (2, 11), "DIRECT_UNAVAILABLE"):
         pipeline.run(ackMode="purge", maxOffsetsPerTrigger=1000)
         # the last batch of a run is committed at the next start

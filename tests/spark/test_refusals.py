@@ -1,0 +1,160 @@
+"""What is refused, by which token: readers and writers called as Spark calls them, but without it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from jsclient.spark import writer as writing
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.testing import NatsServer
+
+from .conftest import Js
+from .test_without_jvm import batches, read, reader, rows_of, schema_of, stream_reader, writer
+
+
+@pytest.fixture(autouse=True)
+def idle_connections_closed() -> Iterator[None]:
+    yield
+    from jsclient.spark import close_idle
+
+    close_idle()
+
+
+@pytest.mark.parametrize(
+    ("options", "token", "part"),
+    [
+        ({"recordPerPartition": "1"}, "UNKNOWN_OPTION", "did you mean 'recordsPerPartition'"),
+        ({"minPartitions": "none"}, "BAD_OPTION", "whole number"),
+        ({"readMethod": "direct"}, "DIRECT_UNAVAILABLE", "allow_direct"),
+        ({"stream": "NOPE"}, "STREAM_NOT_FOUND", "'NOPE'"),
+        ({"servers": "nats://127.0.0.1:1", "reconnectTimeout": "500ms"}, "CONNECT_FAILED", "check 'servers'"),
+    ],
+)
+def test_reading(js: Js, server: NatsServer, options: dict[str, str], token: str, part: str) -> None:
+    if js.api.request("STREAM.NAMES", {"subject": "read.x"}).get("streams") is None:
+        js.create("read")
+        js.fill("read", 3)
+    with pytest.raises(JetStreamSparkError, match=part) as caught:
+        read(reader(server.url, **{"stream": "read", **options}))
+    assert caught.value.token == f"JETSTREAM_{token}"
+
+
+@pytest.mark.parametrize(
+    ("columns", "values", "options", "token"),
+    [
+        ("value binary, other string", [], {}, "SCHEMA_MISMATCH"),
+        ("value bigint", [], {}, "SCHEMA_MISMATCH"),
+        ("value binary", [None], {}, "NULL_VALUE"),
+        (
+            "value binary",
+            [b"a"],
+            {"subject": "nowhere.at.all", "publishRetries": "1", "ackTimeout": "300ms"},
+            "PUBLISH_FAILED",
+        ),
+        ("value binary", [b"a"], {"subject": "bad..subject"}, "PUBLISH_FAILED"),
+        ("value binary", [b"a"], {"maxInflight": "1", "messageIds": "auto"}, "UNKNOWN_OPTION"),
+    ],
+)
+def test_writing(
+    js: Js, server: NatsServer, columns: str, values: list[Any], options: dict[str, str], token: str
+) -> None:
+    import pyarrow as pa
+
+    from jsclient.spark.datasource import JetStreamDataSource
+
+    with pytest.raises(JetStreamSparkError) as caught:
+        source = JetStreamDataSource({"servers": server.url, "subject": "write.x", **options})
+        made = source.writer(schema_of(columns), False)
+        made.write(iter([pa.record_batch([pa.array(values, pa.binary())], names=["value"])]))
+    assert caught.value.token == f"JETSTREAM_{token}"
+
+
+def test_work_queues(js: Js, server: NatsServer) -> None:
+    js.create("queue", retention="workqueue", allow_direct=True)
+    js.fill("queue", 30)
+    with pytest.raises(JetStreamSparkError, match="WORKQUEUE_NEEDS_ACKMODE"):
+        stream_reader(server.url, "queue").initialOffset()
+    consumer = {"stream_name": "queue", "config": {"name": "other", "ack_policy": "explicit", "durable_name": "other"}}
+    js.api.request("CONSUMER.CREATE.queue.other", consumer)
+    with pytest.raises(JetStreamSparkError, match=r"WORKQUEUE_SHARED.*'other'"):
+        stream_reader(server.url, "queue", ackMode="purge").initialOffset()
+    assert js.state("queue")["messages"] == 30
+
+
+def test_checkpoints_that_do_not_fit(js: Js, server: NatsServer) -> None:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    js.create("kept")
+    js.fill("kept", 100)
+    first = stream_reader(server.url, "kept", startingOffsets="earliest")
+    start = json.loads(json.dumps(first.latestOffset(first.initialOffset(), ReadAllAvailable())))
+    js.fill("kept", 100, first=100)
+    js.api.request("STREAM.PURGE.kept", {"seq": 151})
+
+    def goes_on(offset: dict[str, Any], **options: Any) -> list[int]:
+        made = stream_reader(server.url, "kept", **options)
+        return rows_of(made, made.partitions(offset, made.latestOffset(offset, ReadAllAvailable())))
+
+    with pytest.raises(JetStreamSparkError, match=r"DATA_LOSS.*'kept'.*sequences 101 to 150"):
+        goes_on(start)
+    assert goes_on(start, failOnDataLoss="false") == list(range(150, 200))
+    with pytest.raises(JetStreamSparkError, match=r"OFFSET_VERSION.*format 2"):
+        goes_on({**start, "v": 2})
+    with pytest.raises(JetStreamSparkError, match=r"STREAM_RECREATED.*belongs to stream 'other'"):
+        goes_on({**start, "stream": "other"})
+    js.api.request("STREAM.DELETE.kept")
+    js.create("kept")
+    js.fill("kept", 300)
+    with pytest.raises(JetStreamSparkError, match=r"STREAM_RECREATED.*'kept' was created.*from 101 on"):
+        goes_on(start)
+    assert goes_on(start, failOnDataLoss="false") == list(range(300))
+
+
+def test_two_drivers_on_one_ledger(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    js.create("out")
+    js.api.request(
+        "STREAM.CREATE.KV_ledger",
+        {"name": "KV_ledger", "subjects": ["$KV.ledger.>"], "max_msgs_per_subject": 1, "allow_rollup_hdrs": True},
+    )
+    batch = 0
+    monkeypatch.setattr(writing, "streaming_batch", lambda: ("the-query", batch))
+    options = {"subject": "out.x", "ledgerBucket": "ledger"}
+
+    def attempt(other: int | None = None) -> bool:
+        """One batch of one driver; `other` is what another driver commits in the meantime. True if it was skipped."""
+        made = stream_writer(server.url, **options)
+        message = made.write(batches(0, 10))
+        if other is not None:
+            js.nc.request("$KV.ledger.the-query", b'{"batch": %d}' % other)
+        made.commit([message, None], batch)
+        return bool(message.skipped)
+
+    assert not attempt()
+    assert attempt()  # committed: nothing is published again, even where the stream would not recognise the ids
+    assert js.state("out")["messages"] == 10
+    batch = 1
+    with pytest.raises(JetStreamSparkError, match=r"FENCED.*another driver"):
+        attempt(other=1)
+    with pytest.raises(JetStreamSparkError, match=r"STREAM_NOT_FOUND.*no bucket 'none'"):
+        options["ledgerBucket"] = "none"
+        attempt()
+
+
+def stream_writer(url: str, **options: Any) -> Any:
+    from jsclient.spark.datasource import JetStreamDataSource
+
+    return JetStreamDataSource({"servers": url, **options}).streamWriter(schema_of("value binary"), False)
+
+
+def test_overwriting(server: NatsServer) -> None:
+    from jsclient.spark.datasource import JetStreamDataSource
+
+    source = JetStreamDataSource({"servers": server.url, "subject": "x.y"})
+    for make in (source.writer, source.streamWriter):
+        with pytest.raises(JetStreamSparkError, match="OVERWRITE_UNSUPPORTED"):
+            make(schema_of("value binary"), True)
+    assert writer(server.url, subject="x.y") is not None
