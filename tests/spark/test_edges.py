@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -15,7 +16,7 @@ from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.values import moment
 from jsclient.testing import NatsServer
 
-from .conftest import Js, refused_before
+from .conftest import Js, mode_works, refused_before
 from .test_without_jvm import at, batches, read, reader, rows_of, schema_of, source, stream_reader, writer
 
 
@@ -301,3 +302,19 @@ def test_a_lost_head_is_an_error_unless_accepted(js: Js, server: NatsServer, str
         read(reader(server.url, stream_name, startingOffsets='{"seq": 1}'))
     accepted = reader(server.url, stream_name, startingOffsets='{"seq": 1}', failOnDataLoss="false")
     assert read(accepted) == list(range(40, 100))
+
+
+@pytest.mark.parametrize("mode", ["async", "fast", "atomic"])
+def test_two_attempts_at_once_store_each_row_once(js: Js, server: NatsServer, stream_name: str, mode: str) -> None:
+    """Speculation: a slow attempt and its copy write the same partition at the same time; one of them is committed."""
+    stream = stream_name.replace("[", "_").rstrip("]_")
+    js.create(stream, allow_batched=True, allow_atomic=True)
+    marker = {"atomicMarkerSubject": f"{stream}.marker"} if mode == "atomic" else {}
+    made = writer(server.url, subject=f"{stream}.x", publishMode=mode, **marker)
+    with mode_works(server, mode):
+        with ThreadPoolExecutor(3) as attempts:
+            running = [attempts.submit(made.write, batches(0, 20_000, 500)) for _ in range(3)]
+            messages = [attempt.result(60) for attempt in running]
+        made.commit(messages[:1])
+        assert [message.totals.rows for message in messages] == [20_000] * 3
+        assert sorted(read(reader(server.url, stream, subjects=f"{stream}.x"))) == list(range(20_000))

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient.testing import NatsServer, wait_until
+from jsclient.testing import Cluster, NatsServer, wait_until
 
 from .conftest import ROOT, Js, Pipeline
 
@@ -47,7 +47,9 @@ def exact(server: NatsServer, stream: str, total: int) -> None:
 
 
 @contextlib.contextmanager
-def when_stored(server: NatsServer, stream: str, marks: list[int], action: Callable[[], None]) -> Iterator[None]:
+def when_stored(
+    server: NatsServer | Cluster, stream: str, marks: list[int], action: Callable[[], None]
+) -> Iterator[None]:
     """Runs the action each time the stream has grown past the next mark, in a thread."""
     stop = threading.Event()
     done: list[int] = []

@@ -120,21 +120,28 @@ def listening(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_standalone_cluster(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:
-    port, web = free_port(), free_port()
-    place = ["--host", "127.0.0.1"]
+@contextmanager
+def standalone(folder: Path, hosts: tuple[str, str]) -> Iterator[str]:
+    """A master and two workers with a core each; the URL of the master."""
+    port = free_port()
     deploy = "org.apache.spark.deploy"
     with ExitStack() as cluster:
-        master = [f"{deploy}.master.Master", *place, "--port", str(port), "--webui-port", str(web)]
-        cluster.enter_context(daemon(spark_environment, *master))
+        place = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"]
+        cluster.enter_context(daemon(folder, f"{deploy}.master.Master", *place))
         wait_until(lambda: listening(port), 60, "the master to listen")
-        for number in (1, 2):
-            work = str(spark_environment / f"work{number}")
-            worker = [f"{deploy}.worker.Worker", *place, "-c", "1", "-m", "1g", "-d", work, "--webui-port", "0"]
-            cluster.enter_context(daemon(spark_environment, *worker, f"spark://127.0.0.1:{port}"))
-        run_job(spark_environment, f"spark://127.0.0.1:{port}", server, js, stream_name, **{
-            "spark.executor.memory": "512m", "spark.cores.max": "2",
-        })  # fmt: skip
+        url = f"spark://127.0.0.1:{port}"
+        for number, host in enumerate(hosts):
+            place = ["--host", host, "-c", "1", "-m", "1g", "-d", str(folder / f"work{number}"), "--webui-port", "0"]
+            cluster.enter_context(daemon(folder, f"{deploy}.worker.Worker", *place, url))
+        yield url
+
+
+EXECUTORS = {"spark.executor.memory": "512m", "spark.cores.max": "2"}
+
+
+def test_standalone_cluster(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:
+    with standalone(spark_environment, ("127.0.0.1", "127.0.0.1")) as master:
+        run_job(spark_environment, master, server, js, stream_name, **EXECUTORS)
 
 
 def test_spark_connect(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:
@@ -155,3 +162,65 @@ def test_spark_connect(spark_environment: Path, server: NatsServer, js: Js, stre
     with daemon(spark_environment, *arguments):
         wait_until(lambda: listening(port), 90, "the Connect server to listen")
         run_job(spark_environment, f"connect:sc://127.0.0.1:{port}", server, js, stream_name)
+
+
+SPECULATION = """
+import sys
+from pyspark import TaskContext
+from pyspark.sql import SparkSession
+builder = SparkSession.builder.master(sys.argv[1])
+for pair in sys.argv[5:]:
+    builder = builder.config(*pair.split("=", 1))
+spark = builder.getOrCreate()
+url, name, folder = sys.argv[2:5]
+
+def slow_first_attempt(batches):
+    import os, pathlib, time
+    context = TaskContext.get()
+    attempt = f"{context.stageId()}-{context.partitionId()}-{context.attemptNumber()}"
+    pathlib.Path(folder, attempt).touch()
+    slow = context.partitionId() == 0 and context.attemptNumber() == 0
+    for batch in batches:
+        for start in range(0, batch.num_rows, 500):
+            yield batch.slice(start, 500)
+            if slow:
+                time.sleep(2)
+
+source = spark.read.format("jetstream").option("servers", url).option("minPartitions", 4).option("batchRows", 2000)
+frame = source.load(name).selectExpr("value", "seq").mapInArrow(slow_first_attempt, "value binary, seq bigint")
+rows = [row.seq for row in frame.select("seq").collect()]
+assert sorted(rows) == list(range(1, 20001)), len(rows)
+frame.select("value").write.format("jetstream").mode("append").options(servers=url, subject=name + "_out.x").save()
+spark.stop()
+print("JOB DONE")
+"""
+
+
+def test_speculative_copies_of_slow_tasks(
+    spark_environment: Path, server: NatsServer, js: Js, stream_name: str, tmp_path: Path
+) -> None:
+    """The slow attempt and its copy read and publish at once. A copy runs on another host only: not in local modes."""
+    js.create(stream_name)
+    js.create(f"{stream_name}_out")
+    js.fill(stream_name, 20_000)
+    speculation = {
+        "spark.speculation": "true",
+        "spark.speculation.interval": "100ms",
+        "spark.speculation.quantile": "0.5",
+        "spark.speculation.multiplier": "1.1",
+        "spark.speculation.minTaskRuntime": "500ms",
+        "spark.sql.execution.arrow.maxRecordsPerBatch": "500",
+    }
+    given = {**settings(spark_environment), **speculation, **EXECUTORS}
+    with standalone(spark_environment, ("127.0.0.1", "127.0.0.2")) as master:
+        done = subprocess.run(
+            [
+                *(sys.executable, "-c", SPECULATION, master, server.url, stream_name, str(tmp_path)),
+                *(f"{key}={value}" for key, value in given.items()),
+            ],
+            cwd=spark_environment, capture_output=True, text=True, timeout=230, check=False,
+        )  # fmt: skip
+    assert "JOB DONE" in done.stdout, done.stderr[-3000:]
+    copies = [path.name for path in tmp_path.iterdir() if path.name.endswith("-0-1")]
+    assert len(copies) == 2, "both jobs had a copy of the slow task"
+    assert js.state(f"{stream_name}_out")["messages"] == 20_000

@@ -1,0 +1,126 @@
+"""Streams with three replicas: leaders are killed, followers lag behind; exact sets all the same."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient.spark import close_idle
+from jsclient.testing import Cluster, NatsServer, wait_until
+
+from .conftest import Js, Pipeline, mode_works, refused_before
+from .test_faults import when_stored
+from .test_without_jvm import at, batches, read, reader, writer
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
+
+TOTAL = 40_000
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as running:
+        yield running
+        close_idle()
+
+
+def create(cluster: Cluster, name: str, **config: Any) -> None:
+    with jsclient.connect(cluster.url) as nc:
+        Js(nc).create(name, num_replicas=3, allow_direct=True, **config)
+
+
+def fill(cluster: Cluster, name: str, start: int, end: int) -> None:
+    writer(cluster.url, subject=f"{name}.x", publishMode="async").write(batches(start, end))
+
+
+def bounce(server: NatsServer) -> None:
+    server.kill()
+    server.start()
+
+
+@pytest.mark.parametrize("method", ["consumer", "direct"])
+def test_reading_while_leaders_are_killed(cluster: Cluster, method: str) -> None:
+    with refused_before(cluster.servers[0], (2, 11) if method == "direct" else (2, 9), "DIRECT_UNAVAILABLE"):
+        create(cluster, "S")
+        fill(cluster, "S", 0, TOTAL)
+        made = reader(cluster.url, "S", readMethod=method, minPartitions=3, batchRows=1000, pullRecords=1500)
+
+        def kill() -> None:
+            bounce(cluster.stream_leader("S"))
+
+        with at([TOTAL // 8, TOTAL // 2], [kill, kill]) as check:
+            assert read(made, check) == list(range(TOTAL))
+
+
+@pytest.mark.parametrize("method", ["consumer", "direct"])
+def test_a_follower_that_lags_behind_loses_no_rows(cluster: Cluster, method: str) -> None:
+    """A paused follower has missed everything; it answers as soon as it goes on."""
+    with refused_before(cluster.servers[0], (2, 11) if method == "direct" else (2, 9), "DIRECT_UNAVAILABLE"):
+        create(cluster, "S")
+        fill(cluster, "S", 0, 1000)
+        follower = next(s for s in cluster.servers if s is not cluster.stream_leader("S"))
+        url = ",".join(server.url for server in cluster.servers if server is not follower)
+        end = 1000
+        for _ in range(3):
+            follower.pause()
+            try:
+                writer(url, subject="S.x", publishMode="async").write(batches(end, end + 9000))
+                end += 9000
+            finally:
+                follower.resume()
+            # Direct gets are answered by the server one is connected to, if it has a replica: the one that lags.
+            for _ in range(3):
+                assert read(reader(follower.url, "S", readMethod=method, recordsPerPartition=end // 4)) == list(
+                    range(end)
+                )
+                close_idle()
+
+
+@pytest.mark.parametrize("mode", ["async", "fast", "atomic"])
+def test_writing_while_leaders_are_killed(cluster: Cluster, mode: str) -> None:
+    create(cluster, "S", allow_batched=True, allow_atomic=True)
+    marker = {"atomicMarkerSubject": "S.marker"} if mode == "atomic" else {}
+    made = writer(cluster.url, subject="S.x", publishMode=mode, **marker)
+
+    def rows() -> Iterator[Any]:
+        yield from batches(0, TOTAL // 4)
+        starters = []
+        for part in (1, 2):
+            leader = cluster.stream_leader("S")
+            leader.kill()
+            starters.append(threading.Timer(1.0, leader.start))
+            starters[-1].start()
+            yield from batches(part * TOTAL // 4, (part + 1) * TOTAL // 4)
+            starters[-1].join()
+        yield from batches(3 * TOTAL // 4, TOTAL)
+
+    with mode_works(cluster.servers[0], mode):
+        assert made.write(rows()).totals.rows == TOTAL
+        found = read(reader(cluster.url, "S", subjects="S.x"))
+        assert sorted(found) == list(range(TOTAL))
+
+
+def test_a_pipeline_while_leaders_are_killed(
+    spark: Any, cluster: Cluster, tmp_path: Path, count: Callable[[int, int], int]
+) -> None:
+    total = count(500_000, 50_000)
+    for name in ("S", "S_out"):
+        create(cluster, name)
+    fill(cluster, "S", 0, total)
+    victims = ["S", "S_out"]
+
+    def kill() -> None:
+        bounce(cluster.stream_leader(victims.pop()))
+
+    pipeline = Pipeline(spark, cluster.url, "S", "S_out", tmp_path / "checkpoint")
+    pipeline.sink = {"publishMode": "async"}
+    with when_stored(cluster, "S_out", [total // 10, total // 2], kill):
+        pipeline.run(minPartitions=2, maxOffsetsPerTrigger=total // 5)
+    assert sorted(read(reader(cluster.url, "S_out"))) == list(range(total))
+    with jsclient.connect(cluster.url) as nc:
+        wait_until(lambda: Js(nc).consumers("S") == [], 90, "the consumers to vanish")
