@@ -333,6 +333,9 @@ class ConnectionCore:
         if self._session.closing.is_set():
             raise self.closed_error()
 
+    def check_process(self) -> None:
+        """For layers: raises ForkedConnection in a forked child, where nothing comes that one could wait for."""
+
     def check_draining(self) -> None:
         """For layers, when `draining` is set: raises ConnectionDraining once nothing new is taken, ConnectionClosed."""
         self.check_usable()

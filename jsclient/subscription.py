@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -240,8 +241,12 @@ class Subscription(BaseSubscription):
             self.connection.send_unsubscribe(self, max_messages)
 
     def close(self) -> None:
-        """Stop receiving and throw away what was not taken; whoever waits gets SubscriptionClosed. Idempotent."""
-        self._end(discard=True)
+        """Stop receiving and throw away what was not taken; whoever waits gets SubscriptionClosed. Idempotent.
+
+        In a forked child it does nothing: the subscription is the parent's.
+        """
+        with contextlib.suppress(errors.ForkedConnection):
+            self._end(discard=True)
 
     def _end(self, discard: bool) -> None:
         if not self._ended:

@@ -124,6 +124,7 @@ class ConsumeContext:
 
     def wait(self, timeout: Timeout = None) -> bool:
         """Wait until it has ended (for ever by default); False after the timeout. Raises the error that ended it."""
+        self._messages.connection.check_process()
         if not self._done.wait(resolve(timeout, None)):
             return False
         if self.error is not None:
@@ -150,7 +151,8 @@ class ConsumeContext:
     def close(self, timeout: Timeout = DEFAULT) -> None:
         """Stop, and wait at most `timeout` seconds (30 by default) for handlers in flight; idempotent."""
         self.stop()
-        if threading.current_thread() not in self._threads:
+        # In a forked child none of them lives, and nobody would ever say that it is done.
+        if threading.current_thread() not in self._threads and any(thread.is_alive() for thread in self._threads):
             self._done.wait(resolve(timeout, STOP_TIMEOUT))
 
     def __enter__(self) -> ConsumeContext:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 import jsclient
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.spark import options as spark_options
@@ -57,7 +57,7 @@ class Pool:
     """All idle connections of this process; thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()  # free in a forked worker, whoever held it
         self._pid = os.getpid()
         self._idle: dict[Any, list[_Idle]] = {}
         self._closer: threading.Thread | None = None

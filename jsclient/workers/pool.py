@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.pull import UNLIMITED_BATCH
 from jsclient.waiting import Gate
@@ -76,18 +76,18 @@ class WorkerPool:
         self._keyed_held: dict[int, Held] = {}  # by sequence in the stream
         self._keyed_hung: set[Any] = set()  # keys whose handler has run too long
         self._taking = False
-        self._ready = threading.Condition(threading.Lock())
-        self._turn = threading.Lock()  # who takes a message while nothing is prefetched
-        self._suspects = threading.Lock()
+        self._ready = threading.Condition(waiting.new_lock())
+        self._turn = waiting.new_lock()  # who takes a message while nothing is prefetched
+        self._suspects = waiting.new_lock()
         self._first_prefix = b"\0"
         self._stopping = False
         self._release_asked = False
         self._giving_back = False
         self._given_back = 0
-        self._released = threading.Lock()
+        self._released = waiting.new_lock()
         self._ended = Gate()
         self._running = len(self._workers)
-        self._running_lock = threading.Lock()
+        self._running_lock = waiting.new_lock()
         self.error: Exception | None = None
         unit = self.options.batch[0] if self.options.batch else 1
         first = min(len(self._workers) * unit, waits.max_batch or UNLIMITED_BATCH)
@@ -491,6 +491,7 @@ class WorkerPool:
 
         Raises the error that ended it, such as ConsumerDeleted.
         """
+        self.connection.check_process()
         if not self._ended.wait(resolve(timeout, None)):
             return False
         if self.error is not None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import queue
 import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,6 +19,7 @@ import jsclient
 from jsclient import ConnectOptions, errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
+from jsclient.workers import WorkerPool
 
 pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork"),
@@ -95,6 +98,44 @@ def test_every_call_of_a_child_raises_forked_connection(server: NatsServer) -> N
         assert in_child(lambda: (nc.__exit__(None, None, None), "left")[-1]) == "left"
         assert sub.next(timeout=5).data == b"1", "the parent still has what it had received"
         js.delete_stream("FORK")
+
+
+def test_whoever_handles_messages_in_the_parent_does_not_hold_up_a_child(server: NatsServer) -> None:
+    """A child that leaves the `with` blocks of its parent: nobody waits for threads that it does not have."""
+    release = threading.Event()
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="HANDLE", subjects=["handle.js"]))
+        js.publish("handle.js", b"x")
+        js.publish("handle.js", b"x")
+        started: queue.SimpleQueue[str] = queue.SimpleQueue()
+
+        def handler(message: Any) -> None:
+            started.put(message.subject)
+            release.wait(20)
+
+        sub = nc.subscribe("handle.core", handler)
+        nc.publish("handle.core")
+        running = stream.create_consumer(ConsumerConfig(durable_name="c")).consume(handler)
+        pool = WorkerPool(stream.create_consumer(ConsumerConfig(durable_name="w")), handler, threads=2)
+        for _ in range(4):
+            started.get(timeout=5)
+        try:
+            for name, leave, answer in (
+                ("subscription", sub.close, "None"),
+                ("consume", lambda: running.__exit__(None, None, None), "None"),
+                ("wait for consume", running.wait, "ForkedConnection"),
+                ("pool", lambda: pool.__exit__(None, None, None), "ForkedConnection"),
+                ("wait for pool", pool.wait, "ForkedConnection"),
+            ):
+                start = time.monotonic()
+                assert in_child(leave) == answer, name
+                assert time.monotonic() - start < 1, name
+        finally:
+            release.set()
+            pool.stop()
+            running.close()
+        js.delete_stream("HANDLE")
 
 
 def test_no_byte_of_the_children_reaches_the_parents_socket(proxy: Proxy, count: Count) -> None:
