@@ -246,8 +246,11 @@ class ConnectionCore:
             except Exception:
                 log.exception("a link listener failed")
 
-    def connect_attempt_failed(self, url: str, error: BaseException) -> None:
+    def connect_attempt_failed(self, url: str, error: BaseException, tell: bool) -> None:
+        """`tell`: nobody else hears of it, neither who calls `connect` nor who learns that this was the last one."""
         log.info("cannot connect to %s: %s", url, error)
+        if tell:
+            self._callback(self.options.on_error, error, None)
 
     def servers_discovered(self, urls: list[str]) -> None:
         self._callback(self.options.on_discovered_servers, urls)

@@ -14,6 +14,10 @@ from typing import Final
 NANOSECONDS: Final = 1_000_000_000
 
 
+FOREVER: Final = 1e9
+"""Seconds (32 years) from which on a timeout is none: the system's clocks and locks refuse to count so far."""
+
+
 class Default(enum.Enum):
     """The type of `DEFAULT`: "the default timeout of this kind of call" (None means: wait for ever)."""
 
@@ -53,7 +57,7 @@ def resolve(timeout: Timeout, default: float | None) -> float | None:
     if isinstance(timeout, Default):
         return default
     check_timeout(timeout)
-    return timeout
+    return None if timeout is not None and timeout >= FOREVER else timeout
 
 
 class Deadline:
@@ -62,7 +66,7 @@ class Deadline:
     __slots__ = ("at",)
 
     def __init__(self, timeout: float | None) -> None:
-        self.at: float | None = None if timeout is None else time.monotonic() + timeout
+        self.at: float | None = None if timeout is None or timeout >= FOREVER else time.monotonic() + timeout
 
     def remaining(self) -> float | None:
         """Seconds left, never negative; None when there is no limit."""

@@ -151,7 +151,9 @@ class ConnectOptions:
     on_closed: Callback | None = attrs.field(default=None, repr=False)  # (connection)
     on_discovered_servers: Callback | None = attrs.field(default=None, repr=False)  # (connection, new URLs)
     on_lame_duck: Callback | None = attrs.field(default=None, repr=False)  # (connection)
-    on_error: Callback | None = attrs.field(default=None, repr=False)  # (connection, error, subscription or None)
+    on_error: Callback | None = attrs.field(default=None, repr=False)
+    """(connection, error, subscription or None): what no call raises. Permission errors, slow consumers, callbacks that
+    raise, failed attempts to reconnect (ConnectFailed, TlsError, AuthError...), and what ended the connection."""
 
     def __attrs_post_init__(self) -> None:
         self.authenticator()

@@ -24,7 +24,7 @@ from jsclient.link import Link, open_link, tick
 from jsclient.options import ConnectOptions
 from jsclient.outbox import Outbox, Unkept
 from jsclient.server_errors import ServerErr, Verdict
-from jsclient.servers import Server, ServerPool
+from jsclient.servers import BACKOFF_MAX, Server, ServerPool
 from jsclient.states import ConnectionState
 
 if TYPE_CHECKING:
@@ -125,20 +125,22 @@ class Session:
             server = self.pool.next()
             if server is None:
                 return self._gave_up(attempts, failures)
-            if self.closing.wait(self.pool.delay()):
+            if self.closing.wait(self._delay()):
                 break
             try:
                 link = self._open(server)
-            except (errors.JsClientError, OSError) as error:
-                log.debug("cannot connect to %s: %s", server.url, error)
+            except Exception as error:
+                if once and not isinstance(error, (errors.JsClientError, OSError)):
+                    return error  # a callable of the user: whoever connects sees it as it is
                 self.last_error = error
                 self.pool.failed(server)
                 attempts = [*attempts[-50:], (server.url, str(error))]
                 failures = [*failures[-50:], error]
-                self.owner.connect_attempt_failed(server.url, error)
                 # Once we were connected, wrong options are for the moment: a file being replaced, a variable to come.
                 wrong_options = isinstance(error, errors.ConfigError) and not self._ever_connected
-                if wrong_options or self._refused_for_good(error):
+                last = wrong_options or self._refused_for_good(error)
+                self.owner.connect_attempt_failed(server.url, error, tell=not (once or last or self.closing.is_set()))
+                if last:
                     return error
                 if limit is not None and len(failures) >= limit:
                     return self._gave_up(attempts, failures)
@@ -146,6 +148,13 @@ class Session:
                 self._adopt(link)
                 return None
         return errors.ConnectionClosed("the connection was closed while it was being made")
+
+    def _delay(self) -> float:
+        try:
+            return self.pool.delay()
+        except Exception:  # the user's hook: no reason to give the connection up
+            log.exception("the delay hook of the reconnect policy failed")
+            return BACKOFF_MAX
 
     def _open(self, server: Server) -> Link:
         return open_link(

@@ -360,6 +360,72 @@ def test_max_attempts_ends_the_connection(proxy: Proxy) -> None:
     proxy.accept()
 
 
+def test_failed_attempts_are_told(proxy: Proxy) -> None:
+    """Each one, while it is down; none for `connect` that raises itself, and none because of close()."""
+    caught: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    policy = ReconnectPolicy(delay=lambda number: 0.01)
+    nc = jsclient.connect(proxy.url, reconnect=policy, on_error=lambda _, error, sub: caught.put((error, sub)))
+    proxy.refuse()
+    for _ in range(3):
+        error, sub = caught.get(timeout=5)
+        assert isinstance(error, errors.ConnectFailed)
+        assert sub is None
+    proxy.accept()
+    wait_until(lambda: nc.is_connected)
+    nc.flush()
+    while not caught.empty():
+        caught.get()
+    nc.close()
+    with pytest.raises(errors.ConnectFailed):
+        jsclient.connect(f"nats://127.0.0.1:{free_port()}", on_error=lambda *args: caught.put(args))
+    assert caught.empty()
+
+
+def test_attempts_are_told_when_the_first_one_is_retried() -> None:
+    caught: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    url = f"nats://127.0.0.1:{free_port()}"
+    with jsclient.connect(url, retry_on_failed_connect=True, on_error=lambda _, error, sub: caught.put(error)):
+        assert isinstance(caught.get(timeout=5), errors.ConnectFailed)
+        assert isinstance(caught.get(timeout=5), errors.ConnectFailed)
+
+
+def test_callables_that_raise_do_not_end_the_connection(proxy: Proxy) -> None:
+    """The store of secrets is down for a while: that is one failed attempt, not the end."""
+    asked: list[int] = []
+    caught: queue.SimpleQueue[Any] = queue.SimpleQueue()
+
+    def token() -> str:
+        asked.append(1)
+        if 1 < len(asked) < 4:
+            raise LookupError("the store of secrets does not answer")
+        return "x"
+
+    def delay(number: int) -> float:
+        if len(asked) == 3:
+            raise RuntimeError("a bug in the hook")
+        return 0.01
+
+    with jsclient.connect(
+        proxy.url,
+        token=token,
+        reconnect=ReconnectPolicy(delay=delay),
+        on_error=lambda _, error, sub: caught.put(error),
+    ) as nc:
+        proxy.cut()
+        assert isinstance(caught.get(timeout=5), LookupError)
+        assert isinstance(caught.get(timeout=5), LookupError)
+        wait_until(lambda: len(asked) == 4 and nc.is_connected, 10)
+        nc.flush()
+
+
+def test_a_callable_that_raises_at_first_is_seen_as_it_is(server: NatsServer) -> None:
+    def token() -> str:
+        raise LookupError("no such secret")
+
+    with pytest.raises(LookupError):
+        jsclient.connect(server.url, token=token)
+
+
 def test_the_delay_hook_is_asked_by_round(proxy: Proxy) -> None:
     rounds: list[int] = []
 

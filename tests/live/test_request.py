@@ -243,3 +243,18 @@ def healthy(nc: jsclient.Connection) -> bool:
     except errors.JsClientError:
         return False
     return True
+
+
+@pytest.mark.parametrize("timeout", [float("inf"), 1e300])
+def test_a_timeout_beyond_what_clocks_count_is_none(pair: Any, timeout: float) -> None:
+    nc, other = pair
+    other.subscribe("for.ever", lambda message: message.respond(b"y"))
+    other.flush()
+    assert nc.request("for.ever", timeout=timeout).data == b"y"
+    assert [m.data for m in nc.request_many("for.ever", timeout=timeout, max_messages=1)] == [b"y"]
+    nc.flush(timeout=timeout)
+    sub = nc.subscribe("for.ever.own")
+    nc.publish("for.ever.own", b"x")
+    assert sub.next(timeout=timeout).data == b"x"
+    sub.drain(timeout=timeout)
+    nc.drain(timeout=timeout)
