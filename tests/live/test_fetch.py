@@ -229,7 +229,8 @@ def test_a_fetch_lives_through_a_reconnect(server: NatsServer, js: JetStream) ->
         def later() -> None:
             wait_until(lambda: consumer.info().num_ack_pending == 2, 5)
             proxy.cut()
-            wait_until(lambda: nc.is_connected, 5)
+            # Until the server has noticed, it would hand new messages to the pull of the dead link.
+            wait_until(lambda: nc.stats().reconnects == 1 and server.monitor("connz")["num_connections"] == 2, 5)
             publish(js, 2)
 
         thread = threading.Thread(target=later)
