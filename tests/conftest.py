@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import shutil
 import signal
@@ -14,6 +15,7 @@ import pytest
 from jsclient.testing import NatsServer, running_servers, wait_until
 
 HERE = Path(__file__).parent
+SPARK = importlib.util.find_spec("pyspark") is not None
 #: The folders whose tests run against a real server: marked `live`, and nothing may be left behind by them.
 LIVE = ("live", "faults", "spark")
 FULL = os.environ.get("JSCLIENT_FULL") == "1"
@@ -23,6 +25,17 @@ def pytest_configure() -> None:
     """A shell that starts us in the background ignores SIGINT for us and our children: the Ctrl-C tests need it."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_report_header() -> str | None:
+    return None if SPARK else "left out: the Spark tests (pyspark is not installed; it needs Python 3.11)"
+
+
+def pytest_ignore_collect(collection_path: Path) -> bool | None:
+    """Without pyspark the modules of its tests cannot even be imported."""
+    if SPARK:
+        return None
+    return collection_path.name.startswith("test_spark_") or HERE / "spark" in (collection_path, collection_path.parent)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
