@@ -14,6 +14,8 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from jsclient.spark.chunks import EMPTY_BLOCK
+
 
 class Columns(Protocol):
     """What the builder needs of a chunk; all lists have the same length."""
@@ -134,6 +136,8 @@ def _header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:
 
     Built from flat lists of names and values: lists of lists of tuples per row cost four times as much.
     """
+    if blocks.count(None) + blocks.count(EMPTY_BLOCK) == len(blocks):
+        return pa.nulls(len(blocks), kind)
     alike = _same_names(blocks, kind)
     if alike is not None:
         return alike

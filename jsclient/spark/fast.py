@@ -19,7 +19,7 @@ from jsclient.durations import Deadline
 from jsclient.nuid import next_nuid
 from jsclient.outbox import Unkept
 from jsclient.spark.chunks import ChunkQueue
-from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head, leader_may_come
+from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head, header_block, leader_may_come
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 
@@ -72,14 +72,15 @@ class FastPublisher:
         nbytes = 0
         for subject, lines, value, msg_id in rows:
             head = self._heads.get(subject) or self._head(subject)
-            if msg_id is None:
-                headers = b"NATS/1.0\r\n%b\r\n" % lines
+            if msg_id is None and not lines:
+                total = len(value)
+                frames.append((head[1:], b"%d\r\n%b\r\n" % (total, value)))  # PUB
             else:
-                headers = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n" % (msg_id, lines)
-            total = len(headers) + len(value)
+                headers = header_block(lines, msg_id)
+                total = len(headers) + len(value)
+                frames.append((head, b"%d %d\r\n%b%b\r\n" % (len(headers), total, headers, value)))
             if total > limit:
                 raise errors.PayloadTooLarge(f"a row of {total} bytes; the server takes {limit} (max_payload)")
-            frames.append((head, b"%d %d\r\n%b%b\r\n" % (len(headers), total, headers, value)))
             nbytes += len(value)
         if frames:
             self._until_stored(frames)
@@ -142,6 +143,8 @@ class _Batch:
         self._nc = nc
         self._frames = frames
         self._first = first
+        last = frames[-1][0]
+        self._last = last if last.startswith(b"H") else b"H" + last  # for what is sent with a header block
         self._timeout = timeout
         self._flow = FIRST_FLOW
         self.confirmed = 0
@@ -176,7 +179,7 @@ class _Batch:
                 if full:
                     self._number = number
                     self._wait(final=False)
-        head = self._frames[-1][0]
+        head = self._last
         block.append(b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, asked, number + 1, COMMIT_END))
         self._nc.post_now(Unkept(b"".join(block)))
         self._number = number + 1
@@ -212,7 +215,7 @@ class _Batch:
 
     def _ping(self) -> None:
         """Ask for an answer that may have been lost."""
-        head = self._frames[-1][0]
+        head = self._last
         frame = b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, self._asked, self._number, PING)
         self._nc.post_now(Unkept(frame))
 

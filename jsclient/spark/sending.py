@@ -198,15 +198,16 @@ class WindowPublisher:
             head = heads.get(subject)
             if head is None:
                 head = heads[subject] = self._head(subject)
-            if msg_id is None:
-                headers = b"NATS/1.0\r\n%b\r\n" % lines
+            number += 1
+            if msg_id is None and not lines:
+                total = len(value)
+                frame = b"%b%d %d\r\n%b\r\n" % (head[1:], number, total, value)  # PUB
             else:
-                headers = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n" % (msg_id, lines)
-            length, total = len(headers), len(headers) + len(value)
+                headers = header_block(lines, msg_id)
+                total = len(headers) + len(value)
+                frame = b"%b%d %d %d\r\n%b%b\r\n" % (head, number, len(headers), total, headers, value)
             if total > limit:
                 raise errors.PayloadTooLarge(f"a row of {total} bytes; the server takes {limit} (max_payload)")
-            number += 1
-            frame = b"%b%d %d %d\r\n%b%b\r\n" % (head, number, length, total, headers, value)
             pending[number] = frame
             block.append(frame)
             size += len(frame)

@@ -318,3 +318,14 @@ def test_two_attempts_at_once_store_each_row_once(js: Js, server: NatsServer, st
         made.commit(messages[:1])
         assert [message.totals.rows for message in messages] == [20_000] * 3
         assert sorted(read(reader(server.url, stream, subjects=f"{stream}.x"))) == list(range(20_000))
+
+
+@pytest.mark.parametrize("mode", ["async", "fast"])
+def test_plain_rows_get_no_header_block(js: Js, server: NatsServer, stream_name: str, mode: str) -> None:
+    stream = stream_name.replace("[", "_").rstrip("]_")
+    js.create(stream, allow_batched=True)
+    made = writer(server.url, subject=f"{stream}.x", publishMode=mode, deliverySemantics="at-least-once")
+    with mode_works(server, mode):
+        assert made.write(batches(0, 3000)).totals.rows == 3000
+        assert "hdrs" not in js.api.request(f"STREAM.MSG.GET.{stream}", {"seq": 3000})["message"]
+        assert read(reader(server.url, stream)) == list(range(3000))
