@@ -221,6 +221,7 @@ def _check(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
             more = ', for example load("ORDERS")' if name == "stream" else ", for example nats://127.0.0.1:4222"
             raise JetStreamSparkError("JETSTREAM_MISSING_OPTION", f"{WAYS[way]} needs the option {name!r}{more}")
     _conflict(o.domain and o.api_prefix, "'domain' and 'apiPrefix' exclude each other; give one of them")
+    _bad(o.task_timeout is not None and o.task_timeout <= 0, "'taskTimeout' must be more than 0s")
     _check_credentials(o)
     if reads:
         _check_reading(o, way, given)
@@ -270,6 +271,7 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
         both and (o.max_offsets_per_trigger or 0) < (o.min_offsets_per_trigger or 0),
         "'minOffsetsPerTrigger' is larger than 'maxOffsetsPerTrigger'",
     )
+    _bad(o.batch_bytes > 1 << 30, "'batchBytes' must be at most 1g")  # Arrow's offsets have 32 bits
     _conflict(
         o.ack_mode == "purge" and o.read_method == "consumer",
         "ackMode=purge reads by direct get; leave out readMethod=consumer",
@@ -285,6 +287,7 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
 
 
 def _check_writing(o: SparkOptions) -> None:
+    _bad(o.ack_timeout <= 0, "'ackTimeout' must be more than 0s")
     at_least_once = o.delivery_semantics == "at-least-once"
     _conflict(
         at_least_once and o.message_id in ("column", "content"),

@@ -153,7 +153,7 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
             raise JetStreamSparkError(
                 "JETSTREAM_SCHEMA_MISMATCH",
                 f"a row has the header {name}, which the sink sets itself (ids come from the column msg_id); drop it, "
-                "for example map_filter(headers, (name, _) -> name NOT LIKE 'Nats-%') AS headers",
+                "for example map_filter(headers, (k, v) -> k NOT LIKE 'Nats-%') AS headers",
             )
         pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
     return pairs

@@ -11,7 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import (
@@ -22,6 +22,7 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from jsclient.durations import Deadline
 from jsclient.jetstream.models import StreamInfo
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.errors import JetStreamSparkError
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 log = logging.getLogger("jsclient.spark")
+
+CATCH_UP: Final = 2.0  # seconds for a stream that ends before the checkpoint
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -79,7 +82,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The end of the next batch; the very `start` when there is none (Spark compares the text)."""
         begin = Offset.from_dict(start, self.options.stream)
         with lease(self.options) as nc:
-            state = self._state(StreamAccess(nc, self.options))
+            state = self._state(StreamAccess(nc, self.options), begin)
         begin = self._same_stream(begin, state)
         available = state.end if self._target is None else min(state.end, self._target)
         self._newest = Offset(state.name, state.created, begin.base, state.end, 1)
@@ -155,7 +158,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         with lease(options) as nc:
             access = StreamAccess(nc, options)
             access.check_filters()
-            state = self._state(access)
+            state = self._state(access, last)
             self._same_stream(last, state)
             if first.created != last.created:
                 begin = state.first  # the batch begins in the stream that replaced the one of the checkpoint
@@ -178,7 +181,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         with lease(self.options) as nc:
             access = StreamAccess(nc, self.options)
             if self.options.ack_mode == "purge":
-                access.purge_below(offset.seq)
+                state = self._state(access)
+                if state.created == offset.created:
+                    access.purge_below(offset.seq)
+                else:
+                    log.warning("stream %r was made again since the last batch; nothing is purged", state.name)
             if self.options.progress_bucket is not None:
                 key = self.options.progress_key or f"{offset.stream}.{offset.base}"
                 put_progress(access, self.options.progress_bucket, key, json.dumps(end).encode())
@@ -186,12 +193,19 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def stop(self) -> None:
         """Never called by Spark 4.3: the process is killed."""
 
-    def _state(self, access: StreamAccess) -> StreamState:
+    def _state(self, access: StreamAccess, known: Offset | None = None) -> StreamState:
+        """The stream now. A new leader may not have applied yet what its predecessor told us of; it gets a moment."""
         info = access.info()
         if not self._checked:
             self._check_retention(access, info)
             self._checked = True
-        return access.state(info)
+        state, deadline = access.state(info), Deadline(CATCH_UP)
+        while known is not None and state.created == known.created and state.end < known.seq:
+            if deadline.expired():
+                break
+            time.sleep(deadline.at_most(0.1))
+            state = access.state()
+        return state
 
     def _check_retention(self, access: StreamAccess, info: StreamInfo) -> None:
         """A stream that is consumed by reading can only be read twice by direct get, and must be purged by us."""

@@ -145,8 +145,8 @@ def test_a_query_outlives_a_server_that_dies_right_after_its_answer(
         start = made.initialOffset()
         real = JetStreamStreamReader._state
 
-        def dies(self: Any, access: Any) -> Any:
-            state = real(self, access)
+        def dies(self: Any, access: Any, known: Any = None) -> Any:
+            state = real(self, access, known)
             server.kill()
             return state
 
@@ -329,3 +329,51 @@ def test_plain_rows_get_no_header_block(js: Js, server: NatsServer, stream_name:
         assert made.write(batches(0, 3000)).totals.rows == 3000
         assert "hdrs" not in js.api.request(f"STREAM.MSG.GET.{stream}", {"seq": 3000})["message"]
         assert read(reader(server.url, stream)) == list(range(3000))
+
+
+def test_a_purge_after_a_restart_spares_a_stream_made_anew(js: Js, server: NatsServer, stream_name: str) -> None:
+    """The last batch of a run is committed at the next start: its stream may be another one by then."""
+    from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+    def create() -> None:
+        js.create(stream_name, retention="workqueue", allow_direct=True)
+        js.fill(stream_name, 50)
+
+    create()
+    made = stream_reader(server.url, stream_name, ackMode="purge")
+    end = made.latestOffset(made.initialOffset(), ReadAllAvailable())
+    js.api.request(f"STREAM.DELETE.{stream_name}")
+    create()
+    again = stream_reader(server.url, stream_name, ackMode="purge")
+    again.commit(end)
+    assert js.state(stream_name)["messages"] == 50
+    again.commit({**end, "created": again.initialOffset()["created"]})
+    assert js.state(stream_name)["messages"] == 0
+
+
+@pytest.mark.parametrize(
+    "option",
+    [{"batchBytes": "2g"}, {"taskTimeout": "0"}, {"pullRecords": "0"}, {"maxPartitions": str(1 << 70)}],
+)
+def test_limits_that_make_no_sense(option: dict[str, str]) -> None:
+    with pytest.raises(JetStreamSparkError, match=f"BAD_OPTION.*{next(iter(option))}"):
+        reader("nats://h", "S", **option)
+
+
+def test_an_ack_timeout_of_nothing_is_refused() -> None:
+    with pytest.raises(JetStreamSparkError, match=r"BAD_OPTION.*ackTimeout"):
+        writer("nats://h", subject="a", ackTimeout="0s")
+
+
+@pytest.mark.parametrize("mode", ["async", "auto"])
+def test_fences_of_rows_are_checked_by_the_stream(js: Js, server: NatsServer, stream_name: str, mode: str) -> None:
+    from jsclient.spark import publish_partition
+
+    stream = stream_name.replace("[", "_").rstrip("]_")
+    js.create(stream, allow_batched=True, allow_msg_ttl=True)
+    options = {"servers": server.url, "publishMode": mode}
+    rows = [{"subject": f"{stream}.{n}", "value": "1", "expected_last_subject_seq": 0} for n in range(10)]
+    assert publish_partition(rows, options, job="a").rows == 10
+    with pytest.raises(JetStreamSparkError, match=r"PUBLISH_FAILED.*wrong last sequence"):
+        publish_partition(rows[:1], options, job="b")
+    assert js.state(stream)["messages"] == 10
