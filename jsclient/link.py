@@ -111,7 +111,7 @@ def _dial(server: Server, options: ConnectOptions, deadline: Deadline, abandoned
             socket_factory=options.socket_factory,
             abandoned=abandoned,
         )
-    except OSError as error:
+    except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
         raise errors.ConnectFailed(f"cannot reach {server.url}: {error}") from error
 
 

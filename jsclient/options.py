@@ -51,9 +51,9 @@ def _servers(value: str | Sequence[str]) -> tuple[str, ...]:
     return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
 
 
-def _positive(instance: Any, attribute: Any, value: float | None) -> None:
-    if value is not None and not value > 0:
-        raise errors.ConfigError(f"{attribute.name} must be positive, got {value!r}")
+def _positive(instance: Any, attribute: Any, value: object) -> None:
+    if not isinstance(value, (int, float)) or not value > 0:
+        raise errors.ConfigError(f"{attribute.name} must be a positive number, got {value!r}")
 
 
 def _duration(instance: Any, attribute: Any, value: float | None) -> None:

@@ -26,7 +26,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
-from jsclient.durations import Deadline
+from jsclient.durations import FOREVER, Deadline
 
 if TYPE_CHECKING:
     from jsclient.transport import Transport
@@ -105,7 +105,7 @@ class Outbox:
         self._broken = broken
         self._limit = limit
         self._block_when_full = block_when_full
-        self._write_timeout = write_timeout
+        self._write_timeout = min(write_timeout, FOREVER)
         # Guards the account of what is queued while offline, and the switch between online and offline.
         # Entered as a lock, never as a Condition: `with condition` runs Python code in which Ctrl-C leaves it locked.
         self._offline_lock = threading.Lock()

