@@ -49,6 +49,9 @@ CLOSE_STALL: Final = 0.5
 
 JOIN_TIMEOUT: Final = 1.0
 
+NO_THREAD_PAUSE: Final = 0.5
+"""Seconds until the next try when the system has no thread left to reconnect with."""
+
 PONG: Final = Unkept(protocol.PONG)
 
 MAX_PONGS: Final = 2 * HIGH_WATER_FRAMES
@@ -104,10 +107,19 @@ class Session:
             raise error
 
     def _spawn_connector(self, result: waiting.Ticket[BaseException | None] | None = None) -> None:
+        if self.closing.is_set():
+            return
         self._connectors += 1
         name = f"jsclient-connect-{self.owner.number}-{self._connectors}"
         thread = threading.Thread(target=self._connect_loop, args=(result,), name=name, daemon=True)
-        thread.start()
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if result is not None:
+                raise
+            log.error("no thread to reconnect with, trying again in %g s: %s", NO_THREAD_PAUSE, error)
+            self.owner.clock.call_later(NO_THREAD_PAUSE, self._spawn_connector)
+            return
         self._connector = thread  # not before: close() joins it, from any thread
 
     def _connect_loop(self, result: waiting.Ticket[BaseException | None] | None) -> None:
@@ -228,7 +240,12 @@ class Session:
         )
         self.connected.set()
         self.owner.link_announced(first)  # before the reader can announce the end of this link
-        reader.start()
+        try:
+            reader.start()
+        except RuntimeError as error:
+            self.link_down(link, errors.ConnectionLost(f"no thread to read from {link.server.url} with: {error}"))
+            link.stream.close()
+            return
         link.reader = reader  # not before: close() joins it, from any thread
         self.outbox.flush()
 

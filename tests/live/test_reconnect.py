@@ -418,6 +418,32 @@ def test_callables_that_raise_do_not_end_the_connection(proxy: Proxy) -> None:
         nc.flush()
 
 
+@pytest.mark.parametrize("role", ["connect", "reader"])
+def test_no_thread_to_reconnect_with_is_for_the_moment(
+    proxy: Proxy, monkeypatch: pytest.MonkeyPatch, role: str
+) -> None:
+    """The system is out of threads when the link is lost: tried again, not stranded."""
+    refused: list[str] = []
+    start = threading.Thread.start
+
+    def no_thread(thread: threading.Thread) -> None:
+        if thread.name.startswith(f"jsclient-{role}-") and len(refused) < 2:
+            refused.append(thread.name)
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    with jsclient.connect(proxy.url) as nc:
+        sub = nc.subscribe("threads")
+        nc.flush()
+        monkeypatch.setattr(threading.Thread, "start", no_thread)
+        proxy.cut()
+        wait_until(lambda: len(refused) == 2 and nc.is_connected, 10)
+        wait_until(lambda: nc.stats().reconnects >= 1, 5)
+        nc.flush()
+        nc.publish("threads", b"x")
+        assert sub.next(timeout=5).data == b"x"
+
+
 def test_a_callable_that_raises_at_first_is_seen_as_it_is(server: NatsServer) -> None:
     def token() -> str:
         raise LookupError("no such secret")
