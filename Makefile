@@ -7,6 +7,7 @@ ifndef SPARK
 SPARK := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info >= (3, 11)))' 2>/dev/null || echo 1)
 endif
 ARGS ?=
+CASES ?=
 PY := $(VENV)/bin/python
 comma := ,
 EXTRAS := dev,demo,nkeys$(if $(filter 0,$(SPARK)),,$(comma)spark)
@@ -31,7 +32,8 @@ help:
 	@echo "make test          the short tier, under 5 minutes    (ARGS='-k name' is passed to pytest)"
 	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27 and the newest"
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
-	@echo "make lint | fuzz | bench | bench-check | bench-spark | setup | clean"
+	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all)"
+	@echo "make lint | fuzz | bench-check | bench-spark | setup | clean"
 
 setup: $(STAMP)
 	@$(PY) tools/nats_server.py >/dev/null
@@ -94,7 +96,7 @@ fuzz: $(STAMP)
 	@$(PY) tools/fuzz.py $(ARGS)
 
 bench: $(STAMP)
-	@$(SERVER) && $(PY) -m tools.bench $(ARGS)
+	@$(SERVER) && $(PY) -m tools.bench $(if $(CASES),--cases '$(CASES)') $(ARGS)
 
 bench-check: $(STAMP)
 	@$(SERVER) && $(PY) -m tools.bench --check $(ARGS)

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tools.bench import report
+from tools.bench import readme, report
 from tools.bench.cases import ALL, Case, chosen
 from tools.bench.runner import BASELINE, CLIENTS, Bench
 
@@ -35,8 +35,12 @@ def main() -> int:
         return 0
     peers = [BASELINE] if options.check else options.peers.split(",")
     rounds, share = (CHECK_ROUNDS, CHECK_SHARE) if options.check else (options.rounds, 1.0)
+    loads: list[float] = []
     with Bench(rounds, peers, share) as bench:
-        results, missed = measure(bench, cases, options)
+        results, missed = measure(bench, cases, options, loads)
+        server = bench.server_version
+    if options.readme:
+        readme.refresh(results, rounds, server, loads)
     if options.plot:
         report.plot(results, Path(options.plot))
     print()
@@ -51,6 +55,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--peers", default=",".join(client.name for client in CLIENTS[1:]))
     parser.add_argument("--json", help="append a JSON line per run to this file")
     parser.add_argument("--plot", help="write a picture of the ratios (.svg or .png)")
+    parser.add_argument("--readme", action="store_true", help="write table and picture into the README")
     parser.add_argument("--check", action="store_true", help="few rounds, stored limits, exit 1 when one is missed")
     parser.add_argument("--gate", action="store_true", help="exit 1 when a target is missed")
     parser.add_argument("--list", action="store_true", help="the names of the cases")
@@ -63,13 +68,14 @@ def overloaded() -> bool:
 
 
 def measure(
-    bench: Bench, cases: list[Case], options: argparse.Namespace
+    bench: Bench, cases: list[Case], options: argparse.Namespace, loads: list[float]
 ) -> tuple[dict[str, list[report.Result]], list[str]]:
     results: dict[str, list[report.Result]] = {}
     missed: list[str] = []
     started = time.monotonic()
     for case in cases:
         rows: list[dict[str, Any]] = list(bench.run(case))
+        loads += [row["load"] for row in rows]
         if options.json:
             report.write_rows(Path(options.json), rows)
         found = results[case.name] = report.summarize(case, rows)

@@ -127,13 +127,16 @@ def table(case: Case, results: list[Result]) -> str:
 
 
 def chart(case: Case, results: list[Result]) -> str:
-    """A bar per client, CPU per million messages (or of the one object): shorter is better."""
+    """A bar per client, CPU per million messages (or of the one object): shorter is better, cut ones end in ">"."""
     scale, unit = (1e-6, "s") if case.count == 1 else (1.0, "s/1M")
-    most = max((result.cpu for result in results), default=0.0) or 1.0
-    return "\n".join(
-        f"    {result.client:19} {'#' * max(1, round(result.cpu / most * BAR)):{BAR}} {result.cpu * scale:.2f} {unit}"
-        for result in results
-    )
+    base = next((result.cpu for result in results if result.client == BASELINE), 0.0)
+    most = max((result.cpu for result in results if not base or result.cpu <= 3 * base), default=0.0) or 1.0
+    lines = []
+    for result in results:
+        length = max(1, round(result.cpu / most * BAR))
+        bar = "#" * length if length <= BAR else "#" * (BAR - 1) + ">"
+        lines.append(f"    {result.client:19} {bar:{BAR}} {result.cpu * scale:.2f} {unit}")
+    return "\n".join(lines)
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:

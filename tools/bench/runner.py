@@ -17,6 +17,7 @@ import attrs
 import jsclient
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer
+from tools.bench import client_natsc
 from tools.bench.cases import ALL, Case
 
 SERVER_CONFIG = "max_pending: 4GB\nmax_payload: 1MB\n"
@@ -37,9 +38,16 @@ class Client:
     rounds: int = 1_000
     """At most so many of the rounds: who is shown and not gated takes part in few."""
 
-    @property
-    def present(self) -> bool:
-        return not self.needs or importlib.util.find_spec(self.needs) is not None
+    def absent(self) -> str:
+        """Why it cannot take part; "" when it can."""
+        if self.module == client_natsc.__name__:
+            try:
+                client_natsc.program()
+            except client_natsc.Unavailable as error:
+                return str(error)
+        elif self.needs and importlib.util.find_spec(self.needs) is None:
+            return f"{self.needs} is not installed (pip install {self.needs})"
+        return ""
 
     def knows(self, work: str) -> bool:
         module = importlib.import_module(self.module)
@@ -51,6 +59,7 @@ CLIENTS = [
     Client(BASELINE, "tools.bench.client_natspy", needs="nats"),
     Client("nats-py-uvloop", "tools.bench.client_natspy", ("uvloop",), needs="uvloop", rounds=2),
     Client("natsrpy", "tools.bench.client_natsrpy", needs="natsrpy", share=0.1, rounds=2),
+    Client("nats.c", client_natsc.__name__, rounds=2),
 ]
 
 
@@ -60,7 +69,13 @@ class Bench:
     def __init__(self, rounds: int, peers: list[str], share: float = 1.0) -> None:
         self.rounds = rounds
         self.share = share  # of the messages of every case
-        self.clients = [client for client in CLIENTS if client.name in ("jsclient", *peers) and client.present]
+        self.clients = []
+        for client in CLIENTS:
+            if client.name in ("jsclient", *peers):
+                if reason := client.absent():
+                    print(f"without {client.name}: {reason}", flush=True)
+                else:
+                    self.clients.append(client)
         self._seeded: dict[tuple[int, int], str] = {}
         self._stack = contextlib.ExitStack()
         self._servers: dict[bool, tuple[NatsServer, str]] = {}
@@ -70,6 +85,12 @@ class Bench:
 
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
+
+    @property
+    def server_version(self) -> str:
+        """As in "nats-server 2.15.1"."""
+        with jsclient.connect(self._server(False)[0].url) as nc:
+            return f"nats-server {nc.server_info.version}"
 
     def _server(self, tls: bool) -> tuple[NatsServer, str]:
         if tls not in self._servers:

@@ -1,0 +1,91 @@
+"""The bench's arithmetic, and that the README still has the places which `python -m tools.bench --readme` replaces."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tools.bench import client_natsc, readme, report
+from tools.bench.cases import ALL, MAIN, Case, chosen
+
+CASE = Case(name="c", work="fetch", count=1000, cpu=2.0, wall=1.5)
+
+
+def rows(ours: list[float], base: list[float]) -> list[dict[str, object]]:
+    """CPU seconds per round; wall is twice that."""
+    return [
+        {
+            "case": "c",
+            "client": client,
+            "round": number,
+            "cpu": cpu,
+            "wall": 2 * cpu,
+            "p50": cpu,
+            "rss": 30.0,
+            "load": 0.5,
+        }
+        for client, values in (("jsclient", ours), ("nats-py", base))
+        for number, cpu in enumerate(values)
+    ]
+
+
+def test_ratios_are_medians_of_the_ratios_of_each_round() -> None:
+    found = report.summarize(CASE, rows([0.1, 0.2, 0.1], [0.3, 0.2, 0.5]))
+    assert found[0].cpu_ratio == pytest.approx(3.0)
+    assert found[0].cpu == pytest.approx(100.0)
+    assert found[1].cpu_ratio is None
+    assert report.verdict(CASE, found, loaded=False) == []
+    slow = report.summarize(CASE, rows([0.1, 0.1], [0.11, 0.11]))
+    assert report.verdict(CASE, slow, loaded=True) == ["c: CPU 1.10x of nats-py, must be 2x"]
+    assert len(report.verdict(CASE, slow, loaded=False)) == 2
+
+
+def test_a_run_that_failed_fails_the_case() -> None:
+    broken = [*rows([0.1], [0.3]), {"case": "c", "client": "jsclient", "round": 1, "error": "dropped", "load": 0.5}]
+    assert report.verdict(CASE, report.summarize(CASE, broken), loaded=False) == ["c: failed: dropped"]
+
+
+def test_bars_that_are_too_long_are_cut() -> None:
+    found = report.summarize(CASE, rows([0.1], [0.3]))
+    slow = report.summarize(CASE, [{**row, "client": "x"} for row in rows([90.0], [])])
+    lines = report.chart(CASE, [*found, *slow]).splitlines()
+    assert [line.count("#") for line in lines] == [13, 40, 39]
+    assert "#> 90000.00" in lines[2]
+
+
+def test_cases_are_chosen_by_the_beginning_of_their_names() -> None:
+    assert [case.name for case in chosen("kv-put, fetch-1000", False)] == ["kv-put", "fetch-1000"]
+    assert {case.name for case in chosen("fetch", False)} == {name for name in ALL if name.startswith("fetch")}
+    assert chosen("all", False) == list(ALL.values())
+    assert chosen(None, False) == MAIN
+    assert all(case.check for case in chosen(None, True))
+    with pytest.raises(SystemExit, match="no case begins with 'nothing'"):
+        chosen("nothing", False)
+    assert all(not case.versus or case.versus in ALL for case in ALL.values())
+
+
+def test_the_readme_has_what_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert list(readme.TITLES) == [case.name for case in MAIN]
+    copy = tmp_path / "README.md"
+    copy.write_text(readme.README.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(readme, "README", copy)
+    monkeypatch.setattr(readme, "PICTURE", tmp_path / "ratios.svg")
+    results = {name: report.summarize(ALL[name], rows([0.1], [0.3])) for name in readme.TITLES}
+    readme.refresh(results, 5, "nats-server 9.9.9", [0.2, 3.1])
+    text = copy.read_text(encoding="utf-8")
+    assert "nats-server 9.9.9, " in text
+    assert "load average 0 to 3, medians of 5 interleaved rounds.\n" in text
+    assert "| consume(), no acks | 300,000/s | 1.67 us | 5.00 us | 3.0x | 3.0x | - |\n" in text
+    assert text.count("| 128 bytes |") == 1
+    readme.refresh(results, 5, "nats-server 9.9.9", [0.2, 3.1])
+    assert copy.read_text(encoding="utf-8") == text
+    with pytest.raises(SystemExit, match=r"not measured \['kv-get'\]"):
+        readme.refresh({name: found for name, found in results.items() if name != "kv-get"}, 5, "", [0.0])
+
+
+def test_nats_c_says_why_it_does_not_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_natsc, "FOLDER", tmp_path)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(client_natsc.Unavailable, match="no C compiler"):
+        client_natsc.program()

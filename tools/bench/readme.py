@@ -1,0 +1,80 @@
+"""`python -m tools.bench --readme`: the table of the README's chapter on speed, and its picture, from one full run."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import platform
+import re
+from pathlib import Path
+
+from tools.bench import report
+from tools.bench.runner import BASELINE
+
+ROOT = Path(__file__).resolve().parents[2]
+README = ROOT / "README.md"
+PICTURE = Path(__file__).with_name("ratios.svg")
+
+TITLES = {
+    "core-publish": "core publish",
+    "core-subscribe": "core subscribe",
+    "request": "request, reply",
+    "publish-sync": "publish, one by one",
+    "publish-async": "publish, window of 1,000, memory",
+    "publish-async-file": "the same, file",
+    "fetch-100": "fetch 100, ack each",
+    "fetch-1000": "fetch 1,000, ack each",
+    "messages-ack": "messages(), ack each",
+    "consume-ack": "consume(), ack each",
+    "messages-none": "messages(), no acks",
+    "consume-none": "consume(), no acks",
+    "ordered": "ordered consumer",
+    "kv-get": "key-value get",
+    "kv-put": "key-value put",
+    "object-put": "object put, 64 MiB",
+    "object-get": "object get, 64 MiB",
+}
+
+HEAD = "| 128 bytes | jsclient | CPU of jsclient | of nats-py | CPU | wall | nats.c |\n|---|---|---|---|---|---|---|\n"
+_TABLE = re.compile(r"^\| 128 bytes \|.*?\n(?!\|)", re.M | re.S)
+_MEASURED = re.compile(r"^Measured on .*?\n", re.M)
+
+
+def refresh(results: dict[str, list[report.Result]], rounds: int, server: str, loads: list[float]) -> None:
+    """Replace the table and the line below it, and draw the picture. Every case must have been measured."""
+    missing = [name for name in TITLES if name not in results]
+    failed = [
+        name for name in TITLES if any(r.errors for r in results.get(name, ()) if r.client in ("jsclient", BASELINE))
+    ]
+    if missing or failed:
+        raise SystemExit(f"the README is left as it is: not measured {missing}, failed {failed}")
+    text = README.read_text(encoding="utf-8")
+    for pattern, new in ((_TABLE, table(results)), (_MEASURED, measured(rounds, server, loads))):
+        if not pattern.search(text):
+            raise SystemExit(f"nothing in the README looks like {pattern.pattern!r}")
+        text = pattern.sub(lambda _, new=new: new, text, count=1)  # type: ignore[misc]
+    README.write_text(text, encoding="utf-8")
+    report.plot({name: results[name] for name in TITLES}, PICTURE)
+
+
+def table(results: dict[str, list[report.Result]]) -> str:
+    return HEAD + "".join(row(title, name, results[name]) for name, title in TITLES.items())
+
+
+def row(title: str, name: str, found: list[report.Result]) -> str:
+    by_name = {result.client: result for result in found}
+    ours, base, c = by_name["jsclient"], by_name[BASELINE], by_name.get("nats.c")
+    if name.startswith("object"):  # one object: seconds, not a rate
+        figures = [f"{1 / ours.rate:.2f} s", f"{ours.cpu / 1e6:.2f} s", f"{base.cpu / 1e6:.2f} s"]
+    else:
+        figures = [f"{ours.rate:,.0f}/s", f"{ours.cpu:.2f} us", f"{base.cpu:.2f} us"]
+    ratios = [f"{ours.cpu_ratio or 0:.1f}x", f"{ours.wall_ratio or 0:.1f}x"]
+    return f"| {' | '.join([title, *figures, *ratios, f'{c.rate:,.0f}/s' if c and c.rate else '-'])} |\n"
+
+
+def measured(rounds: int, server: str, loads: list[float]) -> str:
+    today = dt.date.today()
+    return (
+        f"Measured on {today.day} {today:%B %Y}: Python {platform.python_version()}, {server}, {os.cpu_count()} cores, "
+        f"load average {min(loads):.0f} to {max(loads):.0f}, medians of {rounds} interleaved rounds.\n"
+    )
