@@ -84,8 +84,9 @@ def test_small_messages_are_read_by_splitting() -> None:
     assert len(parser.feed(WARM)) == 40
     events: list[Event] = []
     data = b"MSG a 1 3\r\nabc\r\nMSG b 1 r 2\r\nde\r\nMSG c 1 5\r\nf"
-    assert parser._parse_small(data, events) == data.index(b"MSG c")
+    assert parser._parse_small(data, events) == len(data)
     assert events == [Msg(b"a", b"1", None, b"abc"), Msg(b"b", b"1", b"r", b"de")]
+    assert parser.feed(b"ghij\r\n") == [Msg(b"c", b"1", None, b"fghij")]
 
 
 def test_small_messages_with_headers_are_read_by_splitting() -> None:
@@ -102,3 +103,13 @@ def test_small_messages_with_headers_are_read_by_splitting() -> None:
     assert events == whole[:1]
     parser = Parser(max_control_line=20)
     assert parser._parse_headed(head, events) == 0
+
+
+def test_a_status_between_messages_does_not_end_the_splitting() -> None:
+    status = b"HMSG i.1 1 32 32\r\nNATS/1.0 409 Batch Completed\r\n\r\n\r\n"
+    parser = Parser()
+    assert len(parser.feed(WARM)) == 40
+    assert len(parser.feed(WARM + status + WARM + b"PING\r\n" + WARM + b"MSG w 1 2\r\no")) == 122
+    assert parser._pause == 0
+    assert len(parser.feed(b"k\r\n" + (status + WARM) * 5)) == 206
+    assert parser._pause == module._SPLIT_PAUSE - 1
