@@ -36,6 +36,12 @@ def filter_subject(text: str, what: str = "subject") -> bytes:
     return _translated(subjects.check_filter, text, what)
 
 
+class FilterInSubject(str):
+    """The subject of an API request whose last tokens are a filter: wildcards are part of it."""
+
+    __slots__ = ()
+
+
 def queue_group(text: str) -> bytes:
     """A queue group; raises InvalidSubject."""
     return _translated(subjects.check_queue, text)

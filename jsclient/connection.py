@@ -290,9 +290,12 @@ class Connection(ConnectionCore):
         return b"HPUB %b %d %d\r\n%b%b\r\n" % (prefix, length, length + size, block, payload)
 
     def _learn_subject(self, subject: str) -> bytes:
-        raw = checks.subject(subject)
+        with_filter = isinstance(subject, checks.FilterInSubject)
+        raw = checks.filter_subject(subject) if with_filter else checks.subject(subject)
         if len(raw) > LINE_ROOM:
             raise errors.InvalidSubject(f"the subject has {len(raw)} bytes, the server reads at most {LINE_ROOM}")
+        if with_filter:
+            return raw  # not remembered, or a plain str that is equal to it would pass
         if len(self._subjects) >= KNOWN_SUBJECTS:
             self._subjects.clear()
         self._subjects[subject] = raw

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
+from jsclient.checks import FilterInSubject
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -70,6 +71,8 @@ class Api:
 
     def subject(self, operation: str) -> str:
         """The full subject of an operation such as `STREAM.INFO.ORDERS`."""
+        if isinstance(operation, FilterInSubject):
+            return FilterInSubject(self.prefix + operation)
         return self.prefix + operation
 
     # --- requests -------------------------------------------------------------------------------------------

@@ -27,9 +27,13 @@ from jsclient.jetstream.publishing import Publishing
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.connection import Connection
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.ordered import OrderedConsumer
+    from jsclient.jetstream.ordered_push import OrderedPushConsumer
+    from jsclient.jetstream.ordered_state import OrderedOptionsDict
     from jsclient.jetstream.push import PushConsumer
 
 
@@ -240,9 +244,15 @@ class JetStream(Publishing):
         """See Stream.consumer. `fetch_info=False` sends nothing."""
         return Stream(self, stream).consumer(name, fetch_info=fetch_info, timeout=timeout)
 
-    def ordered_consumer(self, stream: str, **options: Any) -> OrderedConsumer:
+    def ordered_consumer(self, stream: str, **options: Unpack[OrderedOptionsDict]) -> OrderedConsumer:
         """See Stream.ordered_consumer."""
         return Stream(self, stream).ordered_consumer(**options)
+
+    def ordered_push_consumer(
+        self, stream: str, *, heartbeat: float = 5.0, **options: Unpack[OrderedOptionsDict]
+    ) -> OrderedPushConsumer:
+        """See Stream.ordered_push_consumer."""
+        return Stream(self, stream).ordered_push_consumer(heartbeat=heartbeat, **options)
 
     def create_push_consumer(self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> PushConsumer:
         """See Stream.create_push_consumer."""
@@ -260,9 +270,11 @@ class JetStream(Publishing):
         """See Stream.create_or_update_push_consumer."""
         return Stream(self, stream).create_or_update_push_consumer(config, timeout=timeout)
 
-    def push_consumer(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PushConsumer:
-        """See Stream.push_consumer."""
-        return Stream(self, stream).push_consumer(name, timeout=timeout)
+    def push_consumer(
+        self, stream: str, name: str, *, config: ConsumerConfig | None = None, timeout: Timeout = DEFAULT
+    ) -> PushConsumer:
+        """See Stream.push_consumer. With `config` nothing is sent."""
+        return Stream(self, stream).push_consumer(name, config=config, timeout=timeout)
 
     def consumer_info(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """See Stream.consumer_info."""

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from jsclient.checks import FilterInSubject
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, NotSupported
 from jsclient.jetstream import names, wire
 from jsclient.jetstream.capabilities import OPERATIONS
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo, PauseState, Success
 from jsclient.jetstream.models_stream import user_metadata
-from protocol import has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
@@ -61,9 +61,9 @@ def put(
         if existing is not None:
             return existing
     operation = f"CONSUMER.CREATE.{stream}.{name}"
-    if config.filter_subject and not has_wildcard(config.filter_subject):
-        # Permissions can be given by filter in this form; a subject to publish to cannot have wildcards.
-        operation += f".{config.filter_subject}"
+    if config.filter_subject:
+        # Permissions can be given by filter in this form.
+        operation = FilterInSubject(f"{operation}.{config.filter_subject}")
     body: dict[str, Any] = {"stream_name": stream, "config": wire.to_wire(clean(config))}
     if action:
         body["action"] = action

@@ -24,7 +24,15 @@ from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
 from jsclient.jetstream.options import PullOptions, PullOptionsDict
 from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again
-from jsclient.jetstream.ordered_state import DELIVER, GAP, LAST_PER_SUBJECT, SKIP, OrderedOptions, OrderedState
+from jsclient.jetstream.ordered_state import (
+    DELIVER,
+    GAP,
+    LAST_PER_SUBJECT,
+    SKIP,
+    OrderedOptions,
+    OrderedOptionsDict,
+    OrderedState,
+)
 from jsclient.jetstream.source import PullSource
 from jsclient.states import LinkEvent
 
@@ -281,7 +289,7 @@ class OrderedConsumer:
     each goes on where the last one ended. `close()` (or leaving `with`) removes its consumer from the server.
     """
 
-    def __init__(self, js: JetStream, stream_name: str, **options: Any) -> None:
+    def __init__(self, js: JetStream, stream_name: str, **options: Unpack[OrderedOptionsDict]) -> None:
         self.js = js
         self.stream_name = names.check_stream(stream_name)
         self.state = OrderedState(OrderedOptions(**options))

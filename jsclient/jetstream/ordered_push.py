@@ -17,7 +17,7 @@ from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again
-from jsclient.jetstream.ordered_state import DELIVER, GAP, OrderedOptions, OrderedState
+from jsclient.jetstream.ordered_state import DELIVER, GAP, OrderedOptions, OrderedOptionsDict, OrderedState
 from jsclient.jetstream.push import PushMessages, PushOptions, PushOptionsDict
 from jsclient.states import LinkEvent
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.jetstream.ordered")
 
 HEARTBEAT: Final = 5.0
+SHORTEST_HEARTBEAT: Final = 0.1  # what the server accepts (10083)
 ACK_WAIT: Final = 22 * 3600.0  # as nats.go and nats.py: nothing is redelivered, gaps are read again
 
 
@@ -183,12 +184,17 @@ class OrderedPushMessages(PushMessages):
 
 
 class OrderedPushConsumer:
-    """Reads a stream in order, each message once, pushed by the server. Options are those of OrderedOptions.
+    """Reads a stream in order, each message once, pushed by the server. Made by `stream.ordered_push_consumer(...)`.
 
-    Each `messages()` or `consume()` begins at the options' start, with a consumer of its own.
+    Options are those of OrderedOptions, and `heartbeat`: seconds between signs of life (5), twice this without one
+    is an alarm. Each `messages()` or `consume()` begins at the options' start, with a consumer of its own.
     """
 
-    def __init__(self, js: JetStream, stream_name: str, *, heartbeat: float = HEARTBEAT, **options: Any) -> None:
+    def __init__(
+        self, js: JetStream, stream_name: str, *, heartbeat: float = HEARTBEAT, **options: Unpack[OrderedOptionsDict]
+    ) -> None:
+        if not heartbeat >= SHORTEST_HEARTBEAT:
+            raise errors.ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, got {heartbeat!r}")
         self.js = js
         self.stream_name = names.check_stream(stream_name)
         self.options = OrderedOptions(**options)

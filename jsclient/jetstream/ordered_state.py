@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 import attrs
 
@@ -24,6 +24,21 @@ STALE: Final = "stale"
 GAP: Final = "gap"
 
 NOTHING: Final = b"\0"  # what no subject begins with
+
+
+class OrderedOptionsDict(TypedDict, total=False):
+    """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`; see OrderedOptions."""
+
+    filter_subjects: str | Sequence[str]
+    deliver_policy: str
+    opt_start_seq: int | None
+    opt_start_time: dt.datetime | None
+    replay_policy: str | None
+    inactive_threshold: float
+    headers_only: bool | None
+    max_reset_attempts: int | None
+    metadata: dict[str, str] | None
+    name_prefix: str
 
 
 @attrs.frozen(kw_only=True)

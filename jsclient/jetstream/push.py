@@ -6,6 +6,7 @@ designs. Flow control is answered in order with the messages: after everything b
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from jsclient.jetstream.fetch import FETCH_TIMEOUT
 from jsclient.jetstream.inboxes import nak_all
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import _call
-from jsclient.jetstream.models import ConsumerInfo
+from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
 from jsclient.mailbox import Mailbox
 from jsclient.states import WAKE, LinkEvent
 
@@ -326,38 +327,42 @@ class PushConsumer:
     `deliver_group` many may be, in one process or several; without one only one (ConsumerAlreadyBound).
     """
 
-    def __init__(self, js: JetStream, stream_name: str, name: str, info: ConsumerInfo) -> None:
-        if not info.config.is_push:
+    def __init__(
+        self, js: JetStream, stream_name: str, name: str, config: ConsumerConfig, info: ConsumerInfo | None = None
+    ) -> None:
+        if not config.is_push:
             raise errors.NotPushConsumer(f"consumer {name!r} of stream {stream_name!r} is a pull consumer")
         self.js = js
         self.nc = js.nc
         self.stream_name = names.check_stream(stream_name)
         self.name = names.check_consumer(name)
+        self.config = config
         self._info = info
 
     @property
-    def cached_info(self) -> ConsumerInfo:
-        """What the server said last; no round trip."""
+    def cached_info(self) -> ConsumerInfo | None:
+        """What the server said last; no round trip. None for a handle that never asked."""
         return self._info
-
-    @property
-    def config(self) -> Any:
-        return self._info.config
 
     def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Ask the server. Raises ConsumerNotFound."""
         operation = f"CONSUMER.INFO.{self.stream_name}.{self.name}"
-        self._info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
-        return self._info
+        info = self.js.api.request(operation, None, ConsumerInfo, timeout=timeout, read=True)
+        self._info, self.config = info, info.config
+        return info
+
+    @property
+    def _made(self) -> dt.datetime | None:
+        return None if self._info is None else self._info.created
 
     def examine(self, timeout: float) -> Exception | None:
         """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
-        found = gone.examine(self.js, self.stream_name, self.name, self._info.created, timeout)
+        found = gone.examine(self.js, self.stream_name, self.name, self._made, timeout)
         return found if isinstance(found, Exception) else None
 
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
         """Ask the server whether it is the whole stream that was deleted."""
-        return gone.why_gone(self.js, self.stream_name, self._info.created, deleted, timeout)
+        return gone.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
     def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages:
         """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound."""
@@ -371,8 +376,8 @@ class PushConsumer:
         return ConsumeContext(self.messages(**options), handler, workers)
 
     def _check_bound(self) -> None:
-        if self.config.deliver_group:
-            return
+        if self.config.deliver_group or self._info is None:
+            return  # a handle that never asked does not begin with it
         deadline = Deadline(UNBIND_TIMEOUT)
         while self.info().push_bound:
             # The server notices the end of an earlier subscription of ours with a delay.

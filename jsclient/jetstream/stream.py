@@ -20,9 +20,13 @@ from jsclient.jetstream.models import (
 )
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.ordered import OrderedConsumer
+    from jsclient.jetstream.ordered_push import OrderedPushConsumer
+    from jsclient.jetstream.ordered_state import OrderedOptionsDict
     from jsclient.jetstream.push import PushConsumer
 
 
@@ -277,11 +281,19 @@ class Stream:
             raise NotPullConsumer(f"consumer {name!r} of stream {self.name!r} is a push consumer: use push_consumer")
         return self._pull_handle(info)
 
-    def ordered_consumer(self, **options: Any) -> OrderedConsumer:
-        """Every message once and in order, without acks; the options are those of OrderedConsumer."""
+    def ordered_consumer(self, **options: Unpack[OrderedOptionsDict]) -> OrderedConsumer:
+        """Every message once and in order, without acks; options: see OrderedOptions. Sends nothing yet."""
         from jsclient.jetstream.ordered import OrderedConsumer
 
         return OrderedConsumer(self.js, self.name, **options)
+
+    def ordered_push_consumer(
+        self, *, heartbeat: float = 5.0, **options: Unpack[OrderedOptionsDict]
+    ) -> OrderedPushConsumer:
+        """The same, pushed by the server: for accounts that may not pull. `heartbeat`: seconds."""
+        from jsclient.jetstream.ordered_push import OrderedPushConsumer
+
+        return OrderedPushConsumer(self.js, self.name, heartbeat=heartbeat, **options)
 
     # --- its push consumers ---------------------------------------------------------------------------------
 
@@ -306,16 +318,25 @@ class Stream:
 
         config.check_push()
         info = manage.put(self.js, self.name, config, action, timeout=timeout, **options)
-        return PushConsumer(self.js, self.name, info.name, info)
+        return PushConsumer(self.js, self.name, info.name, info.config, info)
 
-    def push_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> PushConsumer:
-        """The handle of an existing push consumer; raises ConsumerNotFound, NotPushConsumer."""
+    def push_consumer(
+        self, name: str, *, config: ConsumerConfig | None = None, timeout: Timeout = DEFAULT
+    ) -> PushConsumer:
+        """The handle of an existing push consumer; raises ConsumerNotFound, NotPushConsumer.
+
+        `config` is for accounts that may not ask: how the consumer was made (deliver_subject, deliver_group,
+        idle_heartbeat, flow_control, ack_policy). Nothing is sent then.
+        """
         from jsclient.jetstream.push import PushConsumer
 
+        if config is not None:
+            config.check_push()
+            return PushConsumer(self.js, self.name, name, config)
         info = manage.info(self.js, self.name, name, timeout=timeout)
         if not info.config.is_push:
             raise NotPushConsumer(f"consumer {name!r} of stream {self.name!r} is a pull consumer: use consumer")
-        return PushConsumer(self.js, self.name, name, info)
+        return PushConsumer(self.js, self.name, name, info.config, info)
 
     # --- all its consumers ----------------------------------------------------------------------------------
 

@@ -171,7 +171,7 @@ class StreamWatcher(Generic[T]):
         """
         last = self._consumer.state.last_seq
         self._messages.close()
-        start = {"deliver_policy": "by_start_sequence", "opt_start_seq": last + 1} if last else {}
+        start: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": last + 1} if last else {}
         self._consumer = self._read(**start)
         self._messages = self._consumer.messages()
         if self._stopped:

@@ -87,13 +87,32 @@ def test_ephemeral_consumers_have_a_name_of_ours(stream: Stream) -> None:
 
 
 def test_one_filter_is_part_of_the_subject(stream: Stream) -> None:
-    """So that permissions can be given for it; one with wildcards cannot be published to, and several are not sent."""
+    """So that permissions can be given for it; several are not part of it."""
     subjects: list[str] = []
     traced = JetStream(stream.js.nc, on_request=lambda subject, payload: subjects.append(subject))
-    for number, (pattern, token) in enumerate((("s.1", ".s.1"), ("s.*", ""), ("s.>", ""))):
+    for number, (pattern, token) in enumerate((("s.1", ".s.1"), ("s.*", ".s.*"), ("s.>", ".s.>"))):
         info = traced.create_consumer("S", ConsumerConfig(durable_name=f"C{number}", filter_subject=pattern)).info()
         assert info.config.filter_subject == pattern
         assert f"$JS.API.CONSUMER.CREATE.S.C{number}{token}" in subjects
+    with pytest.raises(errors.InvalidSubject):  # nothing else may be published to
+        stream.js.nc.publish("$JS.API.CONSUMER.CREATE.S.C2.s.>", b"{}")
+
+
+def test_permission_by_filter(stream: Stream) -> None:
+    """A user that may create consumers for one filter only."""
+    allowed = '["$JS.API.CONSUMER.CREATE.S.*.s.1.>", "$JS.API.INFO"]'
+    config = f"""accounts: {{ A: {{ jetstream: enabled, users: [
+      {{ user: all, password: x }}
+      {{ user: some, password: x, permissions: {{ publish: {{ allow: {allowed} }}, subscribe: "_INBOX.>" }} }}
+    ] }} }}"""
+    with NatsServer(config) as own:
+        with jsclient.connect(own.url, user="all", password="x") as nc:
+            JetStream(nc).create_stream(StreamConfig(name="S", subjects=["s.>"]))
+        with jsclient.connect(own.url, user="some", password="x") as nc:
+            js = JetStream(nc)
+            assert js.create_or_update_consumer("S", ConsumerConfig(durable_name="C", filter_subject="s.1.>"))
+            with pytest.raises(errors.PermissionViolation):
+                js.create_or_update_consumer("S", ConsumerConfig(durable_name="D", filter_subject="s.2.>"))
 
 
 def test_several_filters(stream: Stream, server: NatsServer) -> None:

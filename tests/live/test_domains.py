@@ -53,6 +53,9 @@ def test_create_publish_and_consume_by_domain(sides: dict[str, jsclient.Connecti
             if msg.metadata.stream_seq == 20:
                 break
     wait_until(lambda: consumer.info().ack_floor.stream_seq == 20, 5)
+    for number, pattern in enumerate(("s.*", "s.>", "s.3")):  # the filter is part of the subject
+        filtered = stream.create_consumer(ConsumerConfig(durable_name=f"F{number}", filter_subject=pattern))
+        assert filtered.next(timeout=5).subject == ("s.3" if pattern == "s.3" else "s.0")
     assert list(js.stream_names()) == ["S"]
     other = JetStream(sides[side], domain="leaf" if domain == "hub" else "hub")
     assert list(other.stream_names()) == []

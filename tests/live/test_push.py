@@ -201,6 +201,25 @@ def test_the_kinds_are_not_mixed(js: JetStream) -> None:
             messages.next(timeout=4)
 
 
+def test_a_handle_without_a_question(js: JetStream) -> None:
+    """For accounts that may subscribe and ack, and not ask."""
+    made = push(js)
+    asked: list[str] = []
+    quiet = JetStream(js.nc, on_request=lambda subject, payload: asked.append(subject))
+    consumer = quiet.push_consumer("P", "C", config=made.config)
+    assert consumer.cached_info is None
+    publish(js, 5)
+    with consumer.messages() as messages:
+        for seq in range(1, 6):
+            message = messages.next(timeout=5)
+            assert message.metadata.stream_seq == seq
+            message.ack()
+    assert asked == []
+    assert consumer.info().name == "C"
+    with pytest.raises(errors.ConfigError):
+        quiet.push_consumer("P", "C", config=ConsumerConfig(durable_name="C"))
+
+
 def test_stop_releases_a_blocked_next(js: JetStream) -> None:
     messages = push(js).messages()
     timer = threading.Timer(0.2, messages.stop)

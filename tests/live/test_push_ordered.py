@@ -11,6 +11,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.jetstream.ordered_push import OrderedPushConsumer, OrderedPushMessages
+from jsclient.jetstream.ordered_state import OrderedOptions, OrderedOptionsDict
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 
@@ -40,6 +41,20 @@ def test_everything_in_order_with_flow_control(js: JetStream) -> None:
         assert take(messages, 3000) == list(range(1, 3001))
         assert messages.resets == 0
     wait_until(lambda: list(js.stream("Q").consumer_names()) == [], 5)
+
+
+def test_the_methods_that_make_one(js: JetStream) -> None:
+    publish(js, 10)
+    assert list(OrderedOptionsDict.__annotations__) == list(OrderedOptions.__slots__)[:10]
+    for consumer in (js.ordered_push_consumer("Q", heartbeat=1.0), js.stream("Q").ordered_push_consumer()):
+        assert isinstance(consumer, OrderedPushConsumer)
+        with consumer.messages() as messages:
+            assert take(messages, 10) == list(range(1, 11))
+    later = js.ordered_push_consumer("Q", deliver_policy="by_start_sequence", opt_start_seq=8)
+    with later.messages() as messages:
+        assert take(messages, 3) == [8, 9, 10]
+    with pytest.raises(errors.ConfigError):
+        js.ordered_push_consumer("Q", heartbeat=0.01)
 
 
 def test_a_deleted_consumer_is_made_again(js: JetStream) -> None:
