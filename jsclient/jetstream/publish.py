@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jsclient import waiting
-from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
+from jsclient.durations import Deadline, check_timeout
 from jsclient.errors import (
     ApiError,
     ConfigError,
@@ -35,17 +35,12 @@ from jsclient.errors import (
 from jsclient.jetstream import headers as names
 from jsclient.jetstream import wire
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish_future import PubMsg
-from jsclient.jetstream.publish_options import Capabilities, HeadersLike, PublishOptions
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
-    from jsclient.message import Msg
 
 PUBLISH_TIMEOUT: Final = 15.0
 """Seconds that a synchronous publish may take in all: twice the longest election measured (7.6 s)."""
@@ -138,59 +133,7 @@ def ask_for_stream(js: JetStream, subject: str, timeout: float) -> str:
     return names_answer(reply.payload)
 
 
-# --- the publisher ------------------------------------------------------------------------------------------------
-
-
-class Publisher:
-    """The synchronous publishing side of one JetStream context. Thread-safe, without state."""
-
-    def __init__(self, js: JetStream, capabilities: Capabilities) -> None:
-        self._js = js
-        self._nc = js.nc
-        self._request = js.nc.request
-        self._capabilities = capabilities
-
-    def publish(
-        self,
-        subject: str,
-        payload: bytes | str = b"",
-        *,
-        headers: HeadersLike | None = None,
-        msg_id: str | None = None,
-        timeout: Timeout = DEFAULT,
-        retry_attempts: int | None = None,
-        retry_wait: float = RETRY_WAIT,
-        **options: Unpack[PublishOptions],
-    ) -> PubAck:
-        """Store one message; returns the stream's ack.
-
-        `options` are those of `PublishOptions`: expected_stream, expected_last_seq, expected_last_subject_seq,
-        expected_last_subject, expected_last_msg_id, ttl, rollup, incr, schedule.
-
-        `timeout` is the total (15 s by default). Nobody listening (503) is retried every `retry_wait` seconds until
-        then, or `retry_attempts` times if given; a subject that no stream takes raises NoStreamForSubject in under
-        a second. With `msg_id` the message is sent again when an ack is overdue or the link was lost.
-
-        Raises ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject,
-        NoStreamResponse), PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge.
-        """
-        if headers is None and msg_id is None and not options:
-            block = None
-        else:
-            block = self._capabilities.block(headers, msg_id, options)
-        deadline = Deadline(PUBLISH_TIMEOUT if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT))
-        if not self._nc.is_connected and not wait_connected(self._nc, deadline.remaining()):
-            raise NotStored(f"the message on {subject!r} was not sent: the connection did not come back in time")
-        try:
-            reply = self._request(subject, payload, timeout=_attempt(deadline, block), headers=block)
-            return decode_ack(reply.payload)
-        except FAILURES as error:
-            delivery = Delivery(self._js, subject, payload, block, deadline, retry_attempts, retry_wait)
-            return delivery.persist(error)
-
-    def publish_msg(self, msg: PubMsg | Msg, **options: Any) -> PubAck:
-        """Publish a message object: its subject, headers and data; a received message may be passed on like this."""
-        return self.publish(msg.subject, msg.data, headers=msg.headers, **options)
+# --- delivering ---------------------------------------------------------------------------------------------------
 
 
 def has_id(block: bytes | None) -> bool:
@@ -198,7 +141,7 @@ def has_id(block: bytes | None) -> bool:
     return block is not None and _MSG_ID_LINE in block
 
 
-def _attempt(deadline: Deadline, headers: bytes | None) -> float | None:
+def attempt_timeout(deadline: Deadline, headers: bytes | None) -> float | None:
     """How long one attempt may wait: all that is left, unless a message id allows to send again."""
     if not has_id(headers):
         return deadline.remaining()
@@ -271,7 +214,7 @@ class Delivery:
             self.judge(error)
             self.attempts += 1
             try:
-                wait = _attempt(self.deadline, self.headers)
+                wait = attempt_timeout(self.deadline, self.headers)
                 reply = self.js.nc.request(self.subject, self.payload, timeout=wait, headers=self.headers)
                 return decode_ack(reply.payload)
             except FAILURES as again:
