@@ -123,6 +123,7 @@ class AtomicBatch:
         headers[names.BATCH_COMMIT] = names.BATCH_COMMIT_FINAL
         block = self._block(headers, self._size)
         self._held = None
+        self._closed = "has failed"
         if self._size == 1:
             self.ack = decode_ack(self._request_first(subject, payload, block))
         else:
@@ -131,7 +132,6 @@ class AtomicBatch:
         return self.ack
 
     def _commit(self, subject: str, payload: bytes | str, block: bytes) -> PubAck:
-        self._closed = "has failed"
         try:
             return decode_ack(self._nc.request(subject, payload, headers=block, timeout=self._timeout).payload)
         except NoResponders as error:

@@ -104,8 +104,10 @@ class Consumer(PullSource):
         if nothing is, up to 5 s for the first message. What was received is always returned; if that is nothing and
         something is wrong, the reason is raised (ConsumerDeleted, PullNoResponders, NoHeartbeat, BadPullRequest ...).
         """
-        if not 0 < max_messages <= UNLIMITED_BATCH:
-            raise errors.ConfigError(f"max_messages must be between 1 and {UNLIMITED_BATCH}, got {max_messages}")
+        if not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
+            raise errors.ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")
+        if max_bytes < 0:
+            raise errors.ConfigError(f"max_bytes must not be negative (0: no limit), got {max_bytes}")
         if no_wait_then is not None:
             if timeout is not DEFAULT:
                 raise errors.ConfigError("timeout and no_wait_then exclude each other")

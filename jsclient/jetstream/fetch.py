@@ -8,7 +8,6 @@ was received, else in `Batch.error`) on what it cannot mend.
 from __future__ import annotations
 
 import enum
-import itertools
 import logging
 import time
 from collections.abc import Iterator, Sequence
@@ -35,6 +34,9 @@ FETCH_TIMEOUT: Final = 30.0
 
 FETCH_HEARTBEAT: Final = 5.0
 """Idle heartbeat of pulls that wait for 10 s or more (nats.go)."""
+
+SHORTEST_HEARTBEAT: Final = 0.1
+"""Less would make the server send more of them than messages."""
 
 GRACE: Final = 1.0
 """The client waits this much longer than the pull lives on the server, or it would lose the race against the 408."""
@@ -94,8 +96,6 @@ class Batch(Sequence[JetStreamMsg]):
 
 class Fetch:
     """One finite pull; made for one call, used by one thread."""
-
-    _numbers = itertools.count(1)  # tokens are unique in the process, so a late status never meets a later pull
 
     def __init__(
         self,
@@ -207,7 +207,7 @@ class Fetch:
             heartbeat = terms.heartbeat if 2 * terms.heartbeat <= left else 0.0
             terms = PullTerms(left, heartbeat, terms.group, terms.min_pending, terms.min_ack_pending, terms.priority)
         self.pulls += 1
-        number = next(self._numbers)
+        number = next(self.inbox.numbers)
         max_bytes = max(self.max_bytes - self.size, 1) if self.max_bytes else 0
         pin_id = self.consumer.pins.get(terms.group, "") if terms.group else ""
         body = terms.request(self.want - len(self.messages), max_bytes, pin_id, self.no_wait)
@@ -382,6 +382,8 @@ def terms_for(
         beat = FETCH_HEARTBEAT if expires >= 2 * FETCH_HEARTBEAT else 0.0
     else:
         beat = resolve(heartbeat, None) or 0.0
+        if 0 < beat < SHORTEST_HEARTBEAT:
+            raise errors.ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, or None; got {beat:g}")
         if 2 * beat > expires:
             raise errors.ConfigError(f"heartbeat must be at most half of the timeout, {expires / 2:g} s; got {beat:g}")
     check_priority(group, min_pending, min_ack_pending, priority)

@@ -7,6 +7,7 @@ closed, so that the server drops the pull: an orphan would swallow messages that
 
 from __future__ import annotations
 
+import itertools
 import time
 import weakref
 from collections import deque
@@ -34,7 +35,10 @@ ELECTION: Final = 10.0
 
 
 class PullInbox:
-    """One wildcard subscription and the counter of its tokens."""
+    """One wildcard subscription; every pull on it has a token of its own."""
+
+    numbers = itertools.count(1)
+    """Of pulls: unique in the process, so that the late status of a pull never meets a later one on the inbox."""
 
     def __init__(self, connection: Connection) -> None:
         base = connection.new_inbox()

@@ -56,9 +56,9 @@ class Messages:
         self.missed_heartbeats = 0
         self.paused_until: Paused | None = None
         self._terms = options.terms()
-        self._state = options.state()
-        self._take = self._state.take
         self._inbox = pool_of(self.connection).lease(self.connection, source.pull_subject)
+        self._state = options.state(self._inbox.numbers)
+        self._take = self._state.take
         self._mailbox = self._inbox.mailbox
         self._popleft = self._mailbox.popleft
         self._lock = waiting.new_rlock()  # reentrant: a signal handler may stop what its own thread takes from
@@ -90,7 +90,9 @@ class Messages:
                 if self._take() >= state.check_at:
                     self._reached()
                 if state.max_bytes:
-                    state.taken_bytes += len(item.raw_subject) + len(item.payload) + len(item.raw_reply)
+                    # Summed up before it is added: between reading and writing a count no other thread may run.
+                    size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply)
+                    state.taken_bytes += size
                 return JetStreamMsg(item, self.connection)
         except IndexError:
             item = None
@@ -133,9 +135,10 @@ class Messages:
         if self._take() >= state.check_at:
             self._reached()
         if state.max_bytes:
-            state.taken_bytes += len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+            size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
             if item.raw_headers is not None:
-                state.taken_bytes += len(item.raw_headers)
+                size += len(item.raw_headers)
+            state.taken_bytes += size
         return JetStreamMsg(item, self.connection)
 
     def _get_slowly(self, item: Any, timeout: float | None) -> JetStreamMsg | None:

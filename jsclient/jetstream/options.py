@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, TypedDict
 
 import attrs
 
 from jsclient.durations import DEFAULT, Default
 from jsclient.errors import ConfigError
-from jsclient.jetstream.fetch import check_priority
+from jsclient.jetstream.fetch import SHORTEST_HEARTBEAT, check_priority
 from jsclient.jetstream.pull import UNLIMITED_BATCH, PullState, PullTerms
 
 MAX_MESSAGES: Final = 500
@@ -95,8 +95,9 @@ class PullOptions:
         if not self.expires >= 1.0:
             raise ConfigError(f"expires must be at least 1 s, got {self.expires!r}")
         beat = self.seconds_between_heartbeats
-        if beat and not 0.1 <= beat <= self.expires / 2:
-            raise ConfigError(f"heartbeat must be between 0.1 s and half of expires ({self.expires / 2:g} s): {beat:g}")
+        if beat and not SHORTEST_HEARTBEAT <= beat <= self.expires / 2:
+            between = f"{SHORTEST_HEARTBEAT} s and half of expires ({self.expires / 2:g} s)"
+            raise ConfigError(f"heartbeat must be between {between}, or None; got {beat:g}")
         for name, limit in (("threshold_messages", self.batch_limit), ("threshold_bytes", self.max_bytes)):
             value = getattr(self, name)
             if value is not None and not 1 <= value <= limit:
@@ -125,11 +126,12 @@ class PullOptions:
             self.priority,
         )
 
-    def state(self) -> PullState:
+    def state(self, numbers: Iterator[int]) -> PullState:
         return PullState(
             self.batch_limit,
             self.max_bytes,
             threshold_messages=self.threshold_messages,
             threshold_bytes=self.threshold_bytes,
             stop_after=self.stop_after,
+            numbers=numbers,
         )

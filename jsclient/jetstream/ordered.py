@@ -23,7 +23,7 @@ from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
 from jsclient.jetstream.options import PullOptions, PullOptionsDict
-from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again
+from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again, take_turn
 from jsclient.jetstream.ordered_state import (
     DELIVER,
     GAP,
@@ -118,7 +118,9 @@ class OrderedMessages(Messages):
         if item is not None and not self._stopped:
             return self._deliver(item)  # checked already; it has headers
         deadline = Deadline(timeout)
-        with self._order:
+        if not take_turn(self._order, timeout):
+            return None
+        try:
             while True:
                 self._check_open()
                 try:
@@ -136,6 +138,8 @@ class OrderedMessages(Messages):
                 if item is not None:
                     self._handle(item)
                     self._check_more()
+        finally:
+            self._order.release()
 
     def _admit(self, item: Msg) -> JetStreamMsg | None:
         self._checked(item, self.source.state.check(item.raw_reply))

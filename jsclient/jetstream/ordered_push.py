@@ -12,11 +12,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient.durations import Deadline
 from jsclient.jetstream import gone, manage, names
 from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
-from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again
+from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again, take_turn
 from jsclient.jetstream.ordered_state import DELIVER, GAP, OrderedOptions, OrderedOptionsDict, OrderedState
 from jsclient.jetstream.push import PushMessages, PushOptions, PushOptionsDict
 from jsclient.states import LinkEvent
@@ -118,8 +119,13 @@ class OrderedPushMessages(PushMessages):
         return True
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
-        with self._order:
-            return super()._get(timeout)
+        deadline = Deadline(timeout)
+        if not take_turn(self._order, timeout):
+            return None
+        try:
+            return super()._get(deadline.remaining())
+        finally:
+            self._order.release()
 
     def _admit(self, item: Msg) -> JetStreamMsg | None:
         if item.raw_headers is not None and item.status is not None and not item.raw_reply:

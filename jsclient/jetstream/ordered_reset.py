@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,6 +25,12 @@ OFFLINE_DELAY: Final = 1.0
 
 GONE_ATTEMPTS: Final = 3
 """How often "stream not found" must be answered before it is believed: a cluster that starts may say so."""
+
+
+def take_turn(order: Any, timeout: float | None) -> bool:
+    """Wait for the thread that takes from the mailbox; False when it is still at it after `timeout` seconds."""
+    taken: bool = order.acquire() if timeout is None else order.acquire(timeout=min(timeout, threading.TIMEOUT_MAX))
+    return taken
 
 
 class SameStream:

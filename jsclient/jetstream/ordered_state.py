@@ -185,7 +185,11 @@ class OrderedState:
 
     def rewind(self, reply: bytes | None) -> None:
         """The message with this reply was checked and not taken: the next use begins with it."""
-        self._last_raw = b"%d" % (consumer_position(reply)[2] - 1)
+        _, consumer_seq, stream_seq = consumer_position(reply)
+        self._last_raw = b"%d" % (stream_seq - 1)
+        self.expected = consumer_seq
+        if self.options.deliver_policy == LAST_PER_SUBJECT and consumer_seq <= self._snapshot_size:
+            self._snapshot = True
 
     @property
     def last_seq(self) -> int:

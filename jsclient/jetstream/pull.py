@@ -9,6 +9,7 @@ keep their own subject and count against the whole.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -171,6 +172,7 @@ class PullState:
         threshold_messages: int | None = None,
         threshold_bytes: int | None = None,
         stop_after: int | None = None,
+        numbers: Iterator[int] | None = None,
     ) -> None:
         self.max_messages = max_messages
         self.max_bytes = max_bytes
@@ -186,7 +188,7 @@ class PullState:
         self.taken_bytes = 0  # the owner adds the size of what is taken
         self.check_at = 1
         self.open: dict[int, tuple[int, int]] = {}
-        self._counter = itertools.count(1)
+        self._numbers = itertools.count(1) if numbers is None else numbers
         self._too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
         self._failures = 0
         self._reads = 0  # how often the count was read
@@ -254,7 +256,7 @@ class PullState:
 
     def opened(self, batch: int, nbytes: int) -> int:
         """A pull goes out; its number is the last token of its reply subject."""
-        number = next(self._counter)
+        number = next(self._numbers)
         if len(self.open) >= REMEMBERED:
             del self.open[next(iter(self.open))]
         self.open[number] = (batch, nbytes)

@@ -66,6 +66,18 @@ def test_atomic_batch_is_stored_whole(js: JetStream) -> None:
         batch.commit()
 
 
+def test_an_atomic_batch_of_one_that_is_refused_has_ended(js: JetStream) -> None:
+    if not needs(js, LEVEL_ATOMIC):
+        return
+    for subject, error in (("nobody.x", errors.NoStreamForSubject), ("plain.x", errors.ApiError)):
+        batch = js.atomic_batch()
+        batch.add(subject, b"x")
+        with pytest.raises(error):
+            batch.commit()
+        with pytest.raises(errors.BatchClosed):
+            batch.add(subject, b"y")
+
+
 def test_atomic_batch_of_the_largest_size(js: JetStream) -> None:
     if not needs(js, LEVEL_ATOMIC):
         return

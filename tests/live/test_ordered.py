@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -301,3 +302,22 @@ def test_what_was_read_beyond_the_end_goes_back(js: JetStream) -> None:
 def test_a_read_needs_one_end(js: JetStream, kind: str, until: dict[str, object]) -> None:
     with pytest.raises(errors.ConfigError):
         read(everything(js, kind), **until)
+
+
+@pytest.mark.parametrize("pushed", [False, True], ids=["pull", "push"])
+def test_a_thread_that_waits_does_not_hold_up_the_timeout_of_another(js: JetStream, pushed: bool) -> None:
+    stream = js.stream("O")
+    consumer: Any = stream.ordered_push_consumer() if pushed else stream.ordered_consumer()
+    with consumer.messages() as messages:
+        waiting = threading.Thread(target=lambda: list(messages), daemon=True)
+        waiting.start()
+        wait_until(lambda: messages._mailbox._waiters, 5)
+        started = time.monotonic()
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=0.2)
+        assert time.monotonic() - started < 1
+        with pytest.raises(errors.NoMessages):
+            messages.next(timeout=0)
+        messages.stop()
+        waiting.join(5)
+        assert not waiting.is_alive()

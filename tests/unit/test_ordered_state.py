@@ -136,3 +136,20 @@ def test_a_row_with_a_hole_or_of_another_consumer_counts_nothing() -> None:
     assert not state.advance(old, 4)
     assert state.check(reply(state, 2, 1)) is DELIVER
     assert not state.advance(old, 3)
+
+
+def test_a_snapshot_that_was_not_taken_whole_is_taken_again() -> None:
+    """What was received and not taken goes back: to begin by sequence then would bring values that are not the last."""
+    state = begun(deliver_policy="last_per_subject")
+    state.created(3)
+    replies = [reply(state, seq, number) for number, seq in enumerate((5, 9, 12), 1)]
+    assert [state.check(each) for each in replies] == [DELIVER] * 3
+    assert not state.in_snapshot
+    state.rewind(replies[1])  # 9 and 12 were not taken
+    again = state.next_config()
+    assert (again.deliver_policy, state.last_seq) == ("last_per_subject", 8)
+    assert [state.check(reply(state, seq, number)) for number, seq in enumerate((5, 9, 12), 1)] == [
+        SKIP,
+        DELIVER,
+        DELIVER,
+    ]

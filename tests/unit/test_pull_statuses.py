@@ -214,3 +214,34 @@ def test_a_link_that_stays_down_is_an_error_also_for_fetches_that_do_not_wait(mo
             consumer.fetch(2, timeout=0)
         with pytest.raises(errors.ConnectionLost):  # there is none at all
             consumer.fetch_no_wait(2)
+
+
+class LateStatus(PullServer):
+    """The first pull is complete before its last word comes: then the second one is out already."""
+
+    def _request(self, client: FakeClient, subject: str, reply: str, body: bytes) -> None:
+        sid = self.sids[reply[: reply.rindex(".") + 1]].encode()
+        self.pulls.append(json.loads(body))
+        if len(self.pulls) == 1:
+            self._message(client, sid.decode(), 1)
+            self.first = reply.encode()
+            return
+        block = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: 5\r\n\r\n"
+        client.send(b"HMSG %b %b %d %d\r\n%b\r\n" % (self.first, sid, len(block), len(block), block))
+
+
+def test_the_late_status_of_a_fetch_does_not_end_the_pull_of_an_iterator() -> None:
+    """Both may use the same inbox, one after the other: their pulls must not have the same number."""
+    script = LateStatus("", "")
+    with FakeServer(script) as fake, jsclient.connect(fake.url) as nc:
+        consumer = JetStream(nc).consumer("S", "C", fetch_info=False)
+        assert len(consumer.fetch(1, timeout=5, max_bytes=1000)) == 1
+        with consumer.messages() as messages:
+            ended: list[bool] = []
+            end = messages._state.ended
+            messages._state.ended = lambda *args: ended.append(end(*args)) or ended[-1]  # type: ignore[method-assign]
+            while not ended:
+                with pytest.raises(errors.NoMessages):
+                    messages.next(timeout=0.05)
+            assert ended == [False]
+            assert len(messages._state.open) == 1
