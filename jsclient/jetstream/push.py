@@ -111,9 +111,10 @@ class PushMessages:
         self._asked_about = 0.0  # the alarm before which we asked what is wrong
         self._terminal: Exception | None = None
         self._stopped = False
-        self._closed = False
+        self._closed = True  # until there is something to close
         self._delivered = 0
         self._subscription = self.connection.open_sink(self._subject, self._sink, config.deliver_group or "")
+        self._closed = False
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -312,6 +313,14 @@ class PushMessages:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            try:
+                # A finalizer runs anywhere, also where our locks are held: the work is done on another thread.
+                self.connection.run_callback(self._subscription.close)
+            except Exception:  # the interpreter is going down
+                pass
 
     def __repr__(self) -> str:
         return f"<PushMessages of {self.source} {'closed' if self._closed else 'open'}>"

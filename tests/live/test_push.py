@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 from collections.abc import Iterator
@@ -199,6 +200,15 @@ def test_the_kinds_are_not_mixed(js: JetStream) -> None:
     with bound.messages(heartbeat=0.5, expires=1, on_error=reported.append) as messages:
         with pytest.raises((errors.NotPullConsumer, errors.NoMessages)):
             messages.next(timeout=4)
+
+
+def test_a_forgotten_iterator_unsubscribes(js: JetStream) -> None:
+    consumer = push(js)
+    messages = consumer.messages()
+    wait_until(lambda: consumer.info().push_bound, 5)
+    del messages
+    gc.collect()
+    wait_until(lambda: not consumer.info().push_bound, 5)
 
 
 def test_a_handle_without_a_question(js: JetStream) -> None:

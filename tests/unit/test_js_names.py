@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import jsclient.jetstream
 from jsclient import errors
+from jsclient.jetstream.publish_options import PublishOptions
 
 README = Path(jsclient.jetstream.__file__).with_name("README.md").read_text(encoding="utf-8")
 METHODS, ERRORS = README.split("## nats.go -> jsclient")[1].split("## Errors of nats.go")
@@ -32,7 +34,8 @@ GO_ERRORS = re.findall(
     InvalidJSAck MsgAlreadyAckd NoStreamResponse NotJSMessage MsgNotBound MsgNoReply MsgDeleteUnsuccessful
     HandlerRequired EndOfData NoHeartbeat TooManyStalledMsgs InvalidOption MsgIteratorClosed AsyncPublishReplySubjectSet
     ConsumerHasActiveSubscription ConsumerNameAlreadyInUse ConsumerDeleted ConsumerLeadershipChanged MaxBytesExceeded
-    NoMessages OrderedConsumerReset OrderConsumerUsedAsFetch OrderedConsumerConcurrentRequests
+    NoMessages OrderedConsumerReset OrderConsumerUsedAsFetch OrderConsumerUsedAsConsume
+    OrderedConsumerConcurrentRequests
     OrderedConsumerNotCreated StreamNameRequired InvalidStreamName InvalidConsumerName InvalidSubject
 """,
 )
@@ -48,6 +51,30 @@ def test_every_method_named_exists() -> None:
     assert len(ours) > 60
     missing = [f"{cls}.{name}" for cls, name in ours if not hasattr(getattr(jsclient.jetstream, cls), name)]
     assert missing == []
+
+
+INSTANCES = {"js": "JetStream", "stream": "Stream", "batch": "Batch"}
+
+
+def test_every_attribute_named_exists() -> None:
+    """`batch.error`, `js.nc` and the like: set in `__init__` where the class itself has none of that name."""
+    found = re.findall(r"`(js|stream|batch)\.(\w+)", " ".join(ours for _, ours in rows(METHODS)))
+    assert len(found) > 3
+    for name, attribute in found:
+        cls = getattr(jsclient.jetstream, INSTANCES[name])
+        assert hasattr(cls, attribute) or f"self.{attribute} = " in inspect.getsource(cls.__init__), (name, attribute)
+
+
+def test_every_argument_named_exists() -> None:
+    publish = {*inspect.signature(jsclient.jetstream.JetStream.publish).parameters, *PublishOptions.__annotations__}
+    for theirs, ours in rows(METHODS):
+        for cls, arguments in re.findall(r"`(JetStream)\(nc, (.*?)\)`", ours):
+            known = set(inspect.signature(getattr(jsclient.jetstream, cls)).parameters)
+            assert set(re.findall(r"(\w+)=", arguments)) <= known
+        if "WithMsgID" in theirs:
+            assert set(re.findall(r"`(\w+)=`", ours)) <= publish
+        for cls, name, argument in re.findall(r"`(JetStreamMsg)\.(\w+)` \(`(\w+)=?`\)", ours):
+            assert argument in inspect.signature(getattr(getattr(jsclient.jetstream, cls), name)).parameters
 
 
 def test_every_error_named_exists() -> None:
