@@ -403,7 +403,7 @@ def test_a_mirror_reads_its_copy_and_writes_to_the_origin(js: JetStream) -> None
     wait_until(lambda: "a" in mirror, 10)
     assert mirror.get("a").value == mirror.get("a", direct=False).value == b"1"
     revision = mirror.put("b", b"2")
-    assert origin.get("b").revision == revision
+    assert origin.get("b", direct=False).revision == revision  # a direct get may be served by the mirror
     wait_until(lambda: "b" in mirror, 10)
     assert sorted(mirror.keys()) == ["a", "b"]
     assert sorted(keyvalue.key_value(js, "copy").keys()) == ["a", "b"]
