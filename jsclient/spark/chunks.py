@@ -195,6 +195,7 @@ class DirectParts(msgspec.Struct, gc=False):
     sequence: int
     time: bytes
     pending: int | None
+    previous: int | None  # sequence of the message before it in the same answer, 0 for the first; only in batches
     headers: bytes | None
 
 
@@ -212,6 +213,7 @@ def direct_parts(message: Msg) -> DirectParts:
         int(found[3]),
         found[4],
         None if pending is None else int(pending),
+        None if found[6] is None else int(found[6]),
         None if rest == EMPTY_BLOCK else rest,
     )
 
@@ -227,13 +229,14 @@ def _direct_slowly(message: Msg) -> DirectParts:
         elif line:
             rest.append(line)
     try:
-        pending = values.get(b"Nats-Num-Pending")
+        pending, previous = values.get(b"Nats-Num-Pending"), values.get(b"Nats-Last-Sequence")
         return DirectParts(
             values[b"Nats-Stream"],
             values[b"Nats-Subject"],
             int(values[b"Nats-Sequence"]),
             values[b"Nats-Time-Stamp"],
             None if pending is None else int(pending),
+            None if previous is None else int(previous),
             b"\r\n".join([b"NATS/1.0", *reversed(rest), b"", b""]) if rest else None,
         )
     except KeyError as error:

@@ -50,6 +50,7 @@ class RangeDirect:
         self.next = part.start
         self._times = Times()
         self._gaps = Gaps(access, part)
+        self._previous = 0  # sequence of the last message of the answer that is being received
         self._mirrored = 0
         # One filter is the server's work, of several it knows nothing here: they are matched on this side.
         self._filter = part.filters[0] if len(part.filters) == 1 else ">"
@@ -100,6 +101,7 @@ class RangeDirect:
         subject = self._access.api.subject(f"DIRECT.GET.{self._access.stream}")
         self._nc.post_now(Unkept(self._nc.encode(subject, json.dumps(body).encode(), reply=reply)))
         wanted = reply.encode()
+        self._previous = 0
         while True:
             item = queue.next(SILENCE)
             if item is None:
@@ -136,6 +138,9 @@ class RangeDirect:
                 f"stream {self._access.stream!r}: the server does not answer direct gets in batches (needs 2.11); "
                 "use readMethod=consumer",
             )
+        for part in parts:
+            self._follows(part.previous)
+            self._previous = part.sequence
         inside: list[tuple[DirectParts, Msg]] = [
             pair for pair in zip(parts, messages, strict=True) if pair[0].sequence < self._part.end
         ]
@@ -147,12 +152,19 @@ class RangeDirect:
         if beyond:
             self.next = self._part.end  # a later sequence was seen: the rest of the range is not there
 
+    def _follows(self, previous: int | None) -> None:
+        """These are plain messages: a broken route of a cluster loses some of them without a sign on our link."""
+        if previous is not None and previous != self._previous:
+            raise Repeat(f"a part of the answer is missing between {self._previous} and {previous}")
+
     def _after(self, end: Msg) -> None:
         """What the status at the end of an answer means."""
         status = end.status
         assert status is not None
         headers = end.headers
         if status.code == 204:
+            if headers is not None and "Nats-Last-Sequence" in headers:
+                self._follows(int(headers["Nats-Last-Sequence"]))
             if self.next < self._part.end and headers is not None and headers.get("Nats-Num-Pending") == "0":
                 self._ask_leader()
         elif status.code == 404:

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from jsclient.durations import Deadline
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.atomic import AtomicPublisher
 from jsclient.spark.errors import JetStreamSparkError
@@ -28,6 +29,8 @@ class TaskPublisher:
     def __init__(self, nc: Connection, options: SparkOptions, job: str, batch: int, partition: int) -> None:
         self._nc = nc
         self._options = options
+        self._partition = partition
+        self._deadline = Deadline(options.task_timeout)
         self._checked: set[str] = set()
         self._window: WindowPublisher | None = None
         self._other: FastPublisher | AtomicPublisher | None = None
@@ -45,6 +48,13 @@ class TaskPublisher:
         else:
             self._fast_or_windowed(list(rows), self._fast_subjects)
         self._check_streams()
+        if self._deadline.expired():
+            sent = sum(publisher.totals.rows for publisher in (self._window, self._other) if publisher is not None)
+            raise JetStreamSparkError(
+                "JETSTREAM_TASK_TIMEOUT",
+                f"partition {self._partition}: not at the end of its rows after {sent} of them and "
+                f"{self._options.task_timeout:g} s (taskTimeout)",
+            )
 
     def finish(self) -> Totals:
         """Wait for what is not acknowledged yet."""

@@ -120,8 +120,8 @@ class RangeConsumer:
             messages, statuses = split_statuses(item)
             if messages:
                 chunk = chunk_of(messages)
-                self._gaps.check(self.next, chunk.sequences)
                 last = self._account(chunk)
+                self._gaps.check(self.next, chunk.sequences)
                 if self.next > chunk.sequences[0] or chunk.sequences[-1] >= self._part.end:
                     chunk = self._inside(chunk)
                 if len(chunk):

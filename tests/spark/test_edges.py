@@ -12,6 +12,7 @@ import pytest
 import jsclient
 from jsclient.spark import pulling
 from jsclient.spark.access import StreamAccess
+from jsclient.spark.chunks import ChunkQueue
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.values import moment
 from jsclient.testing import NatsServer
@@ -377,3 +378,33 @@ def test_fences_of_rows_are_checked_by_the_stream(js: Js, server: NatsServer, st
     with pytest.raises(JetStreamSparkError, match=r"PUBLISH_FAILED.*wrong last sequence"):
         publish_partition(rows[:1], options, job="b")
     assert js.state(stream)["messages"] == 10
+
+
+def test_a_task_ends_at_its_timeout(js: Js, server: NatsServer, stream_name: str) -> None:
+    js.create(stream_name)
+    with pytest.raises(JetStreamSparkError, match=r"TASK_TIMEOUT.*partition 0.*after 15000 of them.*taskTimeout"):
+        writer(server.url, subject=f"{stream_name}.x", taskTimeout="1ms").write(batches(0, 15_000, 15_000))
+    js.settle(stream_name, 1)
+    with pytest.raises(JetStreamSparkError, match=rf"TASK_TIMEOUT.*'{stream_name}'.*taskTimeout"):
+        read(reader(server.url, stream_name, taskTimeout="1ms"))
+
+
+@pytest.mark.parametrize("place", [0, 7, -2])
+def test_a_message_lost_on_its_way_to_us_is_asked_for_again(
+    js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, place: int
+) -> None:
+    """Direct gets are plain messages: a broken route of a cluster loses some of them without a sign on our link."""
+    stream = f"direct_{abs(place)}"
+    js.create(stream, allow_direct=True)
+    js.fill(stream, 100)
+    real, lost = ChunkQueue.deliver, []
+
+    def deliver(self: Any, messages: list[Any], nbytes: int) -> None:
+        if not lost and len(messages) == 51:  # one answer and its end
+            lost.append(messages.pop(place))
+        real(self, messages, nbytes)
+
+    monkeypatch.setattr(ChunkQueue, "deliver", deliver)
+    with refused_before(server, (2, 11), "DIRECT_UNAVAILABLE"):
+        assert read(reader(server.url, stream, readMethod="direct", pullRecords=50)) == list(range(100))
+        assert lost
