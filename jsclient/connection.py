@@ -461,6 +461,8 @@ class Connection(ConnectionCore):
         self.check_usable()
         if self.draining:
             raise errors.ConnectionDraining("the connection drains: it takes no new subscriptions")
+        if callback is not None and not callable(callback):
+            raise errors.ConfigError(f"a callback is a function that takes one message, not {callback!r:.60}")
         if pending_messages <= 0 or pending_bytes <= 0:
             raise errors.ConfigError("pending_messages and pending_bytes must be positive")
         if max_messages is not None and max_messages <= 0:

@@ -303,7 +303,7 @@ def test_pending_bytes_bound_large_messages(server: NatsServer) -> None:
 
 def test_limits_must_be_positive(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
-        for wrong in ({"pending_messages": 0}, {"pending_bytes": -1}):
+        for wrong in ({"pending_messages": 0}, {"pending_bytes": -1}, {"callback": "print"}):
             with pytest.raises(errors.ConfigError):
                 nc.subscribe("x", **wrong)  # type: ignore[arg-type]
 
