@@ -321,7 +321,7 @@ class Connection(ConnectionCore):
         self._wait_connected(deadline, errors.FlushTimeout)
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         start = time.monotonic()
-        self._session.send_ping(ticket)
+        self._session.pings.send(ticket)
         if not self._outbox.drain(deadline.at_most(self.options.write_timeout)):
             self.clock.kick()
         try:

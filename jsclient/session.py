@@ -14,7 +14,6 @@ import logging
 import queue
 import threading
 import time
-from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 import protocol
@@ -23,6 +22,7 @@ from jsclient.durations import Deadline
 from jsclient.link import Link, open_link, tick
 from jsclient.options import ConnectOptions
 from jsclient.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
+from jsclient.pings import Pings
 from jsclient.server_errors import ServerErr, Verdict
 from jsclient.servers import BACKOFF_MAX, Server, ServerPool
 from jsclient.states import ConnectionState
@@ -85,8 +85,7 @@ class Session:
         self.connected = waiting.Gate()
         self.closing = waiting.Gate()  # wakes the connector from its delays
         self.closed = waiting.Gate()
-        self._pings: deque[waiting.Ticket[Any] | None] = deque()
-        self._ping_lock = threading.Lock()
+        self.pings = Pings(outbox)
         self._ever_connected = False
         self._connectors = 0
         self._connector: threading.Thread | None = None
@@ -325,7 +324,7 @@ class Session:
         link.pings_out += 1
         # By the timetable, up to a tick early: what is late here would add up until a dead link is noticed.
         link.next_ping = max(link.next_ping + interval, now + interval - tick(interval))
-        self.send_ping(None)
+        self.pings.send(None)
         self.outbox.nudge()
 
     def _control(self, link: Link, events: list[Any]) -> None:
@@ -347,10 +346,7 @@ class Session:
 
     def _pong(self, link: Link) -> None:
         link.pings_out = 0
-        with self._ping_lock:
-            waiter = self._pings.popleft() if self._pings else None
-        if waiter is not None:
-            waiter.put(None)
+        self.pings.answered()
 
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
         self.info = link.info = info
@@ -378,34 +374,6 @@ class Session:
             self.owner.operation_refused(err)
             return
         link.error = err.error
-
-    # --- pings ------------------------------------------------------------------------------------------
-
-    def send_ping(self, waiter: waiting.Ticket[Any] | None) -> None:
-        """Queue a PING; its PONG goes to `waiter`, or a ConnectionLost if the link goes down first."""
-        with self._ping_lock:
-            if self.outbox.offline:
-                if waiter is not None:
-                    waiter.put(errors.ConnectionLost("not connected at the moment"))
-                return
-            ping = Unkept(protocol.PING)
-            counted = False
-            try:
-                self._pings.append(waiter)
-                counted = True
-                self.outbox.frames.append(ping)
-            except BaseException:
-                # Ctrl-C in between: one waiter too many would shift the answers of all that follow.
-                if not counted and self._pings and self._pings[-1] is waiter:
-                    self._pings.pop()
-                raise
-
-    def _fail_pings(self, make: Any) -> None:
-        with self._ping_lock:
-            waiters = [waiter for waiter in self._pings if waiter is not None]
-            self._pings.clear()
-        for waiter in waiters:
-            waiter.put(make())
 
     @property
     def pings_out(self) -> int:
@@ -456,7 +424,7 @@ class Session:
         withdrawn = self.outbox.detach()
         self.pool.disconnected(time.monotonic())
         make = _lost(reason)
-        self._fail_pings(make)
+        self.pings.fail(make)
         self.owner.link_lost(make, reason, withdrawn)
         if again:
             self._spawn_connector()
@@ -485,12 +453,7 @@ class Session:
         with self.lock:
             self.state = ConnectionState.CLOSED
             self.closing.set()
-        with self._ping_lock:
-            # Whoever waits for a PONG is let go now. The PONGs still come: their places stay for the final flush.
-            waiters = [waiter for waiter in self._pings if waiter is not None]
-            self._pings = deque(None for _ in self._pings)
-        for waiter in waiters:
-            waiter.put(errors.ConnectionClosed("the connection was closed"))
+        self.pings.fail(_closed, pongs_come=True)  # they do, for the final flush
 
     def final_flush(self, link: Link, timeout: float) -> None:
         """Give the server a chance to read what was sent: a socket closed with unread input resets the stream."""
@@ -499,7 +462,7 @@ class Session:
         outbox = self.outbox
         deadline = Deadline(timeout)
         ticket: waiting.Ticket[Any] = waiting.Ticket()
-        self.send_ping(ticket)
+        self.pings.send(ticket)
         outbox.refuse(self.owner.closed_error)
         taken, stall = -1, Deadline(CLOSE_STALL)
         while not deadline.expired():
@@ -521,7 +484,7 @@ class Session:
             link.shutdown()
         if self._dialling is not None:
             self._dialling.shutdown()  # a server that says nothing must not keep the connector for connect_timeout
-        self._fail_pings(lambda: errors.ConnectionClosed("the connection was closed"))
+        self.pings.fail(_closed)
         self.connected.set()  # whoever waits for a connection looks at the state
         current = threading.current_thread()
         try:
@@ -531,6 +494,10 @@ class Session:
                 self._connector.join(ABANDON_AFTER)
         finally:
             self.closed.set()
+
+
+def _closed() -> BaseException:
+    return errors.ConnectionClosed("the connection was closed")
 
 
 def _lost(reason: BaseException | None) -> Any:

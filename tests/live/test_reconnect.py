@@ -264,7 +264,7 @@ def test_a_flush_under_way_fails_with_the_link(proxy: Proxy) -> None:
                 caught.put(error)
 
         threading.Thread(target=flush, daemon=True).start()
-        wait_until(lambda: len(nc._session._pings) == 1)
+        wait_until(lambda: len(nc._session.pings.waiters) == 1)
         proxy.cut()
         assert isinstance(caught.get(timeout=2), errors.ConnectionLost)
         proxy.resume()

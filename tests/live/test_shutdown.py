@@ -95,7 +95,7 @@ def test_close_releases_who_waits_for_a_silent_server(proxy: Proxy) -> None:
         "rtt": Blocked(lambda: nc.rtt(timeout=60)),
         "request": Blocked(lambda: nc.request("nobody", timeout=60)),
     }
-    wait_until(lambda: len(nc._session._pings) == 2)
+    wait_until(lambda: len(nc._session.pings.waiters) == 2)
     start = time.monotonic()
     closer = threading.Thread(target=nc.close, daemon=True)
     closer.start()

@@ -110,12 +110,12 @@ def test_ctrl_c_keeps_pings_and_their_waiters_in_step(where: str) -> None:
     session, outbox = connection._session, connection._outbox
     outbox.offline = False
     if where == "pings":
-        session._pings = Striking()
+        session.pings.waiters = Striking()
     else:
         outbox.frames = Striking()
     with pytest.raises(KeyboardInterrupt):
-        session.send_ping(queue.SimpleQueue())
-    assert len(session._pings) == len(outbox.frames)
+        session.pings.send(queue.SimpleQueue())
+    assert len(session.pings.waiters) == len(outbox.frames)
 
 
 def test_pings_of_a_server_that_does_not_read_fill_no_memory() -> None:
