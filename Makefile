@@ -96,7 +96,7 @@ fuzz: $(STAMP)
 	@$(PY) tools/fuzz.py $(ARGS)
 
 bench: $(STAMP)
-	@$(SERVER) && $(PY) -m tools.bench $(if $(CASES),--cases '$(CASES)') $(ARGS)
+	@$(SERVER) && $(PY) -m tools.bench --json .tools/bench.jsonl $(if $(CASES),--cases '$(CASES)') $(ARGS)
 
 bench-check: $(STAMP)
 	@$(SERVER) && $(PY) -m tools.bench --check $(ARGS)

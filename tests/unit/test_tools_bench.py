@@ -24,6 +24,7 @@ def rows(ours: list[float], base: list[float]) -> list[dict[str, object]]:
             "p50": cpu,
             "rss": 30.0,
             "load": 0.5,
+            "server": "9.9.9",
         }
         for client, values in (("jsclient", ours), ("nats-py", base))
         for number, cpu in enumerate(values)
@@ -72,16 +73,28 @@ def test_the_readme_has_what_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(readme, "README", copy)
     monkeypatch.setattr(readme, "PICTURE", tmp_path / "ratios.svg")
     results = {name: report.summarize(ALL[name], rows([0.1], [0.3])) for name in readme.TITLES}
-    readme.refresh(results, 5, "nats-server 9.9.9", [0.2, 3.1])
+    readme.refresh(results, rows([0.1] * 5, [3.0]))
     text = copy.read_text(encoding="utf-8")
     assert "nats-server 9.9.9, " in text
-    assert "load average 0 to 3, medians of 5 interleaved rounds.\n" in text
+    assert "load average 0 to 0, medians of 5 interleaved rounds.\n" in text
     assert "| consume(), no acks | 300,000/s | 1.67 us | 5.00 us | 3.0x | 3.0x | - |\n" in text
     assert text.count("| 128 bytes |") == 1
-    readme.refresh(results, 5, "nats-server 9.9.9", [0.2, 3.1])
+    readme.refresh(results, rows([0.1] * 5, [3.0]))
     assert copy.read_text(encoding="utf-8") == text
     with pytest.raises(SystemExit, match=r"not measured \['kv-get'\]"):
-        readme.refresh({name: found for name, found in results.items() if name != "kv-get"}, 5, "", [0.0])
+        readme.refresh({name: found for name, found in results.items() if name != "kv-get"}, rows([0.1], []))
+
+
+def test_wall_says_nothing_on_a_loaded_machine() -> None:
+    assert not report.loaded([{"load": 0.1}, {"load": 0.2}, {"load": 10_000.0}])
+    assert report.loaded([{"load": 0.1}, {"load": 10_000.0}, {"load": 10_000.0}])
+
+
+def test_rows_are_written_and_read_again(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "bench.jsonl"
+    report.write_rows(path, rows([0.5, 0.2], [0.3]))
+    report.write_rows(path, rows([0.1], [0.3]))
+    assert [row["cpu"] for row in report.read_rows(path)["c"]] == [0.1, 0.2, 0.3]
 
 
 def test_nats_c_says_why_it_does_not_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

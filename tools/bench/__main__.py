@@ -33,14 +33,19 @@ def main() -> int:
     if options.check and overloaded():
         print(f"bench-check skipped: load average {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores says nothing")
         return 0
-    peers = [BASELINE] if options.check else options.peers.split(",")
-    rounds, share = (CHECK_ROUNDS, CHECK_SHARE) if options.check else (options.rounds, 1.0)
-    loads: list[float] = []
-    with Bench(rounds, peers, share) as bench:
-        results, missed = measure(bench, cases, options, loads)
-        server = bench.server_version
+    if options.rows:
+        kept = report.read_rows(Path(options.rows))
+        rows = {case.name: kept[case.name] for case in cases if case.name in kept}
+        for name, found in rows.items():
+            print(report.table(ALL[name], report.summarize(ALL[name], found)))
+    else:
+        rows = measure(cases, options)
+    results = {name: report.summarize(ALL[name], lines) for name, lines in rows.items()}
+    missed = []
+    for name, found in results.items():
+        missed += judge(ALL[name], found, report.loaded(rows[name]), options.check)
     if options.readme:
-        readme.refresh(results, rounds, server, loads)
+        readme.refresh(results, [row for found in rows.values() for row in found])
     if options.plot:
         report.plot(results, Path(options.plot))
     print()
@@ -54,6 +59,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--peers", default=",".join(client.name for client in CLIENTS[1:]))
     parser.add_argument("--json", help="append a JSON line per run to this file")
+    parser.add_argument("--rows", help="measure nothing: take what --json has written (the last run of each case)")
     parser.add_argument("--plot", help="write a picture of the ratios (.svg or .png)")
     parser.add_argument("--readme", action="store_true", help="write table and picture into the README")
     parser.add_argument("--check", action="store_true", help="few rounds, stored limits, exit 1 when one is missed")
@@ -67,27 +73,26 @@ def overloaded() -> bool:
     return hasattr(os, "getloadavg") and os.getloadavg()[0] > MAX_CHECK_LOAD * (os.cpu_count() or 1)
 
 
-def measure(
-    bench: Bench, cases: list[Case], options: argparse.Namespace, loads: list[float]
-) -> tuple[dict[str, list[report.Result]], list[str]]:
-    results: dict[str, list[report.Result]] = {}
-    missed: list[str] = []
+def measure(cases: list[Case], options: argparse.Namespace) -> dict[str, list[dict[str, Any]]]:
+    """The rows of every case; table and chart of each are printed when it is done."""
+    peers = [BASELINE] if options.check else options.peers.split(",")
+    rounds, share = (CHECK_ROUNDS, CHECK_SHARE) if options.check else (options.rounds, 1.0)
+    measured: dict[str, list[dict[str, Any]]] = {}
     started = time.monotonic()
-    for case in cases:
-        rows: list[dict[str, Any]] = list(bench.run(case))
-        loads += [row["load"] for row in rows]
-        if options.json:
-            report.write_rows(Path(options.json), rows)
-        found = results[case.name] = report.summarize(case, rows)
-        print(report.table(case, found), flush=True)
-        if len(found) > 1 and not options.check:
-            print(report.chart(case, found), flush=True)
-        missed += judge(case, found, options.check)
+    with Bench(rounds, peers, share) as bench:
+        for case in cases:
+            rows = measured[case.name] = list(bench.run(case))
+            if options.json:
+                report.write_rows(Path(options.json), rows)
+            found = report.summarize(case, rows)
+            print(report.table(case, found), flush=True)
+            if len(found) > 1 and not options.check:
+                print(report.chart(case, found), flush=True)
     print(f"{len(cases)} cases in {time.monotonic() - started:.0f} s")
-    return results, missed
+    return measured
 
 
-def judge(case: Case, found: list[report.Result], check: bool) -> list[str]:
+def judge(case: Case, found: list[report.Result], loaded: bool, check: bool) -> list[str]:
     if check:
         ratio = found[0].cpu_ratio
         if found[0].errors or ratio is None:
@@ -97,7 +102,7 @@ def judge(case: Case, found: list[report.Result], check: bool) -> list[str]:
         return []
     if case.versus:
         return report.verdict_versus(case, found[0])
-    return report.verdict(case, found, report.loaded())
+    return report.verdict(case, found, loaded)
 
 
 if __name__ == "__main__":

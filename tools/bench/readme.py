@@ -1,4 +1,4 @@
-"""`python -m tools.bench --readme`: the table of the README's chapter on speed, and its picture, from one full run."""
+"""`make bench ARGS=--readme`: the table of the README's chapter on speed, and its picture, from one full run."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import os
 import platform
 import re
 from pathlib import Path
+from typing import Any
 
 from tools.bench import report
 from tools.bench.runner import BASELINE
@@ -40,7 +41,7 @@ _TABLE = re.compile(r"^\| 128 bytes \|.*?\n(?!\|)", re.M | re.S)
 _MEASURED = re.compile(r"^Measured on .*?\n", re.M)
 
 
-def refresh(results: dict[str, list[report.Result]], rounds: int, server: str, loads: list[float]) -> None:
+def refresh(results: dict[str, list[report.Result]], rows: list[dict[str, Any]]) -> None:
     """Replace the table and the line below it, and draw the picture. Every case must have been measured."""
     missing = [name for name in TITLES if name not in results]
     failed = [
@@ -49,7 +50,7 @@ def refresh(results: dict[str, list[report.Result]], rounds: int, server: str, l
     if missing or failed:
         raise SystemExit(f"the README is left as it is: not measured {missing}, failed {failed}")
     text = README.read_text(encoding="utf-8")
-    for pattern, new in ((_TABLE, table(results)), (_MEASURED, measured(rounds, server, loads))):
+    for pattern, new in ((_TABLE, table(results)), (_MEASURED, measured(rows))):
         if not pattern.search(text):
             raise SystemExit(f"nothing in the README looks like {pattern.pattern!r}")
         text = pattern.sub(lambda _, new=new: new, text, count=1)  # type: ignore[misc]
@@ -72,9 +73,10 @@ def row(title: str, name: str, found: list[report.Result]) -> str:
     return f"| {' | '.join([title, *figures, *ratios, f'{c.rate:,.0f}/s' if c and c.rate else '-'])} |\n"
 
 
-def measured(rounds: int, server: str, loads: list[float]) -> str:
-    today = dt.date.today()
+def measured(rows: list[dict[str, Any]]) -> str:
+    today, loads, last = dt.date.today(), [row["load"] for row in rows], rows[-1]
     return (
-        f"Measured on {today.day} {today:%B %Y}: Python {platform.python_version()}, {server}, {os.cpu_count()} cores, "
-        f"load average {min(loads):.0f} to {max(loads):.0f}, medians of {rounds} interleaved rounds.\n"
+        f"Measured on {today.day} {today:%B %Y}: Python {platform.python_version()}, nats-server {last['server']}, "
+        f"{os.cpu_count()} cores, load average {min(loads):.0f} to {max(loads):.0f}, medians of "
+        f"{max(row['round'] for row in rows) + 1} interleaved rounds.\n"
     )

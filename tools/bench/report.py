@@ -140,14 +140,24 @@ def chart(case: Case, results: list[Result]) -> str:
 
 
 def write_rows(path: Path, rows: list[dict[str, Any]]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a", encoding="utf-8") as file:
         for row in rows:
             file.write(json.dumps(row) + "\n")
 
 
-def loaded() -> bool:
-    """True when the load average is above the number of cores: then wall figures say nothing."""
-    return hasattr(os, "getloadavg") and os.getloadavg()[0] > (os.cpu_count() or 1)
+def read_rows(path: Path) -> dict[str, list[dict[str, Any]]]:
+    """What `write_rows` has written, by case; of a round measured more than once the last one counts."""
+    found: dict[str, dict[tuple[str, int], dict[str, Any]]] = {}
+    for line in path.read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        found.setdefault(row["case"], {})[row["client"], row["round"]] = row
+    return {name: list(rows.values()) for name, rows in found.items()}
+
+
+def loaded(rows: list[dict[str, Any]]) -> bool:
+    """True when the load average was above the number of cores: then wall figures say nothing."""
+    return statistics.median(row["load"] for row in rows) > (os.cpu_count() or 1)
 
 
 def plot(results: dict[str, list[Result]], path: Path) -> None:

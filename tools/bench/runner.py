@@ -86,11 +86,9 @@ class Bench:
     def __exit__(self, *exc: object) -> None:
         self._stack.close()
 
-    @property
-    def server_version(self) -> str:
-        """As in "nats-server 2.15.1"."""
+    def _version(self) -> str:
         with jsclient.connect(self._server(False)[0].url) as nc:
-            return f"nats-server {nc.server_info.version}"
+            return nc.server_info.version
 
     def _server(self, tls: bool) -> tuple[NatsServer, str]:
         if tls not in self._servers:
@@ -106,7 +104,7 @@ class Bench:
 
     def run(self, case: Case) -> Iterator[dict[str, Any]]:
         """One row per side and round, as the rounds go by."""
-        sides = self._sides(case)
+        sides, server = self._sides(case), self._version()
         for number in range(self.rounds):
             present = [side for side in sides if number < side[1].rounds]
             turn = number % len(present)
@@ -114,7 +112,7 @@ class Bench:
                 url, told = self._told(other)
                 row = self._run_client(client, url, told, case.count)
                 load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-                yield {"case": case.name, "client": name, "round": number, "load": load, **row}
+                yield {"case": case.name, "client": name, "round": number, "load": load, "server": server, **row}
 
     def _sides(self, case: Case) -> list[tuple[str, Client, Case]]:
         """What is compared: the clients in one case, or two cases of our own."""
