@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -24,6 +25,9 @@ from jsclient.testing.wait import wait_until
 START_TIMEOUT = 20.0
 #: SIGTERM ends a server within milliseconds; after this it is killed.
 STOP_TIMEOUT = 8.0
+
+RELOAD_TIMEOUT = 20.0
+RELOADED = re.compile("Reloaded server configuration|Failed to reload")
 
 #: Strong references: a server that is only forgotten must still be found by leak checks and ended at exit.
 _running: set[NatsServer] = set()
@@ -199,12 +203,19 @@ class NatsServer:
         self.signal(signal.SIGUSR2)
 
     def reload(self, config: str) -> None:
-        """Replace the configuration and SIGHUP; returns when the server has logged that it took it."""
-        before = self.log_text().count("Reloaded server configuration")
+        """Replace the configuration and SIGHUP; returns when the server has logged that it took it.
+
+        RuntimeError with what it logged when it did not (some settings cannot be reloaded).
+        """
+        before = len(self.log_text())
         self.config = config
         self._write_config(Path(self._make_folder()))
         self.signal(signal.SIGHUP)
-        wait_until(lambda: self.log_text().count("Reloaded server configuration") > before, 10, "no reload was logged")
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: RELOADED.search(self.log_text(), before), RELOAD_TIMEOUT)
+        logged = self.log_text()[before:]
+        if "Reloaded server configuration" not in logged:
+            raise RuntimeError(f"nats-server did not take the configuration:\n{logged[-2000:]}")
 
     # --- looking ----------------------------------------------------------------------------------------
 

@@ -179,3 +179,10 @@ def test_a_leaf_reaches_the_domain_of_its_hub_through_a_proxy() -> None:
     finally:
         for proxy in proxies:
             proxy.close()
+
+
+def test_a_configuration_that_is_refused_is_told_with_its_reason() -> None:
+    with NatsServer() as server:
+        server.reload("max_payload: 2000")
+        with pytest.raises(RuntimeError, match="Unexpected EOF"):
+            server.reload("max_payload: {")
