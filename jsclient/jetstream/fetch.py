@@ -250,7 +250,7 @@ class Fetch:
         if not self.number:
             return self.deadline
         alarm = self._alarm_at()
-        return alarm if self.asked_about == alarm else alarm - self._doubt()
+        return alarm if self.asked_about == alarm else alarm - self._doubt(alarm)
 
     def _alarm_at(self) -> float:
         if self.instant:
@@ -258,17 +258,17 @@ class Fetch:
         silence = alarm_at(self.inbox.mailbox.last_frame, self.pulled_at, self.live_terms)
         return min(silence, self.deadline + GRACE)
 
-    def _doubt(self) -> float:
+    def _doubt(self, alarm: float) -> float:
         """Seconds before the alarm at which to ask; after the deadline only the 408 is waited for."""
         longest = doubt(self.live_terms)
-        return min(longest, GRACE / 2) if self._alarm_at() > self.deadline else longest
+        return min(longest, GRACE / 2) if alarm > self.deadline else longest
 
     def _silent(self) -> None:
         """Nothing came: after 1.5 heartbeats (or soon after the 408 is due) ask what is wrong; then give it up."""
         alarm = self._alarm_at()
         if self.asked_about != alarm:
             self.asked_about = alarm
-            found = self.consumer.diagnose(min(0.9 * self._doubt(), ASK_TIMEOUT))
+            found = self.consumer.diagnose(min(0.9 * self._doubt(alarm), ASK_TIMEOUT))
             if found is not None and not self.inbox.mailbox.items:
                 self._fail(found)
             return

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.fetch import FETCH_TIMEOUT
+from jsclient.durations import Deadline
 from jsclient.jetstream.gone import ASK_TIMEOUT
-from jsclient.jetstream.inboxes import ELECTION, nak_all, pool_of
+from jsclient.jetstream.inboxes import ELECTION, pool_of
+from jsclient.jetstream.iterating import MessageIterator, call_hook
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.options import Paused, PullOptions, Resumed
 from jsclient.jetstream.pull import Verdict, alarm_at, classify, doubt
@@ -40,7 +40,7 @@ COMPLETED: Final = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\
 """How nearly every pull with a byte limit ends; read without the detour that other statuses take (10 us)."""
 
 
-class Messages:
+class Messages(MessageIterator):
     """Iterate for ever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
 
     Leaving its `with` block (or `close()`) gives messages that were received and not taken back to the server.
@@ -69,15 +69,12 @@ class Messages:
         self._diagnosed_at = -FOREVER
         self._doubt = doubt(self._terms)
         self._asked_about = 0.0  # the alarm before which we asked what is wrong
-        self._terminal: Exception | None = None
+        self._terminal = None
         self._stopped = False
         self._draining = False
         self._closed = False
 
     # --- taking -------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> Messages:
-        return self
 
     def __next__(self) -> JetStreamMsg:
         # The same as _get, without its two calls: they are a tenth of what a message costs.
@@ -103,17 +100,6 @@ class Messages:
         except errors.IteratorClosed:
             raise StopIteration from None
         assert message is not None
-        return message
-
-    def next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
-        """One message; waits at most `timeout` seconds (30 by default; 0: only what has been received already).
-
-        Raises NoMessages when none came in time, IteratorClosed after `stop`, `close` or the end of a drain.
-        """
-        seconds = resolve(timeout, FETCH_TIMEOUT)
-        message = self._get(seconds)
-        if message is None:
-            raise errors.NoMessages(f"no message of {self.source} within {seconds:g} s")
         return message
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
@@ -181,17 +167,6 @@ class Messages:
     def _admit(self, item: Msg) -> JetStreamMsg | None:
         """Ordered consumers look at the message first."""
         return self._deliver(item)
-
-    def _check_open(self) -> None:
-        if self._terminal is not None:
-            self.close()
-            raise self._terminal
-        if self._stopped:
-            self._finish()
-
-    def _finish(self) -> None:
-        self.close()
-        raise errors.IteratorClosed(f"the iterator over {self.source} was stopped")
 
     # --- pulling ------------------------------------------------------------------------------------------
 
@@ -414,25 +389,11 @@ class Messages:
     def _electing(self) -> bool:
         return time.monotonic() < pool_of(self.connection).reconnected_at + ELECTION
 
-    def _fail(self, error: Exception | None) -> None:
-        """No pull can work any more: everybody who takes gets the reason."""
-        self._terminal = error
-        self._mailbox.wake()
-
-    def _report(self, error: Exception | None) -> None:
-        if error is not None:
-            _call(self.options.on_error, error, f"{self.source}: %s")
-
     def _event(self, event: Any) -> None:
         log.info("%s: %s", self.source, event)
-        _call(self.options.on_event, event, None)
+        call_hook(self.options.on_event, event, None)
 
     # --- the end --------------------------------------------------------------------------------------------
-
-    @property
-    def buffered(self) -> int:
-        """Messages received and not taken."""
-        return len(self._mailbox)
 
     @property
     def delivered(self) -> int:
@@ -441,16 +402,8 @@ class Messages:
             return self._state.delivered(self._state.taken())
 
     @property
-    def closed(self) -> bool:
-        return self._closed
-
-    def stop(self) -> None:
-        """End the iteration: blocked and later calls end at once. Safe in a signal handler; does not wait.
-
-        What was received and not taken is given back when the iterator is next asked, or closed.
-        """
-        self._stopped = True
-        self._mailbox.wake()
+    def _wants_acks(self) -> bool:
+        return not self.source.ack_none
 
     def drain(self) -> None:
         """Ask for nothing more; the iteration ends after what was received."""
@@ -478,16 +431,6 @@ class Messages:
         pool_of(self.connection).forget(self._inbox)
         self._give_back(self._inbox.settle(graceful=give_back))
 
-    def _give_back(self, messages: list[Msg]) -> None:
-        if not self.options.leave_buffered and not self.source.ack_none:
-            nak_all(messages, self.connection)
-
-    def __enter__(self) -> Messages:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             try:
@@ -500,18 +443,3 @@ class Messages:
     def __repr__(self) -> str:
         state = "closed" if self._closed else "stopped" if self._stopped else "open"
         return f"<Messages of {self.source} {state} buffered={len(self._mailbox)}>"
-
-    def __reduce__(self) -> Any:
-        return self.connection.refuse_pickle(self)
-
-
-def _call(hook: Any, value: Any, text: str | None) -> None:
-    """Call a hook of the application; what it raises must not end the consume."""
-    if hook is None:
-        if text is not None:
-            log.warning(text, value)
-        return
-    try:
-        hook(value)
-    except Exception:
-        log.exception("a hook of the application failed")

@@ -149,14 +149,14 @@ class OrderedPushMessages(PushMessages):
         if event is LinkEvent.RECONNECTED:
             self._because = "reconnected"
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: Exception | None) -> None:
         if isinstance(error, errors.ConsumerDeleted):
             self._because = str(error)
             super()._report(error)
         else:
             super()._fail(error)
 
-    def _report(self, error: Exception) -> None:
+    def _report(self, error: Exception | None) -> None:
         if isinstance(error, errors.NoHeartbeat):
             self._because = str(error)
         super()._report(error)

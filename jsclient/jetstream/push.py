@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import attrs
 
 from jsclient import errors, waiting
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream import gone, names
 from jsclient.jetstream.consume import ConsumeContext
-from jsclient.jetstream.fetch import FETCH_TIMEOUT
-from jsclient.jetstream.inboxes import nak_all
+from jsclient.jetstream.iterating import MessageIterator
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.messages import _call
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
 from jsclient.mailbox import Mailbox
 from jsclient.states import WAKE, LinkEvent
@@ -88,7 +86,7 @@ class PushSink:
         self.mailbox.close(error)
 
 
-class PushMessages:
+class PushMessages(MessageIterator):
     """The iterator over a push consumer. Threads may share it; close it or leave its `with` block to unsubscribe."""
 
     def __init__(self, consumer: Any, options: PushOptions) -> None:
@@ -109,33 +107,13 @@ class PushMessages:
         self._connected = True
         self._alarmed_at = time.monotonic()
         self._asked_about = 0.0  # the alarm before which we asked what is wrong
-        self._terminal: Exception | None = None
+        self._terminal = None
         self._stopped = False
-        self._closed = True  # until there is something to close
         self._delivered = 0
         self._subscription = self.connection.open_sink(self._subject, self._sink, config.deliver_group or "")
         self._closed = False
 
     # --- taking -------------------------------------------------------------------------------------------
-
-    def __iter__(self) -> PushMessages:
-        return self
-
-    def __next__(self) -> JetStreamMsg:
-        try:
-            message = self._get(None)
-        except errors.IteratorClosed:
-            raise StopIteration from None
-        assert message is not None
-        return message
-
-    def next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
-        """One message; raises NoMessages when none came in `timeout` seconds (30 by default), IteratorClosed."""
-        seconds = resolve(timeout, FETCH_TIMEOUT)
-        message = self._get(seconds)
-        if message is None:
-            raise errors.NoMessages(f"no message of {self.source} within {seconds:g} s")
-        return message
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
         deadline = Deadline(timeout)
@@ -189,21 +167,13 @@ class PushMessages:
         return max(self._mailbox.last_frame, self._alarmed_at) + 2 * self._beat
 
     def _check_open(self) -> None:
-        if self._terminal is not None:
-            self.close()
-            raise self._terminal
-        if self._stopped:
-            self._finish()
+        super()._check_open()
         if self._sink.overflowed:
             self._sink.overflowed = False
             dropped = self._mailbox.dropped
             self._report(
                 errors.SlowConsumer(f"{dropped} messages of {self.source} were dropped", self._subject, dropped)
             )
-
-    def _finish(self) -> None:
-        self.close()
-        raise errors.IteratorClosed(f"the iterator over {self.source} was stopped")
 
     # --- what comes beside messages -------------------------------------------------------------------------
 
@@ -247,19 +217,7 @@ class PushMessages:
         if found is not None:
             self._fail(found)
 
-    def _fail(self, error: Exception) -> None:
-        self._terminal = error
-        self._mailbox.wake()
-
-    def _report(self, error: Exception) -> None:
-        _call(self.options.on_error, error, f"{self.source}: %s")
-
     # --- the end --------------------------------------------------------------------------------------------
-
-    @property
-    def buffered(self) -> int:
-        """Messages received and not taken."""
-        return len(self._mailbox)
 
     @property
     def delivered(self) -> int:
@@ -267,13 +225,8 @@ class PushMessages:
         return self._delivered
 
     @property
-    def closed(self) -> bool:
-        return self._closed
-
-    def stop(self) -> None:
-        """End the iteration; does not wait."""
-        self._stopped = True
-        self._mailbox.wake()
+    def _wants_acks(self) -> bool:
+        return bool(self.source.config.ack_policy == "explicit")
 
     def drain(self) -> None:
         """Unsubscribe; the iteration ends after what was received."""
@@ -304,16 +257,6 @@ class PushMessages:
         self._mailbox.close(errors.SubscriptionClosed(f"{self.source} was closed"), discard=True)
         self._give_back(left)
 
-    def _give_back(self, messages: list[Msg]) -> None:
-        if not self.options.leave_buffered and self.source.config.ack_policy == "explicit":
-            nak_all(messages, self.connection)
-
-    def __enter__(self) -> PushMessages:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             try:
@@ -324,9 +267,6 @@ class PushMessages:
 
     def __repr__(self) -> str:
         return f"<PushMessages of {self.source} {'closed' if self._closed else 'open'}>"
-
-    def __reduce__(self) -> Any:
-        return self.connection.refuse_pickle(self)
 
 
 class PushConsumer:
