@@ -63,6 +63,8 @@ class StreamAccess:
                     "JETSTREAM_STREAM_NOT_FOUND",
                     f"there is no stream {self.stream!r} ({self.options.hide(str(error))}); check its name and domain",
                 ) from error
+            except errors.ConsumerFilterError:
+                raise  # the reader has another way
             except errors.JsClientError as error:
                 raise self.failed(what, error) from error
 

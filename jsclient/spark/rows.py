@@ -82,6 +82,8 @@ class RowMaker:
             return [_id(text) for text in _binary(column).to_pylist()]
         if self._content is None:
             return repeat(None)
+        if isinstance(lines, repeat):  # no row has headers
+            return self._content.plain(subjects, values)
         return map(self._content.next, subjects, lines, values)
 
     def _uses_column(self, there: bool) -> bool:

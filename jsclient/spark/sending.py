@@ -202,10 +202,16 @@ class WindowPublisher:
             if msg_id is None and not lines:
                 total = len(value)
                 frame = b"%b%d %d\r\n%b\r\n" % (head[1:], number, total, value)  # PUB
+            elif msg_id is None:
+                length = 12 + len(lines)
+                total = length + len(value)
+                frame = b"%b%d %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (head, number, length, total, lines, value)
             else:
-                headers = header_block(lines, msg_id)
-                total = len(headers) + len(value)
-                frame = b"%b%d %d %d\r\n%b%b\r\n" % (head, number, len(headers), total, headers, value)
+                length = 27 + len(msg_id) + len(lines)
+                total = length + len(value)
+                frame = b"%b%d %d %d\r\nNATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n%b\r\n" % (
+                    *(head, number, length, total, msg_id, lines, value),
+                )
             if total > limit:
                 raise errors.PayloadTooLarge(f"a row of {total} bytes; the server takes {limit} (max_payload)")
             pending[number] = frame

@@ -92,6 +92,17 @@ def test_ids_are_the_same_in_any_order_and_tell_equal_rows_apart() -> None:
     assert id_prefix("1234-5678-9abc", 7, 2) == "12345678.7.2"
 
 
+def test_ids_of_many_rows_are_those_of_single_ones() -> None:
+    one, other = ContentIds("q.1.0"), ContentIds("q.1.0")
+    for subjects, values in (
+        ([b"a", b"b", b"a"], [b"1", b"1", b"2"]),
+        ([b"a", b"a", b"a"], [b"3", b"3", b"1"]),  # equal ones within the batch, and one of the batch before
+        ([], []),
+    ):
+        single = [other.next(subject, b"", value) for subject, value in zip(subjects, values, strict=True)]
+        assert one.plain(subjects, values) == single
+
+
 def chunk(first: int, payloads: list[bytes], headers: list[bytes | None] | None = None) -> SimpleNamespace:
     n = len(payloads)
     return SimpleNamespace(
