@@ -166,9 +166,10 @@ class Fetch:
     def _handle(self, item: Any) -> None:
         """Take one item, and every plain message behind it."""
         connection, append = self.connection, self.messages.append
-        popleft = self.inbox.mailbox.popleft
+        popleft, group = self.inbox.mailbox.popleft, self.terms.group
         try:
-            while item.raw_headers is None:
+            # A blank there may be the server's status. A pinned group learns its pin from the headers.
+            while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
                 append(JetStreamMsg(item, connection))
                 if self.max_bytes:
                     self.size += message_size(item)

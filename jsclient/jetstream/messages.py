@@ -82,13 +82,17 @@ class Messages(MessageIterator):
             self._keep_pulling()
         try:
             item = self._popleft()
-            if item.raw_headers is None and not self._stopped:
+            headers = item.raw_headers
+            # A blank there may be the server's status. A pinned group learns its pin from the headers.
+            if (headers is None or (headers[8:9] != b" " and not self.options.group)) and not self._stopped:
                 state = self._state
                 if self._take() >= state.check_at:
                     self._reached()
                 if state.max_bytes:
                     # Summed up before it is added: between reading and writing a count no other thread may run.
-                    size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply)
+                    size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+                    if headers is not None:
+                        size += len(headers)
                     state.taken_bytes += size
                 return JetStreamMsg(item, self.connection)
         except IndexError:

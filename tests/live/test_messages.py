@@ -436,3 +436,17 @@ def test_a_user_status_header_is_no_status(js: JetStream) -> None:
         assert first.headers is not None
         assert first.headers["Status"] == "409"
         assert messages.next(timeout=5).data == b"x"
+
+
+def test_a_message_that_somebody_sends_to_the_pull_inbox_is_only_a_message(js: JetStream) -> None:
+    consumer = durable(js)
+    with consumer.messages() as messages:
+        subject = messages._inbox.prefix.decode() + "1"
+        js.nc.publish(subject, b"plain")
+        js.nc.publish(subject, b"headed", headers={"A": "b"})
+        js.nc.flush()
+        taken = [next(messages), next(messages)]
+        assert [message.data for message in taken] == [b"plain", b"headed"]
+        assert messages._state.taken_bytes == sum(message.size for message in taken)
+        with pytest.raises(errors.MsgNoReply):
+            taken[0].ack()
