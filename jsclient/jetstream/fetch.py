@@ -128,8 +128,8 @@ class Fetch:
         self.live_terms = terms
         self.dead_pull = False  # a pull of ours may be alive on the server although we do not count on it
         started = time.monotonic()
+        # Takes only what is there: the time it has is for the answer, which an interruption must not replace.
         self.instant = no_wait and terms.expires == 0
-        """Takes only what is there; the time it has is for the answer, which an interruption must not replace."""
         if self.instant:
             timeout = NO_WAIT_TIMEOUT
         self.interrupted: Exception | None = None

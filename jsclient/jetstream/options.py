@@ -64,7 +64,8 @@ class PullOptions:
     `max_messages` and `max_bytes` (0: no limit of that kind) bound what is buffered and requested together; a new
     pull goes out when less than `threshold_messages` or `threshold_bytes` (half of them by default) are under way.
     `expires` (at least 1 s) is the life of a pull, `heartbeat` the interval of signs of life (5 s, at most half of
-    `expires`; None: none, then a dead pull is noticed only after it should have expired).
+    `expires`): after one and a half without any the server is asked what is wrong (ConsumerDeleted, StreamRecreated,
+    MaxWaitingExceeded, Paused ...), after two it is NoHeartbeat. None: a dead pull is noticed a second after its end.
     `stop_after`: end after exactly that many messages. `group`, `min_pending`, `min_ack_pending` (server 2.11) and
     `priority` (2.12) are for priority groups. `leave_buffered`: at the end leave messages that were received and
     not taken to the server's ack_wait, instead of giving them back at once.

@@ -106,6 +106,7 @@ def by_push_consume(js: JetStream, hook: Hook) -> None:
 PULLS = [by_messages, by_consume, by_fetch]
 #: Push consumers and silence take their 1.5 to 2 s: most of these wait for the full tier.
 PUSHES = [by_push, pytest.param(by_push_consume, marks=pytest.mark.slow)]
+SLOW_PUSHES = [pytest.param(read, marks=pytest.mark.slow) for read in (by_push, by_push_consume)]
 SLOW_PULLS = [by_messages, *(pytest.param(read, marks=pytest.mark.slow) for read in PULLS[1:])]
 
 
@@ -134,7 +135,7 @@ def test_a_deleted_consumer(js: JetStream, read: Callable[[JetStream, Hook], Non
     assert reading.first(since) is errors.ConsumerDeleted
 
 
-@pytest.mark.parametrize("read", [*PULLS, *PUSHES])
+@pytest.mark.parametrize("read", [*PULLS, *SLOW_PUSHES])
 def test_a_deleted_stream(js: JetStream, read: Callable[[JetStream, Hook], None]) -> None:
     reading = start(js, read)
     since = time.monotonic()
@@ -142,7 +143,7 @@ def test_a_deleted_stream(js: JetStream, read: Callable[[JetStream, Hook], None]
     assert reading.first(since) is errors.StreamNotFound
 
 
-@pytest.mark.parametrize("read", [*PULLS, *PUSHES])
+@pytest.mark.parametrize("read", [*PULLS, *SLOW_PUSHES])
 def test_a_stream_deleted_and_made_again(js: JetStream, read: Callable[[JetStream, Hook], None]) -> None:
     """centrifugo 1166: the consumer was dead and looked healthy."""
     reading = start(js, read)
@@ -174,7 +175,7 @@ def test_too_many_pulls(js: JetStream, read: Callable[[JetStream, Hook], None]) 
         assert Reading(lambda hook: read(js, hook)).first(since) is errors.MaxWaitingExceeded
 
 
-@pytest.mark.parametrize("read", [*SLOW_PULLS, *PUSHES])
+@pytest.mark.parametrize("read", [*SLOW_PULLS, *SLOW_PUSHES])
 def test_a_server_that_hangs(server: NatsServer, js: JetStream, read: Callable[[JetStream, Hook], None]) -> None:
     """Nobody answers the question either: it must not delay the alarm."""
     reading = start(js, read)
@@ -194,7 +195,7 @@ def ordered(js: JetStream, hook: Hook, pushed: bool) -> Any:
     return js.ordered_consumer("A").messages(heartbeat=HEARTBEAT, on_error=hook)
 
 
-@pytest.mark.parametrize("pushed", [False, True], ids=["pull", "push"])
+@pytest.mark.parametrize("pushed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["pull", "push"])
 def test_an_ordered_consumer_that_was_deleted(js: JetStream, pushed: bool) -> None:
     told: list[tuple[float, Exception]] = []
     js.publish("a.1", b"1")
@@ -228,7 +229,7 @@ def test_an_ordered_consumer_whose_server_hangs(server: NatsServer, js: JetStrea
     assert told[0][0] - since <= 2 * HEARTBEAT + TOLERANCE
 
 
-@pytest.mark.parametrize("pushed", [False, True], ids=["pull", "push"])
+@pytest.mark.parametrize("pushed", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["pull", "push"])
 def test_an_ordered_read_of_a_stream_deleted_and_made_again(js: JetStream, pushed: bool) -> None:
     """To go on after the last sequence would leave out what the new stream holds."""
     for number in range(5):

@@ -72,6 +72,7 @@ class PullServer:
         self.status = status
         self.headers = headers
         self.pulls: list[dict[str, Any]] = []
+        self.replies: list[str] = []
         self.sids: dict[str, str] = {}  # inbox without its wildcard -> sid
 
     def __call__(self, client: FakeClient) -> None:
@@ -97,14 +98,18 @@ class PullServer:
             client.send(f"MSG {reply} {sid} {len(answer)}\r\n".encode() + answer + b"\r\n")
             return
         self.pulls.append(json.loads(body))
+        self.replies.append(reply)
         number = len(self.pulls)
         self._message(client, sid, number)
         if number == 1:
-            left = self.pulls[0]["batch"] - 1
-            block = f"NATS/1.0 {self.status}\r\n{self.headers.format(left=left)}\r\n".encode()
-            client.send(b"HMSG %b %b %d %d\r\n%b\r\n" % (reply.encode(), sid.encode(), len(block), len(block), block))
+            self.send_status(client, sid, reply, self.status, self.headers.format(left=self.pulls[0]["batch"] - 1))
             if self.status.startswith("100"):
                 self._message(client, sid, 2)
+
+    @staticmethod
+    def send_status(client: FakeClient, sid: str, reply: str, status: str, headers: str) -> None:
+        block = f"NATS/1.0 {status}\r\n{headers}\r\n"
+        client.send(f"HMSG {reply} {sid} {len(block)} {len(block)}\r\n{block}\r\n".encode())
 
     @staticmethod
     def _message(client: FakeClient, sid: str, number: int) -> None:
@@ -172,9 +177,14 @@ def test_fetch(status: str, headers: str, consume: str, error: Any, fetch: Any, 
 
 
 def empty(status: str, headers: str) -> Callable[[FakeClient], None]:
-    """A server whose pulls all end in the status, without a message."""
+    """A server whose first pull ends in the status, without a message, and the later ones with a 404."""
     script = PullServer(status, headers)
-    script._message = lambda *args: None  # type: ignore[method-assign, assignment]
+
+    def nothing(client: FakeClient, sid: str, number: int) -> None:
+        if number > 1:
+            script.send_status(client, sid, script.replies[-1], "404 No Messages", "")
+
+    script._message = nothing  # type: ignore[method-assign]
     return script
 
 
@@ -220,14 +230,12 @@ class LateStatus(PullServer):
     """The first pull is complete before its last word comes: then the second one is out already."""
 
     def _request(self, client: FakeClient, subject: str, reply: str, body: bytes) -> None:
-        sid = self.sids[reply[: reply.rindex(".") + 1]].encode()
-        self.pulls.append(json.loads(body))
-        if len(self.pulls) == 1:
-            self._message(client, sid.decode(), 1)
-            self.first = reply.encode()
-            return
-        block = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: 5\r\n\r\n"
-        client.send(b"HMSG %b %b %d %d\r\n%b\r\n" % (self.first, sid, len(block), len(block), block))
+        sid = self.sids[reply[: reply.rindex(".") + 1]]
+        self.replies.append(reply)
+        if len(self.replies) == 1:
+            self._message(client, sid, 1)
+        else:
+            self.send_status(client, sid, self.replies[0], "409 Batch Completed", P.format(left=0))
 
 
 def test_the_late_status_of_a_fetch_does_not_end_the_pull_of_an_iterator() -> None:
