@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from jsclient import checks, errors, waiting
-from jsclient.core import ConnectionCore
+from jsclient.core import ConnectionCore, guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.link import Link
 from jsclient.mailbox import Mailbox
@@ -99,7 +99,7 @@ class Connection(ConnectionCore):
             subscriptions = list(self._dispatcher.sinks.values())
         for subscription in subscriptions:
             if isinstance(subscription, BaseSubscription):
-                subscription.end(self.closed_error())
+                guarded(subscription.end, self.closed_error())
         self._tell_link_listeners(LinkEvent.CLOSED)
 
     def _finish_close(self, link: Link | None) -> None:

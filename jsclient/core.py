@@ -232,19 +232,16 @@ class ConnectionCore:
         """
         for subscription in list(self._dispatcher.sinks.values()) if withdrawn else ():
             if isinstance(subscription, SinkSubscription):
-                subscription.withdrawn(withdrawn)
+                guarded(subscription.withdrawn, withdrawn)
         self._requests.fail(make)
         self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self._dispatcher.sinks.values()))
         self._callback(self.options.on_disconnected, reason)
 
     def _tell_link_listeners(self, event: LinkEvent, subscriptions: list[Any] | None = None) -> None:
         for subscription in subscriptions or ():
-            subscription.link_event(event)
+            guarded(subscription.link_event, event)
         for listener in list(self._link_listeners):
-            try:
-                listener(event)
-            except Exception:
-                log.exception("a link listener failed")
+            guarded(listener, event)
 
     def connect_attempt_failed(self, url: str, error: BaseException, tell: bool) -> None:
         """`tell`: nobody else hears of it, neither who calls `connect` nor who learns that this was the last one."""
@@ -434,6 +431,14 @@ class ConnectionCore:
             reconnects=self._session.reconnects,
             last_error="" if error is None else str(error),
         )
+
+
+def guarded(tell: Callable[[Any], None], what: Any) -> None:
+    """A bug in a layer must not keep the session from reconnecting or closing."""
+    try:
+        tell(what)
+    except Exception:
+        log.exception("a link listener failed")
 
 
 def _same_violation(error: Any) -> errors.PermissionViolation:

@@ -291,6 +291,30 @@ def test_events_come_serially_on_their_own_thread(proxy: Proxy) -> None:
     assert {name.rpartition("-")[0] for _, name in seen} == {"jsclient-events"}
 
 
+def test_a_layer_that_fails_does_not_keep_the_link_down(proxy: Proxy) -> None:
+    class Broken:
+        def deliver(self, messages: list[Any], nbytes: int) -> None:
+            raise LookupError("in deliver")
+
+        def link_event(self, event: LinkEvent) -> None:
+            raise LookupError("in link_event")
+
+        withdrawn = link_event
+
+    with jsclient.connect(proxy.url) as nc:
+        sub = nc.subscribe("fine")
+        nc.open_sink("broken", Broken())
+        nc.add_link_listener(Broken().link_event)
+        nc.flush()
+        proxy.cut()
+        reconnected(nc, 1)
+        nc.publish("broken", b"x")  # costs the link, and no more
+        reconnected(nc, 2)
+        nc.flush()
+        nc.publish("fine", b"x")
+        assert sub.next(timeout=5).data == b"x"
+
+
 def test_link_listeners_and_inboxes_hear_of_the_link(proxy: Proxy) -> None:
     with jsclient.connect(proxy.url) as nc:
         heard: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
