@@ -162,7 +162,8 @@ class OrderedMessages(Messages):
         for _ in range(CHECKED_AT_ONCE):
             try:
                 item = popleft()
-                if item.raw_headers is None and item.raw_reply.startswith(head):
+                headers = item.raw_headers
+                if (headers is None or headers[8:9] != b" ") and item.raw_reply.startswith(head):
                     row.append(item)
                     continue
             except IndexError:
