@@ -92,6 +92,8 @@ OTHERS = [
          params={"headers": True}),
     Case(name="core-subscribe-headers", work="core_subscribe", count=150_000, versus="core-subscribe", cpu=1.5,
          params={"headers": True}),
+    Case(name="messages-none-headers", work="messages", count=60_000, versus="messages-none", cpu=1.5, seeded=True,
+         params={"ack": "none", "headers": True}),
     Case(name="core-publish-tls", work="core_publish", count=100_000, size=1024, versus="core-publish-1024", cpu=1.4,
          tls=True),
     Case(name="core-subscribe-tls", work="core_subscribe", count=100_000, size=1024, versus="core-subscribe-1024",

@@ -76,7 +76,7 @@ class Bench:
                     print(f"without {client.name}: {reason}", flush=True)
                 else:
                     self.clients.append(client)
-        self._seeded: dict[tuple[int, int], str] = {}
+        self._seeded: set[str] = set()
         self._stack = contextlib.ExitStack()
         self._servers: dict[bool, tuple[NatsServer, str]] = {}
 
@@ -127,7 +127,7 @@ class Bench:
         count = max(1, int(case.count * self.share))
         told = {"work": case.work, "count": count, "size": case.size, "params": case.params, "ca": ca}
         if case.seeded:
-            told["stream"], told["subject"] = self._seed(server, case.size, count), f"seed.{case.size}"
+            told["stream"], told["subject"] = self._seed(server, case.size, count, "headers" in case.params)
         return server.url, told
 
     def _run_client(self, client: Client, url: str, told: dict[str, Any], whole: int) -> dict[str, Any]:
@@ -143,22 +143,21 @@ class Bench:
         scale = whole / count
         return {**row, "wall": row["wall"] * scale, "cpu": row["cpu"] * scale, "count": count, "size": told["size"]}
 
-    def _seed(self, server: NatsServer, size: int, count: int) -> str:
-        """A file stream that holds exactly the messages of the case: nats-py's push would go on with any others, and
-        its last flush would wait behind them."""
-        key = (size, count)
-        if key not in self._seeded:
-            name, subject = f"SEED{size}x{count}", f"seed.{size}"
+    def _seed(self, server: NatsServer, size: int, count: int, headed: bool) -> tuple[str, str]:
+        """(name, subject) of a file stream that holds exactly the messages of the case: nats-py's push would go on
+        with any others, and its last flush would wait behind them."""
+        kind = f"{size}H" if headed else f"{size}"
+        name, subject, start = f"SEED{kind}x{count}", f"seed.{kind}", f"SEED{kind}x"
+        if name not in self._seeded:
             with jsclient.connect(server.url) as nc:
                 js = JetStream(nc)
-                for known in list(js.stream_names()):
-                    if known.startswith(f"SEED{size}x"):
-                        js.delete_stream(known)
-                self._seeded = {k: v for k, v in self._seeded.items() if k[0] != size}
+                for known in [known for known in self._seeded if known.startswith(start)]:
+                    js.delete_stream(known)
+                    self._seeded.remove(known)
                 js.create_stream(StreamConfig(name=name, subjects=[subject]))
-                payload = bytes(size)
+                payload, headers = bytes(size), {"X-Bench": "0123456789"} if headed else None
                 for _ in range(count):
-                    js.publish_async(subject, payload)
+                    js.publish_async(subject, payload, headers=headers)
                 js.publish_async_complete(120)
-            self._seeded[key] = name
-        return self._seeded[key]
+            self._seeded.add(name)
+        return name, subject
