@@ -7,6 +7,7 @@ and the configuration that comes back is compared with the one that was sent.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
@@ -62,6 +63,9 @@ OPERATIONS: Final[dict[str, Version]] = {
 }
 """Operations that an older server ignores or does not answer at all."""
 
+ASK_AGAIN: Final = 10.0
+"""Seconds after which a level that nobody told is asked for again."""
+
 # These values mean the same as not setting the field; a server that does not know the field does just that.
 _NEUTRAL: Final[tuple[Any, ...]] = (None, False, 0, "", [], {}, "none", "default")
 
@@ -75,22 +79,27 @@ class Capabilities:
     def __init__(self, api: Api) -> None:
         self._api = api
         self._known: tuple[object, int | None] = (None, None)
+        self._failed_at = float("inf")
 
     def level(self, timeout: Timeout = DEFAULT) -> int | None:
         """The API level; None when the account must not ask, or nobody answers."""
         info = self._api.nc.server_info
         here = (info.server_id, info.client_id)
         asked, level = self._known
-        if asked != here:
+        if asked != here or (level is None and time.monotonic() >= self._failed_at + ASK_AGAIN):
             level = self._probe(timeout)
             self._known = (here, level)
         return level
 
     def _probe(self, timeout: Timeout) -> int | None:
+        self._failed_at = float("inf")
         try:
             return self._api.request("INFO", None, AccountInfo, timeout=timeout, read=True).api.level
-        except (ApiError, JetStreamUnavailable, PermissionViolation, RequestTimeout):
-            return None
+        except (ApiError, JetStreamUnavailable, RequestTimeout):
+            self._failed_at = time.monotonic()  # the server starts, or has no leader at the moment
+        except PermissionViolation:
+            pass
+        return None
 
     def publish_level(self) -> int:
         """The level for headers of published messages; where it cannot be asked, that of the connected server."""

@@ -73,7 +73,11 @@ class OrderedSource(PullSource):
         self.delete()
         config = state.next_config()
         self.info = manage.put(self.js, self.stream_name, config, "", timeout=CREATE_TIMEOUT)
-        self.same_stream.check(self.js, self.stream_name, self.info)
+        try:
+            self.same_stream.check(self.js, self.stream_name, self.info)
+        except errors.StreamRecreated:
+            self.delete()
+            raise
         state.created(self.info.num_pending)
         self.pull_subject = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
 

@@ -244,3 +244,20 @@ def test_an_ordered_read_of_a_stream_deleted_and_made_again(js: JetStream, pushe
         with pytest.raises(errors.StreamRecreated):
             messages.next(timeout=10)
         assert time.monotonic() - since <= 2 * HEARTBEAT + TOLERANCE
+
+
+def test_an_ordered_consumer_does_not_go_on_in_another_stream(js: JetStream) -> None:
+    for number in range(5):
+        js.publish("a.1", b"%d" % number)
+    with js.ordered_consumer("A") as consumer:
+        assert len(consumer.fetch(5, timeout=5)) == 5
+        consumer.close()
+        js.delete_stream("A")
+        js.create_stream(STREAM)
+        for _ in range(2):
+            with pytest.raises(errors.StreamRecreated):
+                consumer.messages()
+        wait_until(lambda: list(js.consumer_names("A")) == [], 5)
+    js.publish("a.1", b"new")
+    with js.ordered_consumer("A") as consumer:
+        assert consumer.next(timeout=5).data == b"new"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -294,3 +295,34 @@ def test_the_echo_is_compared() -> None:
     with pytest.raises(errors.NotSupported, match=r"metadata \(needs nats-server 2\.10\).*was created") as caught:
         capabilities.check_echo(sent, sent.replace(metadata=None), "stream 'S' was created")
     assert "compression" not in str(caught.value)
+
+
+class Levels:
+    """An Api whose INFO answers one after the other."""
+
+    prefix = "$JS.API."
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = list(answers)
+        self.nc = SimpleNamespace(server_info=SimpleNamespace(server_id="S", client_id=1, api_lvl=0, version="2.11.0"))
+
+    def request(self, *args: Any, **options: Any) -> Any:
+        answer = self.answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return SimpleNamespace(api=SimpleNamespace(level=answer))
+
+
+@pytest.mark.parametrize("error", [errors.JetStreamUnavailable("503"), errors.RequestTimeout("late")])
+def test_a_level_that_could_not_be_asked_is_asked_again(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that starts, or has no leader: what it supports must not be refused for as long as the link lives."""
+    capabilities = Capabilities(Levels(error, 1, 5))  # type: ignore[arg-type]
+    assert capabilities.publish_level() == 0
+    assert capabilities.publish_level() == 0  # and not asked for every message
+    monkeypatch.setattr("jsclient.jetstream.capabilities.ASK_AGAIN", 0.0)
+    assert [capabilities.publish_level() for _ in range(3)] == [1, 1, 1]
+
+
+def test_who_may_not_ask_for_the_level_asks_once() -> None:
+    capabilities = Capabilities(Levels(errors.PermissionViolation("no")))  # type: ignore[arg-type]
+    assert [capabilities.level() for _ in range(3)] == [None] * 3
