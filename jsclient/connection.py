@@ -357,6 +357,7 @@ class Connection(ConnectionCore):
         under_way = self._requests.waiting
         try:
             under_way[token] = (ticket, subject)
+            self._requests.check_open()
             self.post_now(Unkept(self.encode(subject, payload, reply, headers)))
             self._messages_out += 1
             message = waiting.get(ticket, deadline.remaining())
@@ -419,6 +420,7 @@ class Connection(ConnectionCore):
         count = 0
         try:
             under_way[token] = (ticket, subject)
+            self._requests.check_open()
             self.post_now(Unkept(self.encode(subject, payload, reply, headers)))
             self._messages_out += 1
             while max_messages is None or count < max_messages:

@@ -277,8 +277,7 @@ class ConnectionCore:
             if subscription.sid == err.sid or (err.sid is None and same):
                 subscription.fail(err.error)
                 if isinstance(subscription, SinkSubscription) and subscription.sink is self._requests:
-                    self._requests.reset()
-                    self._requests.fail(lambda: _same_violation(err.error))
+                    self._requests.refuse(lambda: _same_violation(err.error))
                 return subscription
         return None
 

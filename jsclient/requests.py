@@ -32,6 +32,7 @@ class Requests:
         self.waiting: dict[bytes, tuple[Ticket[Any], str]] = {}  # token -> (ticket, subject of the request)
         self._prefix: bytes | None = None
         self._cut = 0
+        self._refusal: Callable[[], BaseException] | None = None
 
     @property
     def is_open(self) -> bool:
@@ -48,11 +49,20 @@ class Requests:
 
     def _open_inbox(self) -> bytes:
         with self._lock:
-            if self._prefix is None:
+            prefix = self._prefix
+            if prefix is None:
+                self._refusal = None
                 prefix = self._subscribe(self)
                 self._cut = len(prefix)
                 self._prefix = prefix
-            return self._prefix
+                if self._refusal is not None:  # it came before the line above
+                    self._prefix = None
+            return prefix
+
+    def check_open(self) -> None:
+        """For who has just entered his token: raises the refusal of the inbox if it came before that."""
+        if self._prefix is None and self._refusal is not None:
+            raise self._refusal()
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
         waiting = self.waiting
@@ -82,6 +92,9 @@ class Requests:
             if subject is None or asked == subject:
                 ticket.put(make())
 
-    def reset(self) -> None:
-        """Forget the inbox: the next request makes a new one (permission to it was refused)."""
-        self._prefix = None  # without the lock: this is the reader, and who holds it may wait for the server
+    def refuse(self, make: Callable[[], BaseException]) -> None:
+        """The server does not permit the inbox: who waits learns it, and the next request makes a new one."""
+        # Without the lock: this is the reader, and who holds the lock may wait for the server.
+        self._refusal = make
+        self._prefix = None
+        self.fail(make)

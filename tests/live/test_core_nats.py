@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import queue
+import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -202,6 +204,29 @@ def test_an_inbox_that_is_denied_is_no_timeout(strict_server: NatsServer) -> Non
         with pytest.raises(errors.PermissionViolation):
             nc.request("anything", timeout=10)
         assert time.monotonic() - started < 5
+
+
+@pytest.mark.parametrize("slow", ["_subscribe", "new"])
+def test_an_inbox_that_is_denied_before_the_request_waits(
+    strict_server: NatsServer, monkeypatch: pytest.MonkeyPatch, slow: str
+) -> None:
+    """The server's refusal overtakes the request that made the inbox."""
+    refused = threading.Event()
+    with jsclient.connect(strict_server.url, user="deaf", password="p", on_error=lambda *args: refused.set()) as nc:
+        real = getattr(nc._requests, slow)
+
+        def late(*args: Any) -> Any:
+            made = real(*args)
+            assert refused.wait(5)
+            return made
+
+        monkeypatch.setattr(nc._requests, slow, late)
+        for _ in range(2):
+            with pytest.raises(errors.PermissionViolation):
+                nc.request("anything", timeout=2)
+            with pytest.raises(errors.PermissionViolation):
+                list(nc.request_many("anything", timeout=2))
+        assert not nc._requests.waiting
 
 
 # --- looking at it

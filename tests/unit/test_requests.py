@@ -45,7 +45,7 @@ def test_the_inbox_is_subscribed_once() -> None:
     assert len(subscribed) == 1
     assert made.is_open
     assert len(made.waiting) == 16
-    made.reset()
+    made.refuse(lambda: errors.PermissionViolation("no"))
     begin(made, "s")
     assert len(subscribed) == 2
 
