@@ -86,7 +86,10 @@ def spark(spark_environment: Path) -> Iterator[Any]:
     from pyspark.sql import SparkSession
 
     builder = SparkSession.builder.master("local[2,2]").appName("jsclient-tests")
-    for name, value in {**settings(spark_environment), **QUICK}.items():
+    events = spark_environment / "events"
+    events.mkdir()
+    log = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": str(events), "spark.eventLog.compress": "false"}
+    for name, value in {**settings(spark_environment), **QUICK, **log}.items():
         builder = builder.config(name, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")

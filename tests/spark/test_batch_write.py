@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,7 +170,9 @@ def test_a_live_connection_in_a_closure_is_explained(spark: Any, js: Js) -> None
     assert "thread" not in str(caught.value).lower()
 
 
-def test_secrets_are_shown_nowhere(spark: Any, tmp_path: Any, capfd: pytest.CaptureFixture[str]) -> None:
+def test_secrets_are_shown_nowhere(
+    spark: Any, spark_environment: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     secret, password = "s3cr3t-tok3n", "pa55word"
     config = f'authorization {{ token: "{secret}" }}'
     with NatsServer(config) as closed:
@@ -194,8 +197,8 @@ def test_secrets_are_shown_nowhere(spark: Any, tmp_path: Any, capfd: pytest.Capt
         with pytest.raises(Exception, match="JETSTREAM_CONNECT_FAILED") as refused:
             spark.read.format("jetstream").options(servers=closed.url, user="u", password=password).load("SEC").count()
     shown = plans + progress + str(refused.value) + repr(loaded) + "".join(capfd.readouterr())
-    for path in (tmp_path / "c").rglob("*"):
-        if path.is_file():
-            shown += path.read_text(errors="replace")
+    for folder in (tmp_path / "c", spark_environment / "events"):
+        shown += "".join(path.read_text(errors="replace") for path in folder.rglob("*") if path.is_file())
+    assert "SparkListenerJobStart" in shown
     assert secret not in shown
     assert password not in shown

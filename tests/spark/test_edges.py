@@ -314,11 +314,11 @@ def test_two_attempts_at_once_store_each_row_once(js: Js, server: NatsServer, st
     made = writer(server.url, subject=f"{stream}.x", publishMode=mode, **marker)
     with mode_works(server, mode):
         with ThreadPoolExecutor(3) as attempts:
-            running = [attempts.submit(made.write, batches(0, 20_000, 500)) for _ in range(3)]
+            running = [attempts.submit(made.write, batches(0, 8000, 500)) for _ in range(3)]
             messages = [attempt.result(60) for attempt in running]
         made.commit(messages[:1])
-        assert [message.totals.rows for message in messages] == [20_000] * 3
-        assert sorted(read(reader(server.url, stream, subjects=f"{stream}.x"))) == list(range(20_000))
+        assert [message.totals.rows for message in messages] == [8000] * 3
+        assert sorted(read(reader(server.url, stream, subjects=f"{stream}.x"))) == list(range(8000))
 
 
 @pytest.mark.parametrize("mode", ["async", "fast"])

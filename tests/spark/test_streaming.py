@@ -100,6 +100,7 @@ def test_limits_of_a_trigger_and_lag(js: Js, pipeline: Pipeline, contents: Conte
     assert behind[0] == {stream_name: 60}
 
 
+@pytest.mark.spark_modes
 def test_a_publisher_that_goes_on_does_not_keep_available_now_alive(
     js: Js, pipeline: Pipeline, contents: Contents, stream_name: str
 ) -> None:
