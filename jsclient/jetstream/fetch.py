@@ -45,7 +45,7 @@ SHORTEST_PULL: Final = 0.05
 """Seconds: for less time than this no further pull is sent."""
 
 NO_WAIT_TIMEOUT: Final = 5.0
-"""Seconds for the answer to a pull that does not wait: a round trip, so as long as any API call."""
+"""Seconds for a pull that does not wait, with what interrupts it (a lost link, a leader change): as any API call."""
 
 RETRY: Final = 0.25
 """Seconds before a pull is repeated after a leader change or while leaders are elected."""
@@ -255,7 +255,7 @@ class Fetch:
 
     def _alarm_at(self) -> float:
         if self.instant:
-            return self.pulled_at + NO_WAIT_TIMEOUT
+            return max(self.inbox.mailbox.last_frame, self.pulled_at) + GRACE
         silence = alarm_at(self.inbox.mailbox.last_frame, self.pulled_at, self.live_terms)
         return min(silence, self.deadline + GRACE)
 
@@ -267,6 +267,10 @@ class Fetch:
     def _silent(self) -> None:
         """Nothing came: after 1.5 heartbeats (or soon after the 408 is due) ask what is wrong; then give it up."""
         alarm = self._alarm_at()
+        if self.instant and self.messages:
+            # The consumer has reached max_ack_pending: the server leaves the pull open until something is acked.
+            self.number, self.dead_pull, self.ended = 0, True, Ended.NO_MESSAGES
+            return
         if self.asked_about != alarm:
             self.asked_about = alarm
             found = self.consumer.diagnose(min(0.9 * self._doubt(alarm), ASK_TIMEOUT))

@@ -87,6 +87,23 @@ def test_fetch_without_waiting(js: JetStream, call: object) -> None:
     assert consumer.info().num_waiting == 0
 
 
+def test_a_fetch_that_does_not_wait_stops_at_max_ack_pending(js: JetStream) -> None:
+    """The server leaves such a pull open until something is acked: what came is returned, and the pull is dropped."""
+    publish(js, 30)
+    consumer = durable(js, max_ack_pending=10)
+    started = time.monotonic()
+    batch = consumer.fetch_no_wait(30)
+    assert time.monotonic() - started < 1
+    assert (len(batch), batch.error) == (10, None)
+    with pytest.raises(errors.ReadStalled):
+        consumer.fetch_no_wait(30)
+    assert time.monotonic() - started < 3
+    assert consumer.info().num_waiting == 0
+    for message in batch:
+        message.double_ack(timeout=5)
+    assert [message.metadata.stream_seq for message in consumer.fetch_no_wait(30)] == list(range(11, 21))
+
+
 def test_no_wait_then_takes_what_is_there_or_waits_for_the_first(js: JetStream) -> None:
     consumer = durable(js)
     publish(js, 3)
