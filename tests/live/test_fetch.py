@@ -107,6 +107,7 @@ def test_a_fetch_that_does_not_wait_stops_at_max_ack_pending(js: JetStream) -> N
 def test_no_wait_then_takes_what_is_there_or_waits_for_the_first(js: JetStream) -> None:
     consumer = durable(js)
     publish(js, 3)
+    wait_until(lambda: consumer.info().num_pending == 3, 5)  # a PONG may come before the last one is stored
     assert len(consumer.fetch(10, no_wait_then=5)) == 3
     timer = threading.Timer(0.2, publish, (js, 1))
     timer.start()
