@@ -68,6 +68,7 @@ def test_equal_rows_all_survive(spark: Any, js: Js, server: NatsServer, stream_n
     assert js.state(stream_name)["messages"] == 500
 
 
+@pytest.mark.spark_modes
 def test_a_retried_task_publishes_nothing_twice(
     spark: Any, js: Js, server: NatsServer, stream_name: str, tmp_path: Any
 ) -> None:

@@ -76,6 +76,7 @@ def test_a_failed_batch_is_replayed_without_a_trace(
     assert sorted(contents(f"{stream_name}_out")) == list(range(21_000))
 
 
+@pytest.mark.spark_modes
 def test_a_batch_whose_commit_was_lost_is_stored_once(
     js: Js, pipeline: Pipeline, contents: Contents, stream_name: str
 ) -> None:
