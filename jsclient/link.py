@@ -38,6 +38,7 @@ class Link:
         self.parser = parser
         self.info = info
         self.server = server
+        self.info_in_clear = False  # INFO came before TLS: somebody between may have written it
         self.credentials_digest: Any = None
         self.events: list[Any] = []  # what came together with the PONG of the handshake
         self.pings_out = 0
@@ -79,6 +80,8 @@ def open_link(
                 raise
             # The server has hung up; its reason (an -ERR, a TLS alert) may still wait to be read below.
         link = Link(stream, parser, info, server)
+        handshake_first = isinstance(options.tls, TLSOptions) and options.tls.handshake_first
+        link.info_in_clear = stream.secure and not server.websocket and not handshake_first
         _await_pong(link, deadline)
         stream.set_tick(tick(options.ping_interval))
         return link
@@ -245,5 +248,6 @@ def _await_pong(link: Link, deadline: Deadline) -> None:
                 return
             if isinstance(event, protocol.Info):
                 link.info = event.decode()  # 2.15 sends a second INFO before the first PONG
+                link.info_in_clear = False
             elif isinstance(event, protocol.Ping):
                 link.events.append(event)

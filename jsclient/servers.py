@@ -338,13 +338,21 @@ class ServerPool:
 
     # --- discovery
 
-    def update(self, connect_urls: Sequence[str] | None, ws_connect_urls: Sequence[str] | None = None) -> list[Server]:
+    def update(
+        self,
+        connect_urls: Sequence[str] | None,
+        ws_connect_urls: Sequence[str] | None = None,
+        *,
+        doubtful: bool = False,
+    ) -> list[Server]:
         """Take over the servers that an INFO of the current server names; returns the new ones.
 
         Discovered servers that are no longer named are removed, named ones of the user never. What is
         not an address is ignored, and so is everything beyond the cap. They inherit scheme and user
         information, and as bare IP addresses also the name that the certificate must carry (never taken
-        from INFO: an attacker could write there what he likes).
+        from INFO: an attacker could write there what he likes). `doubtful`: this INFO came in clear, and any
+        public authority is trusted. Then names of foreign domains need a certificate for that name, too: otherwise
+        somebody between could name a host of his own here and cut us off, to be told our credentials there.
         """
         # nats-server 2.9 to 2.15 put the websocket addresses into connect_urls when they talk to a websocket client.
         named = (self.websocket and ws_connect_urls) or connect_urls
@@ -353,7 +361,7 @@ class ServerPool:
             return []
         found: dict[tuple[str, int], Server] = {}
         for text in named[: self._cap * 2]:
-            server = _discovered(text, source)
+            server = _discovered(text, source, doubtful)
             if server is not None and len(found) < self._cap:
                 found[(server.host, server.port)] = server
         return self._merge(found, source)
@@ -382,7 +390,7 @@ def _split(item: str) -> list[str]:
     return item.split(",") if isinstance(item, str) else [item]
 
 
-def _discovered(text: object, source: Server) -> Server | None:
+def _discovered(text: object, source: Server, doubtful: bool) -> Server | None:
     if not isinstance(text, str) or len(text) > 300 or "@" in text:
         return None
     try:
@@ -390,6 +398,7 @@ def _discovered(text: object, source: Server) -> Server | None:
     except ConfigError:
         return None
     name = source.tls_name or source.host
+    keeps_name = not is_ip(name) if is_ip(server.host) else doubtful and not _akin(server.host, name)
     return attrs.evolve(
         server,
         scheme=source.scheme,
@@ -397,5 +406,12 @@ def _discovered(text: object, source: Server) -> Server | None:
         user=source.user,
         password=source.password,
         token=source.token,
-        tls_name=name if is_ip(server.host) and not is_ip(name) else "",
+        tls_name=name if keeps_name else "",
     )
+
+
+def _akin(host: str, name: str) -> bool:
+    """Siblings or children of a host: n2.example.com of n1.example.com, n1.example.com of example.com."""
+    parent = name.partition(".")[2]
+    domain = parent if "." in parent else name
+    return host == domain or host.endswith(f".{domain}")

@@ -20,7 +20,7 @@ import protocol
 from jsclient import errors, server_errors, waiting
 from jsclient.durations import Deadline
 from jsclient.link import Link, open_link, tick
-from jsclient.options import ConnectOptions
+from jsclient.options import ConnectOptions, TLSOptions
 from jsclient.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
 from jsclient.pings import Pings
 from jsclient.server_errors import ServerErr, Verdict
@@ -338,6 +338,7 @@ class Session:
             elif isinstance(event, protocol.Pong):
                 self._pong(link)
             elif isinstance(event, protocol.Info):
+                link.info_in_clear = False
                 self._take_info(link, event.decode())
             elif isinstance(event, protocol.Err):
                 self._err(link, server_errors.classify(event.text))
@@ -351,7 +352,8 @@ class Session:
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
         self.info = link.info = info
         self.owner.set_max_payload(info.max_payload)
-        discovered = self.pool.update(info.connect_urls, info.ws_connect_urls)
+        doubtful = link.info_in_clear and not (isinstance(self.options.tls, TLSOptions) and self.options.tls.ca_file)
+        discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=doubtful)
         if discovered:
             self.owner.servers_discovered([server.url for server in discovered])
         if info.ldm:

@@ -252,6 +252,36 @@ def test_discovered_addresses_keep_the_name_of_the_certificate(certs: Certificat
         nc.flush()
 
 
+@pytest.mark.parametrize("own_authority", [False, True])
+def test_a_name_that_was_told_in_clear(certs: Certificates, ours: TLSOptions, own_authority: bool) -> None:
+    """Somebody between adds a host of his, which has a certificate for its own name, and cuts the link.
+
+    Where any public authority is trusted he is refused; with an authority of our own that host is one of us.
+    """
+
+    def dial(host: str, port: int, timeout: float | None) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", port), timeout)
+
+    tls = ours if own_authority else ssl.create_default_context(cafile=certs.ca)
+    with (
+        NatsServer(certs.server_config(), jetstream=False, name="good") as good,
+        NatsServer(certs.server_config(certs.wrong_name), jetstream=False, name="added") as added,
+        Proxy(good.port) as proxy,
+    ):
+        more = f'"connect_urls":["other.example:{added.port}"],"tls_required":true'.encode()
+        proxy.mutate(lambda data: data.replace(b'"tls_required":true', more) if data.startswith(b"INFO") else data)
+        with jsclient.connect(f"tls://localhost:{proxy.port}", tls=tls, socket_factory=dial) as nc:
+            assert f"tls://other.example:{added.port}" in nc.servers
+            proxy.refuse()
+            if own_authority:
+                wait_until(lambda: nc.is_connected and nc.server_info.server_name == "added")
+            else:
+                wait_until(lambda: isinstance(nc.last_error, errors.TlsError))
+                assert "localhost" in str(nc.last_error)
+                assert added.monitor("varz")["total_connections"] >= 1
+                assert not added.monitor("connz")["connections"]
+
+
 def test_a_reconnect_is_encrypted_again(tls_server: NatsServer, ours: TLSOptions) -> None:
     with Proxy(tls_server.port) as proxy, jsclient.connect(f"tls://127.0.0.1:{proxy.port}", tls=ours) as nc:
         for count in range(1, 4):

@@ -289,6 +289,27 @@ def test_discovered_servers_inherit_scheme_credentials_and_tls_name() -> None:
     assert second.tls_name == "nats.example.com"
 
 
+@pytest.mark.parametrize(
+    ("url", "named", "tls_name"),
+    [
+        ("n1.example.com", "evil.attacker.net:4222", "n1.example.com"),
+        ("n1.example.com", "n1.example.com.attacker.net:4222", "n1.example.com"),
+        ("n1.example.com", "badexample.com:4222", "n1.example.com"),
+        ("n1.example.com", "n2.example.com:4222", ""),
+        ("n1.example.com", "example.com:4222", ""),
+        ("example.com", "n2.example.com:4222", ""),
+        ("example.com", "other.com:4222", "example.com"),
+        ("nats", "evil:4222", "nats"),
+        ("10.0.0.1", "n1.example.com:4222", "10.0.0.1"),
+        ("10.0.0.1", "10.0.0.2:4222", ""),
+    ],
+)
+def test_names_told_in_clear_get_no_certificate_of_their_own_choice(url: str, named: str, tls_name: str) -> None:
+    pool, _ = connected(f"tls://{url}")
+    [new] = pool.update([named], doubtful=True)
+    assert new.tls_name == tls_name
+
+
 def test_a_discovered_server_never_loses_tls() -> None:
     pool, _ = connected("tls://a")
     assert [server.scheme for server in pool.update(["nats://b:4222", "ws://c:80", "d:4222"])] == ["tls"] * 3
