@@ -14,6 +14,7 @@ Whoever takes a future out of `futures` resolves it, so that it happens once.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -55,6 +56,9 @@ ACK_TIMEOUT: Final = 30.0
 
 DUPLICATE_WINDOW: Final = 120.0
 """Seconds for which the stream is taken to remember message ids (the server's default)."""
+
+INBOX_TIMEOUT: Final = 1.0
+"""Seconds to hear whether the inbox for acks is permitted; a server that is slower is published to all the same."""
 
 MAX_CACHED: Final = 10_000
 """Subjects whose checked beginning of a PUB line is kept; then the cache starts anew."""
@@ -122,6 +126,7 @@ class AsyncPublisher:
         self._starts: dict[str, bytes] = {}  # subject -> "PUB subject inbox."
         self._ends: dict[int, bytes] = {}  # payload size -> " size\r\n"
         self._inbox: Any = None
+        self._refusal: BaseException | None = None
         self._cut = 0
         self._limits()
 
@@ -145,7 +150,7 @@ class AsyncPublisher:
         `options` are those of `PublishOptions`. A message with an id survives a lost link or leader: it is sent
         again within the duplicate window. Without one a lost link resolves the future as PublishUnknown.
         Raises TooManyStalledMessages, ConnectionClosed, ConnectionDraining, NotSupported, InvalidSubject,
-        PayloadTooLarge.
+        PayloadTooLarge, PermissionViolation (of the inbox for acks).
         """
         if self.nc.draining:
             self.nc.check_draining()
@@ -230,8 +235,15 @@ class AsyncPublisher:
             if self._inbox is None:
                 self._inbox_start = inbox.encode() + b"."
                 self._cut = len(self._inbox_start)
+                self._refusal = None
                 self._inbox = self.nc.open_sink(inbox + ".*", self)
                 self.nc.add_violation_listener(self.recovery.refused_publish)
+        if self.nc.is_connected:
+            # One round trip, once: a refusal is known before a message depends on acks that cannot come.
+            with contextlib.suppress(TimedOut, ConnectionLost):
+                self.nc.flush(INBOX_TIMEOUT)
+        if self._refusal is not None:
+            raise self._refusal
 
     @property
     def inbox_start(self) -> bytes:
@@ -307,7 +319,14 @@ class AsyncPublisher:
         self.recovery.forked()
 
     def failed(self, error: BaseException) -> None:
-        """The server refused the inbox: no ack can come."""
+        """The server refused the inbox: no ack can come. The next publish asks for one again.
+
+        Without the lock: this is the reader, and who holds it may wait for the server.
+        """
+        self._refusal = error
+        self.nc.remove_violation_listener(self.recovery.refused_publish)
+        self._inbox = None
+        self._starts.clear()
         self.recovery.refused(error)
 
     # --- resolving ------------------------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.jetstream import JetStream
 from jsclient.testing import NatsServer
 
 CONFIG = """
@@ -101,6 +102,18 @@ def test_a_denied_inbox_fails_the_request_at_once(server: NatsServer) -> None:
             with pytest.raises(errors.PermissionViolation) as caught:
                 nc.request("ask", timeout=30)
             assert caught.value.subject.startswith("_INBOX.")
+        assert time.monotonic() - start < 2
+
+
+def test_a_denied_inbox_fails_an_async_publish_at_once(server: NatsServer) -> None:
+    """No ack could ever come; and every attempt asks for the inbox again."""
+    with user(server, "noinbox") as nc:
+        js = JetStream(nc)
+        start = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(errors.PermissionViolation, match="_INBOX"):
+                js.publish_async("some.subject", b"x")
+        assert js.publish_async_pending() == 0
         assert time.monotonic() - start < 2
 
 

@@ -57,6 +57,9 @@ class FakeConnection:
         size = len(block)
         return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject.encode(), reply, size, size + len(payload), block, payload)
 
+    def flush(self, timeout: float) -> None:
+        """The inbox is permitted."""
+
     def new_inbox(self) -> str:
         return "_INBOX.x"
 
