@@ -15,7 +15,9 @@ from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
 import jsclient
+from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.testing import wait_until
 
 pytestmark = pytest.mark.docker
 
@@ -79,11 +81,20 @@ def test_request_and_reply(url: str) -> None:
         assert nc.request("echo", b"hello", timeout=10).payload == b"hello"
 
 
+def if_it_listens(url: str) -> jsclient.Connection | None:
+    """The engine's proxy accepts connections before the server in the container listens, and then closes them."""
+    try:
+        return jsclient.connect(url)
+    except errors.ConnectFailed:
+        return None
+
+
 def test_the_data_survives_a_restart_of_the_container(container: DockerContainer, url: str) -> None:
     with jsclient.connect(url) as nc:
         js = JetStream(nc)
         js.create_stream(StreamConfig(name="KEPT", subjects=["kept"]))
         js.publish("kept", b"still here")
     container.get_wrapped_container().restart(timeout=10)
-    with jsclient.connect(f"nats://{container.get_container_host_ip()}:{container.get_exposed_port(4222)}") as nc:
+    again = f"nats://{container.get_container_host_ip()}:{container.get_exposed_port(4222)}"
+    with wait_until(lambda: if_it_listens(again), 20) as nc:
         assert JetStream(nc).stream("KEPT").get_msg(1).data == b"still here"
