@@ -175,6 +175,7 @@ def test_too_many_pulls(js: JetStream, read: Callable[[JetStream, Hook], None]) 
         assert Reading(lambda hook: read(js, hook)).first(since) is errors.MaxWaitingExceeded
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [*SLOW_PULLS, *SLOW_PUSHES])
 def test_a_server_that_hangs(server: NatsServer, js: JetStream, read: Callable[[JetStream, Hook], None]) -> None:
     """Nobody answers the question either: it must not delay the alarm."""

@@ -192,6 +192,7 @@ def test_a_creds_file_that_is_missing_for_a_moment(jwt_server: NatsServer, opera
         nc.flush()
 
 
+@pytest.mark.slow
 def test_expiry_leads_to_a_reconnect_with_fresh_credentials(jwt_server: NatsServer, operator: Operator) -> None:
     made: list[bytes] = []
     disconnects: queue.SimpleQueue[BaseException | None] = queue.SimpleQueue()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -10,29 +11,52 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 
 import jsclient
 from jsclient import keyvalue
+from jsclient.cli import main
 from jsclient.jetstream import ConsumerConfig, JetStream
 from jsclient.testing import LeafPair, NatsServer
+
+
+def environ(url: str, **more: str) -> dict[str, str]:
+    clean = {key: value for key, value in os.environ.items() if not key.startswith("NATS_") or key == "NATS_SERVER"}
+    return {**clean, "NATS_URL": url, **more}
 
 
 def cli(
     server: NatsServer | str, *arguments: str, stdin: str = "", **environment: str
 ) -> subprocess.CompletedProcess[str]:
+    """Run a command in this process: a new interpreter takes a third of a second, and does the same."""
     url = server if isinstance(server, str) else server.url
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("NATS_") or key == "NATS_SERVER"}
-    return subprocess.run(
-        [sys.executable, "-m", "jsclient", *arguments],
-        input=stdin,
-        capture_output=True,
-        text=True,
-        timeout=30,
-        env={**clean, "NATS_URL": url, **environment},
-        check=False,
-    )
+    out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
+    given = io.TextIOWrapper(io.BytesIO(stdin.encode()), "utf-8")
+    with (
+        mock.patch.dict(os.environ, environ(url, **environment), clear=True),
+        mock.patch.multiple(sys, stdin=given, stdout=out, stderr=err, argv=["jsclient", *arguments]),
+    ):
+        try:
+            status = main(arguments)
+        except SystemExit as end:
+            status = int(end.code or 0)
+    printed = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    return subprocess.CompletedProcess(arguments, status, *printed)
+
+
+def test_it_runs_as_a_program(server: NatsServer) -> None:
+    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "jsclient", *arguments]
+        options: dict[str, Any] = {"input": "one\ntwo\n", "capture_output": True, "text": True, "timeout": 30}
+        return subprocess.run(command, env=environ(server.url), check=False, **options)
+
+    assert run("pub", "program").stdout == "published 2\n"
+    assert run("stream", "info", "nothing").returncode == 3
+    wrong = run("--wrong")
+    assert wrong.returncode == 2
+    assert "usage: jsclient" in wrong.stderr
 
 
 def lines(done: subprocess.CompletedProcess[str]) -> list[Any]:

@@ -234,6 +234,7 @@ def test_live_objects_do_not_pickle_and_say_what_does(server: NatsServer) -> Non
         assert pickle.loads(pickle.dumps(nc.options)) == nc.options
 
 
+@pytest.mark.slow
 def test_an_idle_connection_costs_nothing(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         nc.subscribe("idle", lambda message: None)

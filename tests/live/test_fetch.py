@@ -87,6 +87,7 @@ def test_fetch_without_waiting(js: JetStream, call: object) -> None:
     assert consumer.info().num_waiting == 0
 
 
+@pytest.mark.slow
 def test_a_fetch_that_does_not_wait_stops_at_max_ack_pending(js: JetStream) -> None:
     """The server leaves such a pull open until something is acked: what came is returned, and the pull is dropped."""
     publish(js, 30)
@@ -230,6 +231,7 @@ def test_what_was_received_is_returned_although_the_fetch_failed(js: JetStream) 
     assert isinstance(batch.error, errors.ConsumerDeleted)
 
 
+@pytest.mark.slow
 def test_limits_of_the_consumer(js: JetStream) -> None:
     consumer = durable(js, max_batch=5, max_expires=1.0)
     with pytest.raises(errors.BadPullRequest, match="MaxRequestBatch"):

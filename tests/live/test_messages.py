@@ -307,6 +307,7 @@ def test_an_end_just_before_the_wait_is_not_missed(js: JetStream, monkeypatch: p
     messages.close()
 
 
+@pytest.mark.slow
 def test_too_many_waiting_pulls_are_reported(js: JetStream) -> None:
     """The server says nothing when the pull has a heartbeat."""
     consumer = durable(js, max_waiting=1)
@@ -323,6 +324,7 @@ def test_too_many_waiting_pulls_are_reported(js: JetStream) -> None:
         assert messages.next(timeout=10)
 
 
+@pytest.mark.slow
 def test_a_pause_is_an_event(js: JetStream, server: NatsServer) -> None:
     if server.version[:2] < (2, 11):
         with pytest.raises(errors.NotSupported):
@@ -343,6 +345,7 @@ def test_a_pause_is_an_event(js: JetStream, server: NatsServer) -> None:
     assert all(isinstance(event, (Paused, Resumed)) for event in events)
 
 
+@pytest.mark.slow
 def test_a_server_that_hangs_is_noticed_and_survived(server: NatsServer, js: JetStream) -> None:
     consumer = durable(js)
     publish(js, 1)
@@ -363,6 +366,7 @@ def test_a_server_that_hangs_is_noticed_and_survived(server: NatsServer, js: Jet
         assert messages.missed_heartbeats >= 1
 
 
+@pytest.mark.slow
 def test_a_slow_application_is_no_alarm(js: JetStream) -> None:
     publish(js, 3)
     reported: list[Exception] = []

@@ -391,6 +391,7 @@ def test_progress(store: ObjectStore) -> None:
     assert len(seen) == 54
 
 
+@pytest.mark.slow
 def test_repair_removes_what_killed_writers_left(js: JetStream, store: ObjectStore) -> None:
     kept = store.put("kept", DATA)
     for nuid in ("orphan1", "orphan2"):

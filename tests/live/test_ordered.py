@@ -264,6 +264,7 @@ def test_a_read_that_stalls_says_so(js: JetStream, kind: str) -> None:
         read(everything(js, kind), end_seq=15, timeout=0.5)
 
 
+@pytest.mark.slow
 def test_a_read_lives_through_lost_links(server: NatsServer, js: JetStream, kind: str) -> None:
     publish(js, 500)
     seen: list[int] = []

@@ -413,6 +413,7 @@ def test_attempts_are_told_when_the_first_one_is_retried() -> None:
         assert isinstance(caught.get(timeout=5), errors.ConnectFailed)
 
 
+@pytest.mark.slow
 def test_callables_that_raise_do_not_end_the_connection(proxy: Proxy) -> None:
     """The store of secrets is down for a while: that is one failed attempt, not the end."""
     asked: list[int] = []

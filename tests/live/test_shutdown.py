@@ -85,6 +85,7 @@ def test_close_releases_every_blocked_call(server: NatsServer) -> None:
         assert time.monotonic() - start < 1, name
 
 
+@pytest.mark.slow
 def test_close_releases_who_waits_for_a_silent_server(proxy: Proxy) -> None:
     """Both directions stalled: a flush, a request and a publisher that finds no room are let go within a second."""
     nc = jsclient.connect(proxy.url)
@@ -254,6 +255,7 @@ def test_close_without_waiting(server: NatsServer) -> None:
     nc.close()
 
 
+@pytest.mark.slow
 def test_close_without_waiting_on_a_stalled_link(proxy: Proxy) -> None:
     nc = jsclient.connect(proxy.url)
     sub = nc.subscribe("soon")

@@ -7,6 +7,8 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
@@ -93,6 +95,7 @@ def test_64_threads_do_everything_on_one_connection(server: NatsServer, count: C
         js.delete_stream("ORDER")
 
 
+@pytest.mark.slow
 def test_subscriptions_come_and_go_while_links_break(server: NatsServer) -> None:
     """Threads subscribe and unsubscribe while the connection reconnects: the table is never read while it changes."""
     stop = threading.Event()

@@ -93,6 +93,7 @@ def test_a_consumer_that_does_not_fit_is_refused(stream: Stream) -> None:
         WorkerPool(limited, print, thread=3)
 
 
+@pytest.mark.slow
 def test_a_long_handler_is_not_redelivered(stream: Stream) -> None:
     """A handler of 5 x ack_wait."""
     fill(stream, 2)

@@ -149,6 +149,7 @@ def test_a_message_that_kills_its_workers_is_given_up(stream: Stream, dead: Stre
     assert letter.headers["Dead-Letter-Reason"] == "RuntimeError: delivered 9 times without an outcome"
 
 
+@pytest.mark.slow
 def test_waiting_behind_its_key_is_not_hanging(stream: Stream) -> None:
     """The limit counts from when the handler begins, and a message that waits here is not delivered again."""
     fill(stream, 8)
@@ -166,6 +167,7 @@ def test_waiting_behind_its_key_is_not_hanging(stream: Stream) -> None:
     assert calls == [b"%d" % index for index in range(8)]
 
 
+@pytest.mark.slow
 def test_a_message_delivered_again_while_it_waits_here_is_handled_once(stream: Stream) -> None:
     fill(stream, 4)
     consumer, calls, never = consumer_of(stream, ack_wait=0.5), list[bytes](), threading.Event()
@@ -267,6 +269,7 @@ accounts { A { jetstream: enabled, users: [
 """
 
 
+@pytest.mark.slow
 def test_an_account_that_may_only_work() -> None:
     """No CONSUMER.INFO, no STREAM.NAMES: ack_wait has to be given, all else goes on."""
     with (
@@ -297,6 +300,7 @@ def test_an_account_that_may_only_work() -> None:
         assert dead.info().state.messages == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["kill", "lame_duck"])
 def test_the_server_goes_while_batches_are_gathered(how: str) -> None:
     with NatsServer() as server, jsclient.connect(server.url) as nc:
@@ -330,6 +334,7 @@ def test_an_unforeseen_error_in_one_worker_ends_the_pool(stream: Stream, monkeyp
             pool.wait(10)
 
 
+@pytest.mark.slow
 def test_what_was_prefetched_goes_to_others_when_handlers_become_slow(stream: Stream) -> None:
     """Prefetched for fast handlers, then all of them block: nothing is hoarded, and nothing handled twice."""
     fill(stream, 5000)
