@@ -42,12 +42,13 @@ class Operator:
         self.key = KeyPair(new_seed(KeyType.OPERATOR))
         self.account = KeyPair(new_seed(KeyType.ACCOUNT))
         self.revoked: dict[str, int] = {}
+        # Made once: with a new time of issue the server would call it another operator, which no reload can bring.
+        self.jwt = encode(self.key, self.key.public, "O", {"type": "operator", "version": 2})
 
     def config(self) -> str:
-        operator = encode(self.key, self.key.public, "O", {"type": "operator", "version": 2})
         claims = {"type": "account", "version": 2, "limits": ACCOUNT_LIMITS, "revocations": self.revoked}
         account = encode(self.key, self.account.public, "A", claims)
-        return f"operator: {operator}\nresolver: MEMORY\nresolver_preload: {{ {self.account.public}: {account} }}\n"
+        return f"operator: {self.jwt}\nresolver: MEMORY\nresolver_preload: {{ {self.account.public}: {account} }}\n"
 
     def user_jwt(self, seed: str, name: str = "U", lifetime: int | None = None, **nats: Any) -> str:
         claims = {} if lifetime is None else {"exp": int(time.time()) + lifetime}

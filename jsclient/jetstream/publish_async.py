@@ -126,6 +126,7 @@ class AsyncPublisher:
         self._starts: dict[str, bytes] = {}  # subject -> "PUB subject inbox."
         self._ends: dict[int, bytes] = {}  # payload size -> " size\r\n"
         self._inbox: Any = None
+        self._permitted = False  # as far as we have heard
         self._refusal: BaseException | None = None
         self._cut = 0
         self._limits()
@@ -214,7 +215,7 @@ class AsyncPublisher:
 
     def _start(self, subject: str) -> bytes:
         """Check a subject and make the beginning of its PUB line; opens the inbox at first use."""
-        if self._inbox is None:
+        if not self._permitted:
             self._open_inbox()
         token = self.next_token()
         frame = self.nc.encode(subject, b"", self._inbox_start + token)  # checks everything
@@ -242,13 +243,23 @@ class AsyncPublisher:
             # One round trip, once: a refusal is known before a message depends on acks that cannot come.
             with contextlib.suppress(TimedOut, ConnectionLost):
                 self.nc.flush(INBOX_TIMEOUT)
-        if self._refusal is not None:
-            raise self._refusal
+        refusal = self._refusal
+        if refusal is not None:
+            self._forget_inbox()  # once more: `failed` may have come before the inbox was there to be forgotten
+            raise refusal
+        self._permitted = True
+
+    def _forget_inbox(self) -> None:
+        """Without the lock: the reader does this too, and who holds it may wait for the server."""
+        self.nc.remove_violation_listener(self.recovery.refused_publish)
+        self._permitted = False
+        self._inbox = None
+        self._starts.clear()
 
     @property
     def inbox_start(self) -> bytes:
         """The reply subjects of all messages, up to the token."""
-        if self._inbox is None:
+        if not self._permitted:
             self._open_inbox()
         return self._inbox_start
 
@@ -319,14 +330,9 @@ class AsyncPublisher:
         self.recovery.forked()
 
     def failed(self, error: BaseException) -> None:
-        """The server refused the inbox: no ack can come. The next publish asks for one again.
-
-        Without the lock: this is the reader, and who holds it may wait for the server.
-        """
+        """The server refused the inbox: no ack can come. The next publish asks for one again."""
         self._refusal = error
-        self.nc.remove_violation_listener(self.recovery.refused_publish)
-        self._inbox = None
-        self._starts.clear()
+        self._forget_inbox()
         self.recovery.refused(error)
 
     # --- resolving ------------------------------------------------------------------------------------------------
@@ -415,10 +421,9 @@ class AsyncPublisher:
     def _close_inbox(self) -> None:
         self.recovery.abandon("the publisher was closed")
         with self._lock:
-            inbox, self._inbox = self._inbox, None
-            self._starts.clear()
+            inbox = self._inbox
+            self._forget_inbox()
         if inbox is not None:
-            self.nc.remove_violation_listener(self.recovery.refused_publish)
             inbox.close()
 
     def __enter__(self) -> AsyncPublisher:

@@ -175,16 +175,18 @@ spark = builder.getOrCreate()
 url, name, folder = sys.argv[2:5]
 
 def slow_first_attempt(batches):
-    import os, pathlib, time
+    import pathlib
+    from jsclient.testing import wait_until
     context = TaskContext.get()
     attempt = f"{context.stageId()}-{context.partitionId()}-{context.attemptNumber()}"
     pathlib.Path(folder, attempt).touch()
     slow = context.partitionId() == 0 and context.attemptNumber() == 0
+    copy = pathlib.Path(folder, f"{context.stageId()}-0-1")
     for batch in batches:
         for start in range(0, batch.num_rows, 500):
             yield batch.slice(start, 500)
             if slow:
-                time.sleep(2)
+                wait_until(copy.exists, 60)
 
 source = spark.read.format("jetstream").option("servers", url).option("minPartitions", 4).option("batchRows", 2000)
 frame = source.load(name).selectExpr("value", "seq").mapInArrow(slow_first_attempt, "value binary, seq bigint")

@@ -427,3 +427,22 @@ def test_failed_futures_leave_nothing_for_ever() -> None:
     reference = fail_one()
     gc.collect()
     assert reference() is None
+
+
+def test_a_refusal_that_overtakes_the_opening_of_the_inbox_is_told_every_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reader may hear of it before the thread that opens the inbox goes on."""
+    rig = Rig()
+    opened: list[str] = []
+
+    def refuse(subject: str, sink: Any) -> Any:
+        opened.append(subject)
+        sink.failed(errors.PermissionViolation("no", subject, "subscribe"))
+        return rig.nc
+
+    monkeypatch.setattr(rig.nc, "open_sink", refuse)
+    for _ in range(3):
+        with pytest.raises(errors.PermissionViolation):
+            rig.publish()
+    assert len(opened) == 3
+    assert not rig.publisher.futures
+    assert rig.take() == []
