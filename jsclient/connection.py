@@ -1,7 +1,8 @@
 """The Connection: what an application does with one session to a NATS system, from any number of threads.
 
 Threads (all daemons): a reader per live link, a connector per dial, one flusher, one events thread for callbacks,
-one worker per callback subscription. design: reader -> Dispatcher -> mailboxes; callers -> Outbox -> socket.
+one worker per callback subscription. design: reader -> Dispatcher -> mailboxes; callers -> Outbox -> socket. A caller
+who is the only one to wait reads the socket himself: see `reading`.
 """
 
 from __future__ import annotations
@@ -322,6 +323,7 @@ class Connection(ConnectionCore):
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         start = time.monotonic()
         self._session.pings.send(ticket)
+        self._session.recall_reader()
         if not self._outbox.drain(deadline.at_most(self.options.write_timeout)):
             self.clock.kick()
         try:
@@ -360,11 +362,16 @@ class Connection(ConnectionCore):
             self._requests.check_open()
             self.post_now(Unkept(self.encode(subject, payload, reply, headers)))
             self._messages_out += 1
-            message = waiting.get(ticket, deadline.remaining())
+            reading = self.lent_reading()
+            message: Any = None if reading is None else reading.read_reply(self._request_sid, reply, ticket, deadline)
+            if message is None:
+                message = waiting.get(ticket, deadline.remaining())
         except queue.Empty:
             raise errors.RequestTimeout(f"no reply from {subject!r} within {seconds:g} s") from None
         finally:
             under_way.pop(token, None)
+            if under_way:
+                self._session.recall_reader()  # it may be ours to read, and they count on it
         if message.__class__ is not Msg:
             raise message
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
@@ -419,10 +426,12 @@ class Connection(ConnectionCore):
         under_way = self._requests.waiting
         count = 0
         try:
+            self._requests.many.add(token)
             under_way[token] = (ticket, subject)
             self._requests.check_open()
             self.post_now(Unkept(self.encode(subject, payload, reply, headers)))
             self._messages_out += 1
+            self._session.recall_reader()
             while max_messages is None or count < max_messages:
                 wait = deadline.remaining() if stall is None or not count else deadline.at_most(stall)
                 try:
@@ -440,6 +449,7 @@ class Connection(ConnectionCore):
                 count += 1
                 yield message
         finally:
+            self._requests.many.discard(token)
             under_way.pop(token, None)
 
     # --- subscribing ------------------------------------------------------------------------------------

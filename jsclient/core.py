@@ -10,7 +10,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, NoReturn, cast
+from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 
 import attrs
 
@@ -24,6 +24,7 @@ from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.options import ConnectOptions
 from jsclient.outbox import Outbox, Unkept
+from jsclient.reading import Reading
 from jsclient.requests import Requests
 from jsclient.server_errors import ServerErr
 from jsclient.session import Session
@@ -39,6 +40,9 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.connection")
+
+MOST_SINKS: Final = 4
+"""Subscriptions up to which the reader looks whether somebody waits, before it lends its right to read."""
 
 _numbers = itertools.count(1)
 
@@ -93,6 +97,9 @@ class ConnectionCore:
         self.dispatch = self._dispatcher.dispatch
         self._session = Session(self._whole, options, self._outbox)
         self._requests = Requests(self._open_request_inbox)
+        self._request_sid = b""
+        self._answers = 0  # of requests, that the reader has taken note of
+        self.woke_taker = False  # the reader did, with the chunk it has just delivered
         self._subscriptions_lock = threading.Lock()
         self._sids = itertools.count(1)
         self._subjects: dict[str, bytes] = {}
@@ -132,7 +139,7 @@ class ConnectionCore:
 
     def _open_request_inbox(self, requests: Requests) -> bytes:
         prefix = f"{self.options.inbox_prefix}.{nuid.inbox_id()}."
-        self.open_sink(prefix + "*", requests)
+        self._request_sid = self.open_sink(prefix + "*", requests).sid
         return prefix.encode()
 
     def new_inbox(self) -> str:
@@ -164,6 +171,7 @@ class ConnectionCore:
                 if not self._outbox.offline:
                     self._outbox.frames.append(Unkept(frame))
             self._outbox.flush()
+            self._session.recall_reader()
         except BaseException:  # Ctrl-C: nobody will ever take from it
             self.remove_subscription(subscription, tell_server=True)
             raise
@@ -200,6 +208,37 @@ class ConnectionCore:
             self._dispatcher.sinks.pop(subscription.sid, None)
         if tell_server and not self.closed:
             self.send_unsubscribe(subscription)
+
+    def lent_reading(self) -> Reading | None:
+        """For who waits: where he may read for himself, or has to end the turn on top of which he runs."""
+        link = self._session.link
+        return link.reading if link is not None and (link.reading.lent or link.reading.is_ours()) else None
+
+    def lends(self) -> bool:
+        """Reader thread: the last chunk woke somebody, and nobody else waits for what comes next."""
+        answers = self._requests.answers
+        woken = self.woke_taker or answers != self._answers
+        self.woke_taker, self._answers = False, answers
+        return woken and self.nobody_waits()
+
+    def nobody_waits(self) -> bool:
+        """Nobody waits for what only the reader brings him; who is at work may read himself when he waits again."""
+        sinks = self._dispatcher.sinks
+        if len(sinks) > MOST_SINKS or self._session.pings.waiters or not self._requests.all_served():
+            return False
+        for sink in list(sinks.values()):
+            if sink.__class__ is Inbox:
+                if sink.mailbox._waiters:
+                    return False
+            elif sink.sid != self._request_sid:  # type: ignore[attr-defined]
+                return False  # it has a thread of its own, or none: a callback, acks of asynchronous publishes
+        return True
+
+    def count_borrowed(self, reading: Reading) -> None:
+        """Reader thread: add what callers have read themselves."""
+        self._dispatcher.messages_in += reading.messages_in
+        self._dispatcher.bytes_in += reading.bytes_in
+        reading.messages_in = reading.bytes_in = 0
 
     # --- what the session tells us ----------------------------------------------------------------------
 
@@ -407,9 +446,10 @@ class ConnectionCore:
         self._session.pool.replace(servers)
 
     def stats(self) -> Statistics:
+        link = self._session.link
         return Statistics(
-            messages_in=self._dispatcher.messages_in,
-            bytes_in=self._dispatcher.bytes_in,
+            messages_in=self._dispatcher.messages_in + (0 if link is None else link.reading.messages_in),
+            bytes_in=self._dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
             messages_out=self._messages_out,
             bytes_out=self._outbox.bytes_out,
             reconnects=self._session.reconnects,
@@ -423,7 +463,7 @@ class ConnectionCore:
         return Health(
             state=self._session.state,
             server=self.connected_url,
-            last_frame_age=None if link is None else time.monotonic() - link.last_frame,
+            last_frame_age=None if link is None else time.monotonic() - link.reading.last_frame,
             pings_outstanding=self._session.pings_out,
             buffered_bytes=self._outbox.size + self._outbox.unsent,
             slow_consumers=self._slow_consumers,

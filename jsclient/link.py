@@ -15,6 +15,7 @@ from jsclient.auth import Authenticator
 from jsclient.durations import Deadline
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions, TLSOptions
+from jsclient.reading import Reading
 from jsclient.secret import read_secret
 from jsclient.servers import Server
 from jsclient.transport import Transport
@@ -35,21 +36,21 @@ class Link:
         self, stream: Transport, parser: protocol.Parser[Msg], info: protocol.ServerInfo, server: Server
     ) -> None:
         self.stream = stream
-        self.parser = parser
         self.info = info
         self.server = server
         self.info_in_clear = False  # INFO came before TLS: somebody between may have written it
         self.credentials_digest: Any = None
         self.events: list[Any] = []  # what came together with the PONG of the handshake
         self.pings_out = 0
-        self.last_frame = time.monotonic()
-        self.next_ping = self.last_frame  # set by the reader
+        self.reading = Reading(stream, parser)
+        self.next_ping = self.last_lent = time.monotonic()  # the reader's
         self.error: BaseException | None = None  # why it went down; the first reason counts
         self.reader: threading.Thread | None = None
 
     def shutdown(self) -> None:
         """Wakes the reader, which then reports the end of the link."""
         self.stream.shutdown()
+        self.reading.recall()
 
 
 def open_link(
@@ -239,7 +240,7 @@ def _connect_info(
 
 def _await_pong(link: Link, deadline: Deadline) -> None:
     while True:
-        events = link.parser.feed(_recv(link.stream, link.server, deadline, "PONG after CONNECT"))
+        events = link.reading.parser.feed(_recv(link.stream, link.server, deadline, "PONG after CONNECT"))
         for index, event in enumerate(events):
             if isinstance(event, protocol.Err):
                 raise server_errors.classify(event.text).error

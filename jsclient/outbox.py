@@ -190,7 +190,8 @@ class Outbox:
         if transport is None:
             return False
         try:
-            if transport.unsent and not self._write(transport, b"", timeout):
+            patience, rest = min(timeout, PATIENCE), timeout - PATIENCE
+            if transport.unsent and not (transport.send(b"", patience) or self._go_on(transport, rest)):
                 return False
             batch = self.writing = []
             size = large = 0
@@ -212,7 +213,7 @@ class Outbox:
                 data: bytes | list[bytes] = _parts(batch)
             else:
                 data = batch[0] if len(batch) == 1 else b"".join(batch)
-            done = self._write(transport, data, timeout)
+            done = transport.send(data, patience) or self._go_on(transport, rest)
             if done:
                 self.writing = []
             return done
@@ -224,11 +225,9 @@ class Outbox:
             self._broken(transport, error)
             raise
 
-    def _write(self, transport: Transport, data: bytes | list[bytes], timeout: float) -> bool:
-        """`transport.send` that gives up early when the connection is closed: who sends then is let go."""
-        if transport.send(data, min(timeout, PATIENCE)):
-            return True
-        deadline = Deadline(timeout - PATIENCE)
+    def _go_on(self, transport: Transport, timeout: float) -> bool:
+        """Send what a write has left, unless the connection is closed meanwhile: who sends then is let go."""
+        deadline = Deadline(timeout)
         while self.closed is None and not deadline.expired():
             if transport.send(b"", deadline.at_most(PATIENCE)):
                 return True

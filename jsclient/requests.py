@@ -31,6 +31,9 @@ class Requests:
         self._counter = itertools.count(1)
         self.waiting: dict[bytes, tuple[Ticket[Any], str]] = {}  # token -> (ticket, subject of the request)
         self._prefix: bytes | None = None
+        self.served = b""  # the token that was answered last
+        self.answers = 0
+        self.many: set[bytes] = set()  # tokens of those who wait for more than one reply
         self._cut = 0
         self._refusal: Callable[[], BaseException] | None = None
 
@@ -67,12 +70,19 @@ class Requests:
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
         waiting = self.waiting
         for message in messages:
-            found = waiting.get(message.raw_subject[self._cut :])
+            token = message.raw_subject[self._cut :]
+            found = waiting.get(token)
             if found is None and len(waiting) == 1 and not message.raw_subject.startswith(self._prefix or b""):
                 # An import rewrote the reply subject: with one request under way it can only be meant for that one.
                 found = next(iter(list(waiting.values())), None)
             if found is not None:
+                self.served = token
+                self.answers += 1
                 found[0].put(message)
+
+    def all_served(self) -> bool:
+        """Reader thread: nobody waits but who was answered last, and may not have noticed yet."""
+        return not self.many and all(token == self.served for token in list(self.waiting))
 
     def withdrawn(self, frames: list[bytes]) -> None:
         """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""

@@ -23,6 +23,7 @@ from jsclient.link import Link, open_link, tick
 from jsclient.options import ConnectOptions, TLSOptions
 from jsclient.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
 from jsclient.pings import Pings
+from jsclient.reading import AT_ONCE
 from jsclient.server_errors import ServerErr, Verdict
 from jsclient.servers import BACKOFF_MAX, Server, ServerPool
 from jsclient.states import ConnectionState
@@ -76,6 +77,7 @@ class Session:
             delay_hook=options.reconnect.delay,
         )
         self.authenticator = options.authenticator()
+        self._tick = tick(options.ping_interval)
         self.lock = threading.RLock()  # reentrant for a signal handler whose publish fails
         self.state = ConnectionState.CONNECTING
         self.link: Link | None = None
@@ -266,6 +268,7 @@ class Session:
         finally:
             self.link_down(link, error)
             # Nobody may be in a system call on the descriptor when its number becomes free.
+            link.reading.lock.acquire(True, JOIN_TIMEOUT)
             owned = self.outbox.lock.acquire(True, JOIN_TIMEOUT)
             try:
                 with contextlib.suppress(OSError):
@@ -282,19 +285,21 @@ class Session:
     def _read_until_end(self, link: Link) -> BaseException:
         # One recv, one feed, one dispatch per chunk: what is paid per message is paid in the parser and the
         # dispatcher only.
-        stream = link.stream
-        recv, feed, dispatch = stream.recv, link.parser.feed, self.owner.dispatch
+        stream, reading = link.stream, link.reading
+        recv, dispatch, lends = stream.recv, self.owner.dispatch, self.owner.lends
         monotonic = time.monotonic
-        link.next_ping = monotonic() + self.options.ping_interval - tick(self.options.ping_interval)
+        left, parsers = reading.left, reading.parsers
+        reading.begin()
+        link.next_ping = monotonic() + self.options.ping_interval - self._tick
         received = 0  # bytes since the last events: a large message comes in many chunks
         if link.events:
             self._control(link, link.events)
         while True:
-            data = recv()
+            data = left.popleft() if left else recv()
             now = monotonic()
             if data:
-                link.last_frame = now
-                events = feed(data)
+                reading.last_frame = now
+                events = parsers[0].feed(data)  # not always the same one: borrowers put another in its place
                 received += len(data)
                 if events:
                     control = dispatch(events, received)
@@ -303,7 +308,13 @@ class Session:
                         self._control(link, control)
                         if link.error is not None:
                             return link.error
+                    if lends():
+                        self._lend(link, now)
+                        if link.error is not None:
+                            return link.error
             elif data is not None:
+                if reading.error is not None:
+                    raise reading.error
                 return link.error or errors.ConnectionLost(f"{link.server.url} closed the connection")
             elif link.error is not None:
                 return link.error  # given up by another thread that a Ctrl-C kept from shutting the link down
@@ -314,16 +325,32 @@ class Session:
                 if link.error is not None:
                     return link.error
 
+    def _lend(self, link: Link, now: float) -> None:
+        """Somebody was woken: let him read what he waits for next, as long as chunks come one after another."""
+        reading = link.reading
+        at_once = now - link.last_lent < AT_ONCE
+        link.last_lent = now
+        if not at_once or not link.stream.can_take:
+            return
+        reading.lend()
+        try:
+            # Asked again, because somebody may have come meanwhile.
+            while self.owner.nobody_waits() and reading.park(link.next_ping) and link.error is None:
+                self._keep_alive(link, time.monotonic())
+        finally:
+            reading.take_back()
+            self.owner.count_borrowed(reading)
+
     def _keep_alive(self, link: Link, now: float) -> None:
         interval, limit = self.options.ping_interval, self.options.max_pings_out
-        if link.pings_out >= limit * (BEHIND_DATA if now - link.last_frame < interval else 1):
+        if link.pings_out >= limit * (BEHIND_DATA if now - link.reading.last_frame < interval else 1):
             link.error = errors.StaleConnection(
                 f"{link.server.url} left {link.pings_out} pings unanswered for {interval:g} s each"
             )
             return
         link.pings_out += 1
         # By the timetable, up to a tick early: what is late here would add up until a dead link is noticed.
-        link.next_ping = max(link.next_ping + interval, now + interval - tick(interval))
+        link.next_ping = max(link.next_ping + interval, now + interval - self._tick)
         self.pings.send(None)
         self.outbox.nudge()
 
@@ -376,6 +403,12 @@ class Session:
             self.owner.operation_refused(err)
             return
         link.error = err.error
+
+    def recall_reader(self) -> None:
+        """For who waits for anything but the reply of a request: see `reading`."""
+        link = self.link
+        if link is not None:
+            link.reading.recall()
 
     @property
     def pings_out(self) -> int:
@@ -465,6 +498,7 @@ class Session:
         deadline = Deadline(timeout)
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         self.pings.send(ticket)
+        self.recall_reader()
         outbox.refuse(self.owner.closed_error)
         taken, stall = -1, Deadline(CLOSE_STALL)
         while not deadline.expired():

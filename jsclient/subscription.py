@@ -322,6 +322,7 @@ class Inbox(BaseSubscription):
         mailbox.items.extend(messages)
         if mailbox._waiters:
             mailbox._notify(len(messages))
+            self.connection.woke_taker = True
 
     def link_event(self, event: LinkEvent) -> None:
         self.mailbox.last_frame = time.monotonic()
@@ -339,6 +340,11 @@ class Inbox(BaseSubscription):
             return self.mailbox.popleft()  # type: ignore[no-any-return]
         except IndexError:
             self.connection.flush_outbox()
+            reading = self.connection.lent_reading()
+            if reading is not None and timeout != 0 and self.mailbox.closed is None:
+                deadline = Deadline(timeout)
+                reading.read_messages(self, deadline)
+                timeout = deadline.remaining()
             return self.mailbox.get(timeout)
 
     def take(self) -> Msg | LinkEvent | None:

@@ -18,7 +18,7 @@ import struct
 import sys
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from jsclient.durations import Deadline
@@ -31,6 +31,8 @@ LARGE_FRAME: Final = 16 * 1024  # from this size on, copying into one buffer cos
 IDLE_TICK: Final = 0.5  # seconds after which a silent recv returns None
 CONNECT_SLICE: Final = 0.1  # seconds between two looks at `abandoned` while a connection is being made
 MAX_VECTORS: Final = 512  # buffers per sendmsg; IOV_MAX is 1024 on Linux
+
+_AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
 
 Buffer = bytes | memoryview
 SocketFactory = Callable[[str, int, float | None], socket.socket]
@@ -64,6 +66,17 @@ class Transport(abc.ABC):
     def recv_within(self, timeout: float | None) -> bytes | None:
         """Like `recv`, but waits for `timeout` seconds instead of the tick. For handshakes."""
 
+    can_take: bool = False
+    """True when `new_poller` and `take` exist: a caller who waits for a reply may then read it himself."""
+
+    def new_poller(self) -> select.poll:
+        """Tells when `take` finds something; for one thread at a time."""
+        raise NotImplementedError
+
+    def take(self, permit: list[int]) -> Iterable[bytes]:
+        """Yields what is there, read while it is iterated and in one call into C, if `permit` then holds a number."""
+        raise NotImplementedError
+
     @abc.abstractmethod
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
         """Send what an earlier call left behind, then `data`; the caller holds the send lock.
@@ -94,11 +107,13 @@ class TcpTransport(Transport):
     """A connected TCP (or Unix) socket."""
 
     counts_plain_bytes = True
+    can_take = True
+    unsent = 0  # no property: asked several times per send
 
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
         self._sock = sock
         self._tail: deque[Buffer] = deque()
-        self._unsent = 0
+        self.unsent = 0
         self._shut = False
         self.peer = peer
         sock.setblocking(True)
@@ -118,6 +133,14 @@ class TcpTransport(Transport):
     def recv_within(self, timeout: float | None) -> bytes | None:
         return self.recv() if self._wait_readable(timeout) else None
 
+    def new_poller(self) -> select.poll:
+        poller = select.poll()
+        poller.register(self._sock, select.POLLIN)
+        return poller
+
+    def take(self, permit: list[int]) -> Iterable[bytes]:
+        return map(self._sock.recv, permit, _AT_ONCE)
+
     def set_tick(self, seconds: float) -> None:
         whole = int(seconds)
         packed = struct.pack("@ll", whole, max(1, int((seconds - whole) * 1_000_000)))
@@ -125,12 +148,8 @@ class TcpTransport(Transport):
 
     # --- writing
 
-    @property
-    def unsent(self) -> int:
-        return self._unsent
-
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        if not self._unsent and isinstance(data, bytes):
+        if not self.unsent and isinstance(data, bytes):
             if not data:
                 return True
             sent = self._try_send(data)
@@ -145,11 +164,11 @@ class TcpTransport(Transport):
     def _keep(self, buffer: Buffer) -> None:
         if buffer:
             self._tail.append(buffer)
-            self._unsent += len(buffer)
+            self.unsent += len(buffer)
 
     def _send_tail(self, timeout: float | None) -> bool:
         deadline: Deadline | None = None
-        while self._unsent:
+        while self.unsent:
             sent = self._try_sendmsg()
             if sent:
                 self._drop(sent)
@@ -163,7 +182,7 @@ class TcpTransport(Transport):
 
     def _drop(self, sent: int) -> None:
         """Take the `sent` bytes that the kernel has accepted off the head of the tail."""
-        self._unsent -= sent
+        self.unsent -= sent
         tail = self._tail
         while sent:
             head = tail[0]
@@ -224,6 +243,8 @@ class TcpTransport(Transport):
 
 class SelectTcpTransport(TcpTransport):
     """The same with a non-blocking socket and select, for systems without MSG_DONTWAIT and poll (Windows)."""
+
+    can_take = False
 
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
         self._tick = IDLE_TICK

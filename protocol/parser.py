@@ -63,8 +63,26 @@ class Parser(Generic[M]):
 
     @property
     def held(self) -> int:
-        """Bytes of an unfinished frame; 0 at a frame boundary."""
+        """Bytes of an unfinished frame."""
         return self._held
+
+    @property
+    def between_frames(self) -> bool:
+        """True when the next byte begins a frame."""
+        return not self._held and self._frame is None
+
+    def copy(self) -> Parser[M]:
+        """Another parser at the same point of the same stream: what is fed to one is not fed to the other."""
+        other = object.__new__(self.__class__)
+        other.__dict__.update(self.__dict__)
+        other._parts = [bytearray(part) if part.__class__ is bytearray else part for part in self._parts]
+        return other
+
+    def completed_by(self, data: bytes) -> bool:
+        """True when nothing is held, or what is held ends within `data`."""
+        if self._frame is not None:
+            return len(data) >= self._frame[4] + 2 - self._held
+        return not self._held or b"\r\n" in data
 
     def feed(self, data: bytes) -> list[Event]:
         """Every event that is complete with this chunk, in order.
@@ -396,3 +414,42 @@ class Parser(Generic[M]):
         parts.append(last[:-2])
         events.append(self._build(frame, b"".join(parts)))
         return data[missing:]
+
+
+def only_message(data: bytes, subject: bytes, message: type[M]) -> M | None:
+    """The message that `data` is if it is exactly one MSG or HMSG frame to `subject`, in the plain form; else None.
+
+    For who reads at a frame boundary and knows what should come. It keeps no state, so it may be given up at any point.
+    """
+    line, found, body = data.partition(b"\r\n")
+    fields = line.split(b" ")
+    count = len(fields)
+    header_digits: bytes | None = None
+    reply: bytes | None = None
+    if fields[0] == b"HMSG" and count == 5:
+        _, to, sid, header_digits, digits = fields
+    elif fields[0] == b"MSG" and count == 4:
+        _, to, sid, digits = fields
+    elif fields[0] == b"MSG" and count == 5:
+        _, to, sid, reply, digits = fields
+    elif fields[0] == b"HMSG" and count == 6:
+        _, to, sid, reply, header_digits, digits = fields
+    else:
+        return None
+    if (
+        to != subject
+        or b"\t" in line
+        or len(line) > MAX_CONTROL_LINE
+        or len(digits) > _SIZE_DIGITS
+        or not digits.isdigit()
+    ):
+        return None
+    size = int(digits)
+    if len(body) != size + 2 or body[size:] != b"\r\n" or not found or not sid:
+        return None
+    if header_digits is None:
+        return message(to, sid, reply or None, body[:size])
+    if len(header_digits) > _SIZE_DIGITS or not header_digits.isdigit():
+        return None
+    split = int(header_digits)
+    return message(to, sid, reply or None, body[split:size], body[:split]) if split <= size else None

@@ -23,7 +23,7 @@ FLOORS = {
     "protocol": 0,
     **dict.fromkeys(["errors", "_api_errors", "_store_errors", "server_errors", "durations", "checks", "message"], 1),
     **dict.fromkeys(["options", "nuid", "nkeys", "auth", "servers", "secret"], 1),
-    **dict.fromkeys(["transport", "tcp", "tls", "ws", "link"], 2),
+    **dict.fromkeys(["transport", "tcp", "tls", "ws", "waiting", "reading", "link"], 2),
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers"], 5),
     **dict.fromkeys(["spark", "testing"], 6),

@@ -30,9 +30,8 @@ from jsclient.keyvalue.entry import (
     KeyValueEntry,
     Operation,
     age,
-    field,
+    direct_fields,
     operation_of,
-    operation_of_message,
 )
 from jsclient.keyvalue.keys import (
     ALL_KEYS,
@@ -152,17 +151,10 @@ class KeyValue:
         block = reply.raw_headers
         if block is None or not block.startswith(b"NATS/1.0\r\n"):
             self._refused(key, reply)
-        if field(block, b"Nats-Subject") != (self._prefix + key).encode():
+        subject, revision, stamp, operation = direct_fields(block, reply)
+        if subject != (self._prefix + key).encode():
             self._not_found(key)
-        return KeyValueEntry(
-            self.bucket,
-            key,
-            reply.payload,
-            int(field(block, b"Nats-Sequence")),
-            operation_of_message(reply),
-            0,
-            field(block, b"Nats-Time-Stamp"),
-        )
+        return KeyValueEntry(self.bucket, key, reply.payload, int(revision), operation, 0, stamp)
 
     def _from_leader(self, key: str, revision: int | None, timeout: Timeout) -> KeyValueEntry:
         subject = self._prefix + key

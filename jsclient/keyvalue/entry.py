@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import re
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -98,6 +99,26 @@ def field(block: bytes, name: bytes) -> bytes:
         return b""
     start += len(name) + 3
     return block[start : block.index(b"\r\n", start)].strip()
+
+
+_PLAIN: Final = re.compile(
+    rb"NATS/1\.0\r\nNats-Stream: [^\r\n]*\r\nNats-Subject: ([^\r\n]*)\r\nNats-Sequence: (\d+)\r\n"
+    rb"Nats-Time-Stamp: ([^\r\n]*)\r\n\r\n"
+).fullmatch
+
+
+def direct_fields(block: bytes, message: Msg) -> tuple[bytes, bytes, bytes, Operation]:
+    """Subject, sequence, time stamp and operation in the headers of a direct get."""
+    plain = _PLAIN(block)  # the message was stored without headers: 1.0 us instead of 2.9
+    if plain is not None:
+        subject, sequence, stamp = plain.groups()
+        return subject, sequence, stamp, Operation.PUT
+    return (
+        field(block, b"Nats-Subject"),
+        field(block, b"Nats-Sequence"),
+        field(block, b"Nats-Time-Stamp"),
+        operation_of_message(message),
+    )
 
 
 def age(entry: KeyValueEntry, now: dt.datetime) -> float:

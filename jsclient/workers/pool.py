@@ -19,6 +19,7 @@ from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Waits, W
 from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import Settler
+from jsclient.workers.signals import until_signal
 
 if TYPE_CHECKING:
     from jsclient.jetstream import Consumer, JetStreamMsg
@@ -542,8 +543,6 @@ class WorkerPool:
 
     def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
         """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread."""
-        from jsclient.workers.signals import until_signal
-
         until_signal(self._ended)
         report = self.stop(timeout)
         if self.error is not None:

@@ -37,6 +37,12 @@ def start(server: NatsServer, log: Path, threads: int, fail: int, seconds: float
     return process
 
 
+def catches(pid: int, number: signal.Signals) -> bool:
+    """Whether a process has a handler for the signal by now."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return bool(int(status.partition("SigCgt:")[2].split()[0], 16) >> (number - 1) & 1)
+
+
 def set_up(nc: jsclient.Connection, count: int) -> Any:
     js = JetStream(nc, timeout=20)
     stream = js.create_stream(StreamConfig(name="WORK", subjects=["work.>"]))
@@ -104,6 +110,7 @@ def test_sigterm_with_busy_handlers(server: NatsServer, tmp_path: Path) -> None:
         _, consumer = set_up(nc, 200)
         process = start(server, tmp_path / "handled", threads=16, fail=0, seconds=1.5)
         wait_until(lambda: consumer.info().num_ack_pending >= 16, 10)
+        wait_until(lambda: catches(process.pid, signal.SIGTERM), 10)
         begun = time.monotonic()
         process.send_signal(signal.SIGTERM)
         wait_until(lambda: consumer.info().num_ack_pending <= 16, 5)

@@ -119,7 +119,7 @@ def test_ctrl_c_in_a_fetch_loop(server: NatsServer, count: Count) -> None:
             def fill():
                 while not stop.wait(0.01):
                     feed.publish("sig.js", b"x")
-            filler = threading.Thread(target=fill)
+            filler = threading.Thread(target=fill, daemon=True)
             filler.start()
             def step():
                 for message in consumer.fetch(20, timeout=2):
@@ -327,3 +327,131 @@ def test_interpreter_exit_without_a_server_does_not_hang(server: NatsServer) -> 
         0,
         timeout=10,
     )
+
+
+WAITS = {
+    "request": 'nc.request("sigr.echo", b"h", timeout=5)',
+    "flush": "nc.flush(timeout=5)",
+    "publish": 'js.publish("sigr.other", b"h", timeout=5)',
+    "fetch": 'list(other.fetch(1, timeout=5)); helper.publish("sigr.other", b"o")',
+    "thread": "thread = threading.Thread(target=ask); thread.start(); thread.join(5); assert not thread.is_alive()",
+}
+
+
+@pytest.mark.timeout(90)
+@pytest.mark.parametrize(
+    "wait", [pytest.param(name, marks=[] if name in ("request", "thread") else pytest.mark.slow) for name in WAITS]
+)
+@pytest.mark.parametrize("loop", ["request", "messages"])
+def test_handlers_may_wait_while_their_thread_reads_the_socket(
+    server: NatsServer, wait: str, loop: str, count: Count
+) -> None:
+    """A handler on top of a wait that reads for itself waits for something, too, itself or by way of a thread."""
+    steps = {
+        "request": 'assert nc.request("sigr.echo", b"m", timeout=5).data == b"m"',
+        "messages": "assert int(next(messages).data) == taken, taken; taken += 1",
+    }
+    out = run(
+        server,
+        f"""
+        from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+        helper = jsclient.connect(url)
+        helper.subscribe("sigr.echo", lambda message: message.respond(message.data))
+        helper.flush()
+        nc = jsclient.connect(url)
+        js = JetStream(nc)
+        stream = js.create_or_update_stream(StreamConfig(name="SIGR", subjects=["sigr.numbers", "sigr.other"]))
+        stream.purge()
+        for _ in range(20):
+            js.publish("sigr.other", b"o")
+        other = js.create_consumer("SIGR", ConsumerConfig(ack_policy="none", filter_subject="sigr.other"))
+        numbers = js.create_consumer("SIGR", ConsumerConfig(ack_policy="none", filter_subject="sigr.numbers"))
+        stopping = threading.Event()
+        def fill():
+            number = 0
+            while not stopping.wait(0.002):
+                for _ in range(20):
+                    helper.publish("sigr.numbers", b"%d" % number)
+                    number += 1
+        filler = threading.Thread(target=fill, daemon=True)
+        filler.start()
+        def ask():
+            assert nc.request("sigr.echo", b"t", timeout=5).data == b"t"
+        slowest = taken = calls = 0
+        def handler(*_):
+            global slowest, calls
+            begin = time.monotonic()
+            if not nc._outbox.lock._is_owned():  # beneath us our own thread sends: nothing else can, before we return
+                {WAITS[wait]}
+                calls += 1
+            slowest = max(slowest, time.monotonic() - begin)
+            signal.setitimer(signal.ITIMER_REAL, 0.001 + random.random() * 0.01)
+        signal.signal(signal.SIGALRM, handler)
+        messages = numbers.messages()
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        while calls < count:
+            {steps[loop]}
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        link = nc._session.link
+        print("slowest", slowest, "borrowed", link.reading.borrowed, "reconnects", nc.stats().reconnects)
+        stopping.set()
+        filler.join()
+        messages.close()
+        nc.close()
+        helper.close()
+        """,
+        count(500, 50) // (10 if wait == "thread" else 1),
+        timeout=80,
+    )
+    _, slowest, _, borrowed, _, reconnects = out.split()
+    assert float(slowest) < 2
+    assert int(borrowed) > 0
+    assert int(reconnects) == 0
+    assert_no_protocol_error(server)
+
+
+@pytest.mark.timeout(90)
+def test_ctrl_c_in_messages_loses_and_doubles_nothing(server: NatsServer, count: Count) -> None:
+    out = run(
+        server,
+        """
+        from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+        with jsclient.connect(url) as feed, jsclient.connect(url) as nc:
+            js = JetStream(nc)
+            js.create_stream(StreamConfig(name="SIGM", subjects=["sigm"], storage="memory", max_msgs=100_000))
+            consumer = js.create_consumer("SIGM", ConsumerConfig(ack_policy="none"))
+            stopping = threading.Event()
+            def fill():
+                for number in range(10**9):
+                    feed.publish("sigm", b"%d" % number)
+                    if number % 20 == 0 and stopping.wait(0.001):
+                        return
+            filler = threading.Thread(target=fill, daemon=True)
+            filler.start()
+            def ctrl_c(*_):
+                if not nc._outbox.lock._is_owned():  # in mid-write it costs the link: without acks messages, too
+                    raise KeyboardInterrupt
+                signal.setitimer(signal.ITIMER_REAL, 0.0005)  # then a little later
+            signal.signal(signal.SIGINT, ctrl_c)
+            signal.signal(signal.SIGALRM, ctrl_c)
+            last = -1
+            with consumer.messages() as messages:
+                def step():
+                    # Ctrl-C may strike between `next` and our own bookkeeping: what it took with it is told by a gap
+                    # of one; more than that, or a number that comes again, is our fault.
+                    global last
+                    number = int(messages.next(timeout=10).data)
+                    assert last < number <= last + 2, (last, number)
+                    last = number
+                interrupted(step, lambda: None)
+                signal.signal(signal.SIGINT, signal.SIG_IGN)
+            print("taken", last, "borrowed", nc._session.link.reading.borrowed, "reconnects", nc.stats().reconnects)
+            stopping.set()
+            filler.join()
+        """,
+        count(500, 50),
+        timeout=80,
+    )
+    assert "reconnects 0" in out
+    assert "borrowed 0" not in out
+    assert_no_protocol_error(server)
