@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 AT_ONCE: Final = 0.005
 """Seconds between two chunks up to which the reader lends: who asks now and then would only have it woken twice."""
 
+LARGE: Final = 16 * 1024
+"""Bytes per message from which on the reader does not lend: they come in parts, and those are the reader's."""
+
 PARK: Final = 0.002
 """Seconds without a borrower after which the reader reads again; doubled as long as there are some."""
 

@@ -23,7 +23,7 @@ from jsclient.link import Link, open_link, tick
 from jsclient.options import ConnectOptions, TLSOptions
 from jsclient.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
 from jsclient.pings import Pings
-from jsclient.reading import AT_ONCE
+from jsclient.reading import AT_ONCE, LARGE
 from jsclient.server_errors import ServerErr, Verdict
 from jsclient.servers import BACKOFF_MAX, Server, ServerPool
 from jsclient.states import ConnectionState
@@ -303,15 +303,15 @@ class Session:
                 received += len(data)
                 if events:
                     control = dispatch(events, received)
-                    received = 0
                     if control:
                         self._control(link, control)
                         if link.error is not None:
                             return link.error
-                    if lends():
+                    if received < LARGE * len(events) and lends():
                         self._lend(link, now)
                         if link.error is not None:
                             return link.error
+                    received = 0
             elif data is not None:
                 if reading.error is not None:
                     raise reading.error

@@ -80,6 +80,19 @@ def test_who_waits_for_messages_reads_them(server: NatsServer) -> None:
         assert borrowed(nc) > 3
 
 
+def test_large_messages_are_the_readers(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="READL", subjects=["READL.>"], storage="memory"))
+        for number in range(100):
+            js.publish("READL.x", b"%06d" % number * 20_000)
+        before = borrowed(nc)
+        with consumer_of(nc, "READL").messages() as messages:
+            numbers = [int(message.data[:6]) for message in itertools.islice(messages, 100)]
+        assert numbers == list(range(100))
+        assert borrowed(nc) - before < 20
+
+
 def test_others_may_begin_to_wait_at_any_time(server: NatsServer, echo: jsclient.Connection) -> None:
     """One thread asks and asks; a subscription, a flush and requests of other threads are not held up by it."""
     stopping = threading.Event()
