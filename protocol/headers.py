@@ -24,9 +24,15 @@ _MOST_NAMES = 1024
 def encode_plain(headers: dict[str, str]) -> bytes | None:
     """The block of a plain dict of plain str, or None for whatever needs a closer look (and `Headers`).
 
-    0.25 us for one header where `Headers(headers).encode()` takes 2.5: most of what a publish with headers cost.
-    Tried: a list and one join at the end 0.38, looking values up by `items()` 0.30, bytes throughout 0.37.
+    0.25 us for one header where `Headers(headers).encode()` takes 2.5: most of what a publish with headers cost; 0.16
+    by the shorter way for one that was used before. Tried: a list and one join at the end 0.38, looking values up by
+    `items()` 0.30, bytes throughout 0.37.
     """
+    if len(headers) == 1:
+        for name in headers:
+            value = headers[name]
+        if name in _known_names and name.__class__ is str and value.__class__ is str and value.isprintable():
+            return f"NATS/1.0\r\n{name}: {value}\r\n\r\n".encode()
     text = "NATS/1.0\r\n"
     for name in headers:
         value = headers[name]
