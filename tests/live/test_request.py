@@ -126,7 +126,7 @@ def test_many_replies_until_they_stall(pair: Any) -> None:
     nc, other = pair
     responders(other, 5)
     start = time.monotonic()
-    got = sorted(m.data for m in nc.request_many("many", timeout=30, stall=0.3))
+    got = sorted(m.data for m in nc.request_many("many", timeout=30, stall=1))
     assert got == [b"0", b"1", b"2", b"3", b"4"]
     assert time.monotonic() - start < 5
 
@@ -135,8 +135,8 @@ def test_many_replies_until_the_total_timeout(pair: Any) -> None:
     nc, other = pair
     responders(other, 2)
     start = time.monotonic()
-    assert len(list(nc.request_many("many", timeout=0.2))) == 2
-    assert 0.2 <= time.monotonic() - start < 2
+    assert len(list(nc.request_many("many", timeout=1))) == 2
+    assert 1 <= time.monotonic() - start < 2
 
 
 def test_many_replies_until_the_sentinel(pair: Any) -> None:
