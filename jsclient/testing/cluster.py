@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from types import TracebackType
 
@@ -164,5 +165,14 @@ class LeafPair(_Group):
         self.close()
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
-        """Until the leaf node is connected to the hub."""
+        """Until the leaf node is connected to the hub, and each knows the other's domain (0.5 s more at most: accounts
+        without JetStream have none)."""
         wait_until(lambda: self.hub.monitor("leafz").get("leafnodes", 0) >= 1, timeout, "the leaf is not connected")
+        with contextlib.suppress(TimeoutError):
+            wait_until(lambda: self._knows(self.hub, "leaf") and self._knows(self.leaf, "hub"), 0.5)
+
+    @staticmethod
+    def _knows(server: NatsServer, domain: str) -> bool:
+        wanted = {f"$JS.{domain}.API.{part}" for part in ("INFO", "STREAM.>", "CONSUMER.>", "DIRECT.>", "META.>")}
+        leafs = server.monitor("leafz?subs=1").get("leafs") or []
+        return any(wanted <= set(leaf.get("subscriptions_list") or ()) for leaf in leafs)
