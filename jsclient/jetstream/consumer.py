@@ -13,7 +13,7 @@ from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Fetch, terms_for
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
-from jsclient.jetstream.options import Paused, PullOptions, PullOptionsDict
+from jsclient.jetstream.options import MAX_MESSAGES, Paused, PullOptions, PullOptionsDict
 from jsclient.jetstream.pull import UNLIMITED_BATCH, PullTerms
 from jsclient.jetstream.source import PullSource
 
@@ -191,7 +191,7 @@ class Consumer(PullSource):
                 # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
                 given.setdefault("max_bytes", 0)
             if config.max_batch and "max_messages" not in given:
-                given["max_messages"] = min(PullOptions().max_messages, config.max_batch)
+                given["max_messages"] = min(MAX_MESSAGES, config.max_batch)
             if config.max_bytes and "max_bytes" not in given:
                 given["max_bytes"] = min(PullOptions().max_bytes, config.max_bytes)
             if config.max_expires and "expires" not in given:

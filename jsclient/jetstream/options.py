@@ -16,6 +16,11 @@ from jsclient.jetstream.pull import UNLIMITED_BATCH, PullState, PullTerms
 MAX_MESSAGES: Final = 500
 """Messages buffered and requested together (nats.go, nats.java, async-nats 200-500)."""
 
+MOST_MESSAGES: Final = 2_000
+"""The same for an application that takes so many within a tenth of a second (`pull.WINDOW`). Every pull that runs dry
+has server and client wait for each other: a message costs us 3.0 us at 500, 2.5 at 2,000, 2.4 at 4,000, and the server
+5.2, 3.9 and 3.7 (no acks, 128 B, slow hour)."""
+
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Bytes of the same: 500 messages of 1 MiB would be half a GiB."""
 
@@ -41,7 +46,7 @@ class Resumed:
 class PullOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()`; see PullOptions."""
 
-    max_messages: int
+    max_messages: int | None
     max_bytes: int
     expires: float
     heartbeat: float | Default | None
@@ -63,6 +68,8 @@ class PullOptions:
 
     `max_messages` and `max_bytes` (0: no limit of that kind) bound what is buffered and requested together; a new
     pull goes out when less than `threshold_messages` or `threshold_bytes` (half of them by default) are under way.
+    Where neither `max_messages` nor `threshold_messages` is given, it is 500, and up to 2,000 as long as the
+    application takes that many in 0.1 s.
     `expires` (at least 1 s) is the life of a pull, `heartbeat` the interval of signs of life (5 s, at most half of
     `expires`): after one and a half without any the server is asked what is wrong (ConsumerDeleted, StreamRecreated,
     MaxWaitingExceeded, Paused ...), after two it is NoHeartbeat. None: a dead pull is noticed a second after its end.
@@ -75,7 +82,7 @@ class PullOptions:
     and Resumed.
     """
 
-    max_messages: int = MAX_MESSAGES
+    max_messages: int | None = None
     max_bytes: int = MAX_BYTES
     expires: float = EXPIRES
     heartbeat: float | Default | None = DEFAULT
@@ -91,7 +98,7 @@ class PullOptions:
     on_event: Callable[[Any], Any] | None = None
 
     def __attrs_post_init__(self) -> None:
-        if self.max_messages < 0 or self.max_bytes < 0 or not (self.max_messages or self.max_bytes):
+        if self.batch_limit < 0 or self.max_bytes < 0 or (self.max_messages == 0 and not self.max_bytes):
             raise ConfigError("max_messages and max_bytes must not be negative, and one of them must be set")
         if not self.expires >= 1.0:
             raise ConfigError(f"expires must be at least 1 s, got {self.expires!r}")
@@ -109,7 +116,7 @@ class PullOptions:
 
     @property
     def batch_limit(self) -> int:
-        return self.max_messages or UNLIMITED_BATCH
+        return MAX_MESSAGES if self.max_messages is None else self.max_messages or UNLIMITED_BATCH
 
     @property
     def seconds_between_heartbeats(self) -> float:
@@ -135,4 +142,5 @@ class PullOptions:
             threshold_bytes=self.threshold_bytes,
             stop_after=self.stop_after,
             numbers=numbers,
+            most_messages=MOST_MESSAGES if self.max_messages is None and self.threshold_messages is None else 0,
         )

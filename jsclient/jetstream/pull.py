@@ -23,6 +23,9 @@ UNLIMITED_BATCH: Final = 1_000_000
 REMEMBERED: Final = 1_024
 """Pulls remembered as open; the server holds at most max_waiting, 512 by default."""
 
+WINDOW: Final = 0.1
+"""Seconds: a window that may grow holds as many messages as the application takes in this time."""
+
 FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 1.0
 """Back-off after statuses that would come again at once, such as 503 while a leader is elected (4-8 s): with 5 s the
@@ -173,7 +176,9 @@ class PullState:
         threshold_bytes: int | None = None,
         stop_after: int | None = None,
         numbers: Iterator[int] | None = None,
+        most_messages: int = 0,
     ) -> None:
+        """Above 0, `most_messages` lets `max_messages` grow up to there: see `_fit_window`."""
         self.max_messages = max_messages
         self.max_bytes = max_bytes
         self.threshold_messages = (max_messages + 1) // 2 if threshold_messages is None else threshold_messages
@@ -188,6 +193,9 @@ class PullState:
         self.taken_bytes = 0  # the owner adds the size of what is taken
         self.check_at = 1
         self.open: dict[int, tuple[int, int]] = {}
+        self._least_messages = max_messages
+        self._most_messages = most_messages
+        self._asked_at = (0.0, 0)  # when the last pull was due, and the messages taken until then
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
         self._failures = 0
@@ -213,6 +221,8 @@ class PullState:
             # Nothing is under way, so no bytes are either; 2.9 ends a full pull without saying what was left.
             self.granted_bytes = self.taken_bytes
         pending_bytes = max(self.granted_bytes - self.taken_bytes, 0)
+        if pending < self.threshold_messages and self._most_messages:
+            self._fit_window(taken, now)
         self._set_check(taken)
         low = pending < self.threshold_messages
         low_bytes = pending_bytes < self.threshold_bytes
@@ -227,6 +237,18 @@ class PullState:
             return batch, 0
         nbytes = self._bytes_for(batch, taken, self.max_bytes - pending_bytes, pending == 0)
         return (batch, nbytes) if nbytes else None
+
+    def _fit_window(self, taken: int, now: float) -> None:
+        """Hold what the application takes in WINDOW seconds, by what it took since the last pull.
+
+        A quick one gets a large window, because pulls that run dry cost it and the server a wait each; for one that
+        works on its messages a large one would only mean more of them to expire, or to be given back at the end.
+        """
+        (since, before), delivered = self._asked_at, taken - self._reads
+        self._asked_at = now, delivered
+        quick = int((delivered - before) / (now - since) * WINDOW) if now > since else 0
+        self.max_messages = min(max(self._least_messages, quick), self._most_messages)
+        self.threshold_messages = (self.max_messages + 1) // 2
 
     def _bytes_for(self, batch: int, taken: int, credit: int, alone: bool) -> int:
         """Bytes of the limit that a pull gets: four times what its messages have needed so far, at most half of
