@@ -6,9 +6,13 @@ import json
 import signal
 import sys
 import threading
-from typing import Any
+from itertools import cycle, islice
+from typing import Any, Final
 
 import jsclient
+
+BLOCK: Final = 64 * 1024
+"""Bytes that are published at once."""
 
 
 def main() -> None:
@@ -41,11 +45,16 @@ class Echo:
 
 
 def feed(nc: jsclient.Connection, case: dict[str, Any], subject: str, subjects: int) -> None:
-    payload = bytes(case["size"])
+    """Joins frames that are encoded beforehand, 0.1 us per message instead of 0.8: a feeder that works half as hard as
+    whom it feeds would take the second core away from him and from the server."""
+    payload, left = bytes(case["size"]), case["count"]
     headers = {"X-Bench": "0123456789"} if case["params"].get("headers") else None
-    names = [subject.format(index) for index in range(subjects)]
-    for index in range(case["count"]):
-        nc.publish(names[index % subjects], payload, headers=headers)
+    frames = [nc.encode(subject.format(index), payload, headers=headers) for index in range(subjects)]
+    turn = cycle(frames)
+    while left:
+        count = min(left, max(1, BLOCK // len(frames[0])))
+        nc.post(b"".join(islice(turn, count)))
+        left -= count
     nc.flush(120)
 
 
