@@ -17,9 +17,9 @@ MAX_MESSAGES: Final = 500
 """Messages buffered and requested together (nats.go, nats.java, async-nats 200-500)."""
 
 MOST_MESSAGES: Final = 4_000
-"""The same for an application that takes so many within a tenth of a second (`pull.WINDOW`). Server and client wait less
-for each other: without acks a message of 128 B costs us 2.8 us at 500, 2.2 at 2,000 and 1.9 at 4,000, and the server
-4.9, 3.6 and 3.0."""
+"""The same for an application that takes so many within a tenth of a second (`pull.WINDOW`). Server and client wait
+less for each other: without acks a message of 128 B costs us 2.8 us at 500, 2.2 at 2,000 and 1.9 at 4,000, and the
+server 4.9, 3.6 and 3.0."""
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Bytes of the same: 500 messages of 1 MiB would be half a GiB."""
