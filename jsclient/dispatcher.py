@@ -57,4 +57,4 @@ class Dispatcher:
         for event in events:
             if event.sid != sid:
                 return None
-        return self.sinks.get(sid)
+        return None if sid is None else self.sinks.get(sid)
