@@ -186,9 +186,10 @@ class Consumer(PullSource):
     def _pull_options(self, given: PullOptionsDict) -> PullOptions:
         """The options, with defaults lowered to the limits of the consumer where they are known."""
         config = self._info.config if self._info is not None else None
-        if given.get("max_messages") is None and (config is None or config.max_batch):
-            # No window that grows: what the consumer allows is limited, or not known.
-            given["max_messages"] = MAX_MESSAGES if config is None else min(MAX_MESSAGES, config.max_batch)
+        limit = MAX_MESSAGES if config is None else config.max_batch
+        if given.get("max_messages") is None and limit:
+            # Not known, or limited: no window that grows.
+            given["max_messages"] = min(MAX_MESSAGES, limit)
         if config is not None:
             if config.deliver_policy == "last_per_subject":
                 # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
