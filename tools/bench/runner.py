@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import compileall
 import contextlib
 import importlib.util
 import json
@@ -15,6 +16,7 @@ from typing import Any
 import attrs
 
 import jsclient
+import protocol
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer
 from tools.bench import client_natsc
@@ -76,6 +78,10 @@ class Bench:
                     print(f"without {client.name}: {reason}", flush=True)
                 else:
                     self.clients.append(client)
+        for package in (jsclient, protocol):
+            # pip compiles what it installs, a peer too; in a checkout modules that are imported late would be compiled
+            # within what is measured.
+            compileall.compile_dir(os.path.dirname(package.__file__), quiet=2)
         self._seeded: set[str] = set()
         self._stack = contextlib.ExitStack()
         self._servers: dict[bool, tuple[NatsServer, str]] = {}
