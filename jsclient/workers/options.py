@@ -19,7 +19,7 @@ STOP_TIMEOUT: Final = 30.0
 PROGRESS_LIMIT: Final = 3600.0
 """Seconds after which a handler that still runs counts as hung: no more in-progress, so another worker gets it."""
 
-MAX_PREFETCH: Final = 500
+MAX_PREFETCH: Final = 4_000
 """Messages a pool holds at most beside those being handled, as `consume` does."""
 
 PREFETCH_SECONDS: Final = 0.1

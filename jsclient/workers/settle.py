@@ -31,25 +31,30 @@ class Settler:
         self._backoff = tuple(options.backoff or consumer_backoff or (RETRY_DELAY,))
         self._gave_up_unseen = False
         self._unstored: dict[Any, str] = {}  # reasons of dead letters that could not be stored yet
-        self._plain = not (options.manual or options.confirm or options.on_event)
+        self.plain = not (options.manual or options.confirm or options.on_event)
+        """Whether a message that was handled is acked, and nothing else."""
 
     # --- one message ------------------------------------------------------------------------------------
 
     def handled(self, worker: Worker, message: JetStreamMsg, seconds: float) -> None:
         worker.counters.handled += 1
         try:
-            if self._plain:
+            if self.plain:
                 message.ack()
                 return
             if self._options.confirm and not self._options.manual:
                 message.double_ack()
             elif not self._options.manual:
                 message.ack()
-        except errors.MsgAlreadyAcked:
-            pass  # the handler did it
         except errors.JsClientError as error:
-            log.warning("the ack of %r was not sent or not confirmed: %s", message, error)
+            self.not_acked(message, error)
         self._pool.event("handled", message, None, seconds)
+
+    @staticmethod
+    def not_acked(message: JetStreamMsg, error: errors.JsClientError) -> None:
+        """Nothing to worry about where the handler did it."""
+        if not isinstance(error, errors.MsgAlreadyAcked):
+            log.warning("the ack of %r was not sent or not confirmed: %s", message, error)
 
     def failed(
         self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, seconds: float
