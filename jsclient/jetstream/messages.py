@@ -88,6 +88,12 @@ class Messages(MessageIterator):
                 state = self._state
                 if self._take() >= state.check_at:
                     self._reached()
+                if state.max_bytes:
+                    # Summed up before it is added: between reading and writing a count no other thread may run.
+                    size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+                    if headers is not None:
+                        size += len(headers)
+                    state.taken_bytes += size
                 return JetStreamMsg(item, self.connection)
         except IndexError:
             item = None
@@ -118,6 +124,11 @@ class Messages(MessageIterator):
         state = self._state
         if self._take() >= state.check_at:
             self._reached()
+        if state.max_bytes:
+            size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+            if item.raw_headers is not None:
+                size += len(item.raw_headers)
+            state.taken_bytes += size
         return JetStreamMsg(item, self.connection)
 
     def _get_slowly(self, item: Any, timeout: float | None) -> JetStreamMsg | None:
@@ -281,8 +292,8 @@ class Messages(MessageIterator):
         if raw.startswith(COMPLETED) and raw[len(COMPLETED) : -4].isdigit():
             verdict = Verdict("quiet", unserved=(0, int(raw[len(COMPLETED) : -4])), reason="complete")
             with self._lock:
+                # The bytes that were not needed come back. No look at what is due: no message came or went.
                 self._state.ended(self._inbox.number(message), verdict, 0)
-                self._due = True  # its bytes are free again
             return
         status = message.status
         assert status is not None
@@ -295,8 +306,8 @@ class Messages(MessageIterator):
             asked = self._state.open.get(number) if number is not None else None
             # Every pull with a byte limit ends in a status (2.10): nothing is counted where nothing is given back.
             nothing_lost = verdict.unserved is not None and verdict.unserved[0] == 0 and not verdict.all_pulls
-            buffered, size = (0, 0) if nothing_lost else self._inbox.snapshot()
-            if not self._state.ended(number, verdict, buffered, time.monotonic(), size):
+            buffered = 0 if nothing_lost else self._inbox.snapshot()[0]
+            if not self._state.ended(number, verdict, buffered, time.monotonic()):
                 return
             if verdict.forget_pin:
                 self.source.pins.pop(self.options.group, None)

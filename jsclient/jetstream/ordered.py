@@ -176,9 +176,6 @@ class OrderedMessages(Messages):
                 pass  # a link event
             self._checked_row(row)
             row = []
-            if self._ready and not self._reset_because:
-                self._mailbox.items.appendleft(item)  # a status counts when all messages before it are taken
-                return
             if not self._reset_because:
                 self._handle(item)
             if self._reset_because:

@@ -165,9 +165,6 @@ class PullState:
     `take()` counts a message that the application takes and is the only call on the hot path: an
     `itertools.count`, atomic without a lock. A new pull is due as soon as its result reaches `check_at`.
     All other methods are called under the owner's lock.
-
-    Bytes are reserved for a whole pull until it has ended: its status is taken after all its messages. To count those
-    of each message would be exact to the byte, and a tenth of what a message costs.
     """
 
     def __init__(
@@ -192,11 +189,8 @@ class PullState:
         self.stop_after = stop_after
         self.take = itertools.count(1).__next__
         self.granted = 0  # messages requested up to now, without those that the server said will not come
-        # Bytes, and the count of messages at which all that was asked for until then is taken, by pull. 0 stands for
-        # what was buffered when all pulls were lost.
-        self._reserved: dict[int, tuple[int, int]] = {}
-        self._ends_are_told = False
-        self._served = (0, 0)  # messages and bytes of pulls that have ended
+        self.granted_bytes = 0
+        self.taken_bytes = 0  # the owner adds the size of what is taken
         self.check_at = 1
         self.open: dict[int, tuple[int, int]] = {}
         self._least_messages = max_messages
@@ -224,13 +218,14 @@ class PullState:
         self.granted = max(self.granted, taken)
         pending = self.granted - taken
         if pending == 0:
-            self._reserved.clear()
-        pending_bytes = self._pending_bytes(taken)
+            # Nothing is under way, so no bytes are either; 2.9 ends a full pull without saying what was left.
+            self.granted_bytes = self.taken_bytes
+        pending_bytes = max(self.granted_bytes - self.taken_bytes, 0)
         if pending < self.threshold_messages and self._most_messages:
             self._fit_window(taken, now)
         self._set_check(taken)
         low = pending < self.threshold_messages
-        low_bytes = pending_bytes <= self.threshold_bytes and self.threshold_bytes > 0
+        low_bytes = pending_bytes < self.threshold_bytes
         if not (low or low_bytes) or now < self.retry_at:
             return None
         batch = self.max_messages - pending if self.max_messages < UNLIMITED_BATCH else UNLIMITED_BATCH
@@ -240,13 +235,8 @@ class PullState:
             return None
         if not self.max_bytes:
             return batch, 0
-        nbytes = self._bytes_for(batch, self.max_bytes - pending_bytes, pending == 0)
-        if nbytes:
-            return batch, nbytes
-        if self._ends_are_told and 0 not in self._reserved:
-            # Nothing but the end of a pull, or of all of them, frees bytes: no use in looking at every message.
-            self.check_at = max(self.check_at, self.granted)
-        return None
+        nbytes = self._bytes_for(batch, taken, self.max_bytes - pending_bytes, pending == 0)
+        return (batch, nbytes) if nbytes else None
 
     def _fit_window(self, taken: int, now: float) -> None:
         """Hold what the application takes in WINDOW seconds, by what it took since the last pull.
@@ -260,30 +250,26 @@ class PullState:
         self.max_messages = min(max(self._least_messages, quick), self._most_messages)
         self.threshold_messages = (self.max_messages + 1) // 2
 
-    def _pending_bytes(self, taken: int) -> int:
-        for number, (_, until) in list(self._reserved.items()):
-            # 2.9 does not tell the end of a pull that was full.
-            if taken - self._reads >= until and (number == 0 or not self._ends_are_told):
-                del self._reserved[number]
-        return sum(nbytes for nbytes, _ in self._reserved.values())
-
-    def _bytes_for(self, batch: int, credit: int, alone: bool) -> int:
+    def _bytes_for(self, batch: int, taken: int, credit: int, alone: bool) -> int:
         """Bytes of the limit that a pull gets: four times what its messages have needed so far, at most half of
         all, so that pulls can overlap. A pull with the small rest of the limit would be ended at once with "Message
         Size Exceeds MaxBytes" (and makes servers up to 2.15 forget a message of a last_per_subject consumer)."""
         half = (self.max_bytes + 1) // 2
         wanted = half
-        messages, nbytes = self._served
-        if messages > 0 and self.max_messages < UNLIMITED_BATCH:
-            wanted = min(half, max(4 * batch * nbytes // messages, self.max_bytes // 16))
+        delivered = taken - self._reads
+        if delivered > 0 and self.max_messages < UNLIMITED_BATCH:
+            wanted = min(half, max(4 * batch * self.taken_bytes // delivered, self.max_bytes // 16))
         if alone:
             return min(credit, self.max_bytes if self._too_small else wanted)
         return wanted if credit >= wanted else 0
 
     def _set_check(self, taken: int) -> None:
         check_at = max(taken + 1, self.granted - self.threshold_messages + 1)
-        if self.threshold_bytes and self._pending_bytes(taken) <= self.threshold_bytes:
-            check_at = taken + 1
+        if self.threshold_bytes:
+            # Half of the messages, by their mean size, that may be taken before the bytes run low.
+            spare = self.granted_bytes - self.taken_bytes - self.threshold_bytes
+            mean = self.taken_bytes // max(taken - self._reads, 1) or 1
+            check_at = min(check_at, taken + max(spare // (2 * mean), 1) if self.taken_bytes else taken + 1)
         self.check_at = check_at if self.stop_after is None else min(check_at, self.stop_after)
 
     def outstanding(self, buffered: int) -> int:
@@ -294,19 +280,14 @@ class PullState:
         """A pull goes out; its number is the last token of its reply subject."""
         number = next(self._numbers)
         if len(self.open) >= REMEMBERED:
-            oldest = next(iter(self.open))
-            del self.open[oldest]
-            self._reserved.pop(oldest, None)
+            del self.open[next(iter(self.open))]
         self.open[number] = (batch, nbytes)
         self.granted += batch
-        if nbytes:
-            self._reserved[number] = nbytes, self.granted - self._reads
+        self.granted_bytes += nbytes
         self._set_check(self.taken())
         return number
 
-    def ended(
-        self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0, buffered_bytes: int = 0
-    ) -> bool:
+    def ended(self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0) -> bool:
         """A status ended a pull. False when that pull is forgotten already: then it says nothing new.
 
         `buffered` is the number of messages received and not taken.
@@ -316,17 +297,13 @@ class PullState:
             return False
         taken = self.taken()
         if verdict.all_pulls:
-            self.lost(buffered, buffered_bytes)
+            self.lost(buffered)
         else:
             messages, nbytes = verdict.unserved or asked or (0, 0)
             if asked is not None:
                 messages, nbytes = min(messages, asked[0]), min(nbytes, asked[1])
-                self._reserved.pop(number, None)  # type: ignore[arg-type]
-                self._ends_are_told = self._ends_are_told or verdict.reason == "complete"
-                if verdict.unserved is not None:
-                    served, served_bytes = self._served
-                    self._served = served + asked[0] - messages, served_bytes + asked[1] - nbytes
             self.granted = max(self.granted - messages, taken + buffered)
+            self.granted_bytes = max(self.granted_bytes - nbytes, self.taken_bytes)
             self._too_small = verdict.reason == "max bytes" and asked is not None and nbytes >= asked[1]
         if verdict.back_off:
             self.failed(now)
@@ -336,11 +313,9 @@ class PullState:
     def lost(self, buffered: int, buffered_bytes: int = 0) -> None:
         """No pull is alive (leader change, reconnect, missed heartbeats): only what is buffered counts."""
         self.open.clear()
-        self._reserved.clear()
         taken = self.taken()
         self.granted = taken + buffered
-        if buffered_bytes:
-            self._reserved[0] = buffered_bytes, taken - self._reads + buffered
+        self.granted_bytes = self.taken_bytes + buffered_bytes
         self._set_check(taken)
 
     def failed(self, now: float) -> None:

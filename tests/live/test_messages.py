@@ -471,5 +471,6 @@ def test_a_message_that_somebody_sends_to_the_pull_inbox_is_only_a_message(js: J
         js.nc.flush()
         taken = [next(messages), next(messages)]
         assert [message.data for message in taken] == [b"plain", b"headed"]
+        assert messages._state.taken_bytes == sum(message.size for message in taken)
         with pytest.raises(errors.MsgNoReply):
             taken[0].ack()

@@ -201,15 +201,10 @@ def test_back_off_doubles_up_to_its_limit_and_ends_when_something_works() -> Non
     assert state.need(now=1.0) == (10, 0)
 
 
-def completed(state: PullState, number: int, unused: int) -> None:
-    """The server says that a pull has brought all its messages."""
-    headers = {"Nats-Pending-Messages": "0", "Nats-Pending-Bytes": str(unused)}
-    assert state.ended(number, classify(409, "Batch Completed", headers), 0)
-
-
 def test_a_pull_gets_half_of_the_bytes_so_that_two_can_overlap() -> None:
     state = PullState(10, 1000)
     assert opened(state)[1:] == (10, 500)
+    state.taken_bytes += 600  # large messages: 100 each
     take(state, 6)
     assert opened(state)[1:] == (6, 500)
     assert state.need() is None
@@ -217,47 +212,22 @@ def test_a_pull_gets_half_of_the_bytes_so_that_two_can_overlap() -> None:
 
 def test_small_messages_reserve_few_bytes() -> None:
     state = PullState(10, 100_000)
-    number, *asked = opened(state)
-    assert asked == [10, 50_000]
-    take(state, 10)
-    completed(state, number, 49_900)
-    assert opened(state)[1:] == (10, 100_000 // 16)
+    assert opened(state)[1:] == (10, 50_000)
+    state.taken_bytes += 60
+    take(state, 6)
+    assert opened(state)[1:] == (6, 100_000 // 16)
 
 
-def test_bytes_are_reserved_until_the_pull_has_ended() -> None:
+def test_no_pull_goes_out_with_a_rest_of_bytes_that_is_too_small() -> None:
     state = PullState(10, 1000)
-    completed(state, opened(state)[0], 0)
-    take(state, 10)
-    first = opened(state)[0]
+    opened(state)
+    state.taken_bytes += 100
     take(state, 6)
     opened(state)
     take(state, 6)
-    assert state.need() is None
-    assert not take(state, 3)  # nothing comes back with them, so nobody looks
-    assert take(state, 1)  # nothing is under way
-    completed(state, first, 0)
-    assert state.need() == (10, 500)
-
-
-def test_where_ends_are_not_told_bytes_come_back_with_the_messages() -> None:
-    """2.9 does not tell the end of a pull that has brought all its messages."""
-    state = PullState(10, 1000)
-    opened(state)
-    take(state, 6)
-    opened(state)
-    assert not take(state, 5)
-    assert take(state, 1)
-    assert state.need() == (6, 500)
-
-
-def test_what_is_buffered_at_a_reconnect_counts_until_it_is_taken() -> None:
-    state = PullState(10, 1000)
-    completed(state, opened(state)[0], 0)
-    state.lost(4, 600)
-    assert state.need() is None
-    take(state, 3)
-    assert state.need() is None
-    assert take(state, 1)
+    state.taken_bytes += 100
+    assert state.need() is None  # 700 of 1000 are reserved by the two that are out
+    take(state, 4)
     assert state.need() == (10, 500)
 
 
@@ -271,51 +241,31 @@ def test_a_message_larger_than_half_gets_all_bytes() -> None:
 
 def test_only_bytes() -> None:
     state = PullState(UNLIMITED_BATCH, 1000)
-    number, *asked = opened(state)
-    assert asked == [UNLIMITED_BATCH, 500]
+    assert opened(state)[1:] == (UNLIMITED_BATCH, 500)
+    state.taken_bytes += 10
     assert take(state, 1)
     assert opened(state)[2] == 500
     take(state, 1)
     assert state.need() is None
-    headers = {"Nats-Pending-Messages": str(UNLIMITED_BATCH - 2), "Nats-Pending-Bytes": "10"}
-    state.ended(number, classify(409, "Message Size Exceeds MaxBytes", headers), 0)
-    assert state.need() == (UNLIMITED_BATCH, 500)
 
 
-def test_nothing_is_reserved_when_nothing_is_under_way() -> None:
+def test_bytes_left_over_by_a_full_pull_are_given_back_when_nothing_is_under_way() -> None:
+    """2.9 ends a pull that has all its messages without saying how many bytes were left."""
     state = PullState(4, 1000)
     opened(state)
     take(state, 4)
+    state.taken_bytes += 1000
     assert state.need() == (4, 500)
 
 
-# --- a window that may grow -------------------------------------------------------------------------------------
-
-
-def drain(state: PullState, count: int, now: float) -> tuple[int, int] | None:
-    """What is asked for after `count` messages were taken until `now`."""
-    if count:
-        take(state, count)
-    need = state.need(now)
-    if need is not None:
-        state.opened(*need)
-    return need
-
-
-def test_the_window_is_what_is_taken_in_a_tenth_of_a_second() -> None:
-    state = PullState(500, most_messages=2000)
-    assert drain(state, 0, 100.0) == (500, 0)
-    assert drain(state, 300, 100.05) == (600 - 200, 0)  # 300 in 0.05 s: 600 in 0.1 s
-    assert drain(state, 301, 100.06) == (2000 - 299, 0)  # the most
-    assert drain(state, 1001, 109.0) is None  # slow: no more until half of 500 are left
-    assert drain(state, 749, 110.0) is None
-    assert drain(state, 1, 110.0) == (500 - 249, 0)
-
-
-def test_a_window_that_was_given_stays() -> None:
-    state = PullState(500)
-    assert drain(state, 0, 100.0) == (500, 0)
-    assert drain(state, 251, 100.001) == (251, 0)
+def test_a_completed_batch_gives_back_its_bytes() -> None:
+    state = PullState(4, 1000)
+    number, _, _ = opened(state)
+    take(state, 3)
+    state.taken_bytes += 300
+    headers = {"Nats-Pending-Messages": "0", "Nats-Pending-Bytes": "200"}
+    state.ended(number, classify(409, "Batch Completed", headers), 1)
+    assert state.granted_bytes == 300
 
 
 def test_stop_after_never_asks_for_more_than_remains() -> None:
