@@ -304,10 +304,12 @@ class Messages(MessageIterator):
         with self._lock:
             number = self._inbox.number(message)
             asked = self._state.open.get(number) if number is not None else None
+            if asked and isinstance(verdict.error, errors.BadPullRequest) and self._state.stop_growing(asked[0]):
+                verdict = Verdict("quiet", unserved=verdict.unserved)
             # Every pull with a byte limit ends in a status (2.10): nothing is counted where nothing is given back.
             nothing_lost = verdict.unserved is not None and verdict.unserved[0] == 0 and not verdict.all_pulls
-            buffered = 0 if nothing_lost else self._inbox.snapshot()[0]
-            if not self._state.ended(number, verdict, buffered, time.monotonic()):
+            buffered, size = (0, 0) if nothing_lost else self._inbox.snapshot()
+            if not self._state.ended(number, verdict, buffered, time.monotonic(), size):
                 return
             if verdict.forget_pin:
                 self.source.pins.pop(self.options.group, None)

@@ -19,6 +19,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream import manage, names
 from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Ended
+from jsclient.jetstream.inboxes import message_size
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
@@ -250,7 +251,7 @@ class OrderedMessages(Messages):
         )
         with self._lock:
             self._inbox.pull_subject = self.source.pull_subject
-            self._state.lost(len(self._ready))
+            self._state.lost(len(self._ready), sum(map(message_size, tuple(self._ready))))
             self._state.works()
             self._pulled_at = time.monotonic()
         self._keep_pulling()
@@ -260,7 +261,7 @@ class OrderedMessages(Messages):
         self._inbox.leftovers()
         with self._lock:
             self._connected = self.connection.is_connected
-            self._state.lost(len(self._ready))
+            self._state.lost(len(self._ready), sum(map(message_size, tuple(self._ready))))
 
     def _pause(self, delay: float) -> bool:
         """Wait before the next attempt; True when the link came back meanwhile."""

@@ -197,6 +197,8 @@ class PullState:
         self._most_messages = most_messages
         self._asked_at = (0.0, 0)  # when the last pull was due, and the messages taken until then
         self._numbers = itertools.count(1) if numbers is None else numbers
+        self._newest = 0  # pull
+        self._settled = 0  # the newest pull whose bytes were given back before its status came
         self._too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
         self._failures = 0
         self._reads = 0  # how often the count was read
@@ -220,12 +222,23 @@ class PullState:
         if pending == 0:
             # Nothing is under way, so no bytes are either; 2.9 ends a full pull without saying what was left.
             self.granted_bytes = self.taken_bytes
+            self._settled = self._newest
+        elif self.max_bytes and self.granted_bytes <= self.taken_bytes:
+            # No bytes are under way, so no messages are either: no server tells the end of a pull whose bytes were
+            # used up exactly.
+            self.open.clear()
+            self.granted, pending = taken, 0
         pending_bytes = max(self.granted_bytes - self.taken_bytes, 0)
         if pending < self.threshold_messages and self._most_messages:
             self._fit_window(taken, now)
         self._set_check(taken)
         low = pending < self.threshold_messages
         low_bytes = pending_bytes < self.threshold_bytes
+        if self._too_small and pending:
+            # A message needs the whole limit: nothing more before all is taken, or two smaller pulls, of which each
+            # comes back empty, would take turns for ever.
+            self.check_at = max(self.check_at, self.granted)
+            return None
         if not (low or low_bytes) or now < self.retry_at:
             return None
         batch = self.max_messages - pending if self.max_messages < UNLIMITED_BATCH else UNLIMITED_BATCH
@@ -249,6 +262,16 @@ class PullState:
         quick = int((delivered - before) / (now - since) * WINDOW) if now > since else 0
         self.max_messages = min(max(self._least_messages, quick), self._most_messages)
         self.threshold_messages = (self.max_messages + 1) // 2
+
+    def stop_growing(self, batch: int) -> bool:
+        """A pull of so many was refused because of its size. True when it was only that large because the window had
+        grown, which is over now."""
+        if batch <= self._least_messages:
+            return False
+        self._most_messages = 0
+        self.max_messages = self._least_messages
+        self.threshold_messages = (self.max_messages + 1) // 2
+        return True
 
     def _bytes_for(self, batch: int, taken: int, credit: int, alone: bool) -> int:
         """Bytes of the limit that a pull gets: four times what its messages have needed so far, at most half of
@@ -278,7 +301,7 @@ class PullState:
 
     def opened(self, batch: int, nbytes: int) -> int:
         """A pull goes out; its number is the last token of its reply subject."""
-        number = next(self._numbers)
+        number = self._newest = next(self._numbers)
         if len(self.open) >= REMEMBERED:
             del self.open[next(iter(self.open))]
         self.open[number] = (batch, nbytes)
@@ -287,7 +310,9 @@ class PullState:
         self._set_check(self.taken())
         return number
 
-    def ended(self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0) -> bool:
+    def ended(
+        self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0, buffered_bytes: int = 0
+    ) -> bool:
         """A status ended a pull. False when that pull is forgotten already: then it says nothing new.
 
         `buffered` is the number of messages received and not taken.
@@ -297,14 +322,17 @@ class PullState:
             return False
         taken = self.taken()
         if verdict.all_pulls:
-            self.lost(buffered)
+            self.lost(buffered, buffered_bytes)
         else:
             messages, nbytes = verdict.unserved or asked or (0, 0)
             if asked is not None:
                 messages, nbytes = min(messages, asked[0]), min(nbytes, asked[1])
             self.granted = max(self.granted - messages, taken + buffered)
-            self.granted_bytes = max(self.granted_bytes - nbytes, self.taken_bytes)
+            if number is None or number > self._settled:
+                self.granted_bytes = max(self.granted_bytes - nbytes, self.taken_bytes)
             self._too_small = verdict.reason == "max bytes" and asked is not None and nbytes >= asked[1]
+            if verdict.reason == "complete":
+                self.works()
         if verdict.back_off:
             self.failed(now)
         self._set_check(taken)

@@ -242,6 +242,45 @@ def test_the_window_follows_who_takes(js: JetStream) -> None:
         assert 500 < max(windows) <= 4_000
 
 
+@pytest.mark.parametrize("options", [{}, {"max_messages": 0}, {"max_messages": 50}])
+def test_messages_that_fill_a_pull_exactly_do_not_stop_it(js: JetStream, options: PullOptionsDict) -> None:
+    """No server tells the end of such a pull; it took two heartbeats to notice."""
+    publish(js, 700, size=100)
+    consumer = durable(js, ack_policy="none", max_ack_pending=-1)
+    consumer.fetch(110, timeout=5)  # from here on the ack subjects are of one length
+    size = consumer.next(timeout=5).size
+    reported: list[Exception] = []
+    with consumer.messages(max_bytes=40 * size, on_error=reported.append, **options) as messages:
+        got = [messages.next(timeout=1.0).size for _ in range(480)]
+    assert set(got) == {size}
+    assert not reported
+
+
+def test_a_message_that_needs_all_bytes_comes_among_small_ones(js: JetStream) -> None:
+    publish(js, 300)
+    publish(js, 1, size=7_000)
+    publish(js, 3)
+    for options in ({}, {"max_messages": 0}, {"max_messages": 500, "threshold_messages": 500}):
+        consumer = js.create_consumer("M", ConsumerConfig(ack_policy="none"))
+        with consumer.messages(max_bytes=10_000, **options) as messages:  # type: ignore[arg-type]
+            assert len([messages.next(timeout=5) for _ in range(304)]) == 304
+            assert max(messages._state.open, default=0) - min(messages._state.open, default=0) < 100
+
+
+def test_a_window_that_has_grown_beyond_the_consumers_limit_shrinks(js: JetStream) -> None:
+    publish(js, 60_000)
+    consumer = durable(js, ack_policy="none")
+    reported: list[Exception] = []
+    with consumer.messages(on_error=reported.append) as messages:
+        for _ in itertools.islice(messages, 20_000):
+            pass
+        assert messages._state.max_messages > 500
+        js.update_consumer("M", ConsumerConfig(durable_name="C", ack_policy="none", max_batch=600))
+        assert sum(1 for _ in itertools.islice(messages, 40_000)) == 40_000
+        assert messages._state.max_messages <= 600
+    assert not reported
+
+
 def test_only_bytes(js: JetStream) -> None:
     publish(js, 50, size=1_000)
     with durable(js).messages(max_messages=0, max_bytes=10_000) as messages:

@@ -204,7 +204,7 @@ def test_back_off_doubles_up_to_its_limit_and_ends_when_something_works() -> Non
 def test_a_pull_gets_half_of_the_bytes_so_that_two_can_overlap() -> None:
     state = PullState(10, 1000)
     assert opened(state)[1:] == (10, 500)
-    state.taken_bytes += 600  # large messages: 100 each
+    state.taken_bytes += 450  # large messages: 75 each
     take(state, 6)
     assert opened(state)[1:] == (6, 500)
     assert state.need() is None
@@ -266,6 +266,80 @@ def test_a_completed_batch_gives_back_its_bytes() -> None:
     headers = {"Nats-Pending-Messages": "0", "Nats-Pending-Bytes": "200"}
     state.ended(number, classify(409, "Batch Completed", headers), 1)
     assert state.granted_bytes == 300
+
+
+def test_no_messages_are_under_way_when_no_bytes_are() -> None:
+    """Servers (2.9 to 2.15) do not tell the end of a pull whose bytes were used up exactly."""
+    state = PullState(10, 1000)
+    opened(state)
+    take(state, 4)
+    state.taken_bytes += 499
+    assert state.need() is None
+    take(state, 1)
+    state.taken_bytes += 1
+    assert opened(state)[1:] == (10, 500)
+    assert len(state.open) == 1
+
+
+def too_small(state: PullState, number: int, messages: int, nbytes: int) -> None:
+    headers = {"Nats-Pending-Messages": str(messages), "Nats-Pending-Bytes": str(nbytes)}
+    assert state.ended(number, classify(409, "Message Size Exceeds MaxBytes", headers), 0)
+
+
+def test_a_message_that_needs_all_bytes_waits_until_nothing_else_is_under_way() -> None:
+    state = PullState(10, 1000, threshold_messages=10)
+    first, _, _ = opened(state)
+    take(state, 7)
+    state.taken_bytes += 70
+    second, _, nbytes = opened(state)
+    too_small(state, second, 7, nbytes)
+    assert state.need() is None
+    too_small(state, first, 3, 500 - 70)
+    third, _, nbytes = opened(state)
+    assert nbytes < 1000
+    too_small(state, third, 10, nbytes)
+    assert state.need() == (10, 1000)
+
+
+# --- a window that may grow -------------------------------------------------------------------------------------
+
+
+def drain(state: PullState, count: int, now: float) -> tuple[int, int] | None:
+    """What is asked for after `count` messages were taken until `now`."""
+    if count:
+        take(state, count)
+    need = state.need(now)
+    if need is not None:
+        state.opened(*need)
+    return need
+
+
+def test_the_window_is_what_is_taken_in_a_tenth_of_a_second() -> None:
+    state = PullState(500, most_messages=2000)
+    assert drain(state, 0, 100.0) == (500, 0)
+    assert drain(state, 300, 100.05) == (600 - 200, 0)  # 300 in 0.05 s: 600 in 0.1 s
+    assert drain(state, 301, 100.06) == (2000 - 299, 0)  # the most
+    assert drain(state, 1001, 109.0) is None  # slow: no more until half of 500 are left
+    assert drain(state, 749, 110.0) is None
+    assert drain(state, 1, 110.0) == (500 - 249, 0)
+
+
+def test_a_window_that_was_given_stays() -> None:
+    state = PullState(500)
+    assert drain(state, 0, 100.0) == (500, 0)
+    assert drain(state, 251, 100.001) == (251, 0)
+
+
+def test_a_window_that_was_refused_grows_no_more() -> None:
+    state = PullState(500, most_messages=2000)
+    drain(state, 0, 100.0)
+    need = drain(state, 300, 100.001)
+    assert need == (1800, 0)
+    number = max(state.open)
+    assert state.stop_growing(1800)
+    assert state.ended(number, Verdict("quiet"), 0)
+    assert drain(state, 200, 100.002) == (500, 0)
+    assert not state.stop_growing(500)
 
 
 def test_stop_after_never_asks_for_more_than_remains() -> None:
