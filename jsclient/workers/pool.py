@@ -139,7 +139,7 @@ class WorkerPool:
     def _guard(self, work: Callable[[Worker], None], worker: Worker) -> None:
         try:
             work(worker)
-        except (StopIteration, errors.IteratorClosed, errors.ConnectionClosed):
+        except (errors.IteratorClosed, errors.ConnectionClosed):
             pass
         except Exception as error:
             if self.error is None:
@@ -172,8 +172,15 @@ class WorkerPool:
         here = (held,)
         note_time = counters.times.append
         calls, spent = 0, 0.0  # that the worker has not been told of
+        message: JetStreamMsg | None
         while not self._stopping:
-            message = take() if prefetch.size else self._take_one(worker)
+            if prefetch.size:
+                try:
+                    message = take()
+                except StopIteration:
+                    return
+            else:
+                message = self._take_one(worker)
             if message is None:
                 continue
             if not (message.msg.raw_reply or b"").startswith(self._first_prefix):

@@ -23,7 +23,8 @@ class Case:
     main: bool = False
     """Part of `make bench` without CASES."""
     check: float | None = None
-    """CPU ratio below which `make bench-check` fails; lower than `cpu`: it runs few rounds, beside other work."""
+    """CPU ratio below which `make bench-check` fails: about two thirds of what is reached, as it runs few rounds,
+    beside other work."""
     seeded: bool = False
     """Needs a stream that holds `count` messages."""
     tls: bool = False
