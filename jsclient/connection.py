@@ -21,7 +21,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolv
 from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.message import HeadersLike, Msg
-from jsclient.outbox import LARGE_FRAME, Unkept, Vector
+from jsclient.outbox import BULK, LARGE_FRAME, Unkept, Vector
 from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import (
@@ -39,6 +39,9 @@ KNOWN_SUBJECTS: Final = 4096
 
 LINE_ROOM: Final = 4096 - 32
 """Bytes for subject and reply in a control line: the server reads 4,096 with the sizes."""
+
+KNOWN_SIZES: Final = 4096
+"""Sizes of which the digits are remembered: formatting them was a tenth of what a publish costs."""
 
 NO_STATUS: Final = b"NATS/1.0 503"
 
@@ -241,10 +244,11 @@ class Connection(ConnectionCore):
             if headers is None:
                 if size > self._max_payload:
                     raise self._too_large(size)
+                total = _digits.get(size) or _learn_size(size)
                 if size < LARGE_FRAME:
-                    frame = b"PUB %b %d\r\n%b\r\n" % (prefix, size, payload)
+                    frame = b"".join((b"PUB ", prefix, total, b"\r\n", payload, b"\r\n"))
                 else:
-                    frame = Vector(b"PUB %b %d\r\n" % (prefix, size), payload, b"\r\n")
+                    frame = Vector(b"PUB %b%b\r\n" % (prefix, total), payload, b"\r\n")
             else:
                 block = encode_plain(headers) if headers.__class__ is dict else None
                 if block is None:
@@ -254,9 +258,10 @@ class Connection(ConnectionCore):
                 size += length
                 if size > self._max_payload:
                     raise self._too_large(size)
-                frame = b"HPUB %b %d %d\r\n%b%b\r\n" % (prefix, length, size, block, payload)
+                own, total = _digits.get(length) or _learn_size(length), _digits.get(size) or _learn_size(size)
+                frame = b"".join((b"HPUB ", prefix, own, total, b"\r\n", block, payload, b"\r\n"))
         self._messages_out += 1
-        self.post(frame)
+        self.post(frame, BULK)
 
     def encode(
         self,
@@ -267,8 +272,8 @@ class Connection(ConnectionCore):
     ) -> bytes:
         """One validated PUB or HPUB frame. For layers: `reply` as bytes and `headers` as an encoded block are
         taken as they are."""
-        # Straight-line code: this is half of what a publish costs. 0.35 us with a known subject; pieces joined by
-        # b"".join cost 0.40, str formatting with encode 0.62.
+        # Straight-line code: this is half of what a publish costs. Pieces are joined: `%` takes 30 ns more for every
+        # number, str formatting with encode twice as long.
         try:
             prefix = self._subjects[subject]
         except (KeyError, TypeError):  # new, or no str at all
@@ -283,12 +288,14 @@ class Connection(ConnectionCore):
         if headers is None:
             if size > self._max_payload:
                 raise self._too_large(size)
-            return b"PUB %b %d\r\n%b\r\n" % (prefix, size, payload)
+            return b"".join((b"PUB ", prefix, _digits.get(size) or _learn_size(size), b"\r\n", payload, b"\r\n"))
         block = headers if headers.__class__ is bytes else checks.header_block(headers)  # type: ignore[arg-type]
         length = len(block)
-        if length + size > self._max_payload:
-            raise self._too_large(length + size)
-        return b"HPUB %b %d %d\r\n%b%b\r\n" % (prefix, length, length + size, block, payload)
+        size += length
+        if size > self._max_payload:
+            raise self._too_large(size)
+        own, total = _digits.get(length) or _learn_size(length), _digits.get(size) or _learn_size(size)
+        return b"".join((b"HPUB ", prefix, own, total, b"\r\n", block, payload, b"\r\n"))
 
     def _learn_subject(self, subject: str) -> bytes:
         with_filter = isinstance(subject, checks.FilterInSubject)
@@ -493,6 +500,17 @@ def no_responders(subject: str) -> errors.NoResponders:
 def _refuse_raw(reply: Any, headers: Any) -> None:
     if isinstance(reply, bytes) or isinstance(headers, bytes):
         raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
+
+
+_digits: dict[int, bytes] = {}
+
+
+def _learn_size(size: int) -> bytes:
+    """A size as it stands in a control line, behind a blank."""
+    digits = b" %d" % size
+    if len(_digits) < KNOWN_SIZES:
+        _digits[size] = digits
+    return digits
 
 
 def _as_bytes(payload: Any) -> bytes:

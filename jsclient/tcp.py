@@ -30,6 +30,7 @@ maps and unmaps memory for every call; streams of messages gain nothing measurab
 LARGE_FRAME: Final = 16 * 1024  # from this size on, copying into one buffer costs more than sendmsg
 IDLE_TICK: Final = 0.5  # seconds after which a silent recv returns None
 CONNECT_SLICE: Final = 0.1  # seconds between two looks at `abandoned` while a connection is being made
+FEW_FRAMES: Final = 3  # so few (one message with a large payload) leave as they are: joining gains nothing
 MAX_VECTORS: Final = 512  # buffers per sendmsg; IOV_MAX is 1024 on Linux
 
 _AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
@@ -157,8 +158,13 @@ class TcpTransport(Transport):
                 return True
             self._keep(memoryview(data)[sent:])
         else:
-            for buffer in [data] if isinstance(data, bytes) else _gather(data):
-                self._keep(buffer)
+            buffers = [data] if isinstance(data, bytes) else _gather(data)
+            # Kept only when the kernel does not take all: `unsent` makes the flusher look again and again.
+            sent = 0 if self.unsent else self._try_sendmsg(buffers)
+            if sent != sum(map(len, buffers)):
+                for buffer in buffers:
+                    self._keep(buffer)
+                self._drop(sent)
         return self._send_tail(timeout)
 
     def _keep(self, buffer: Buffer) -> None:
@@ -169,7 +175,7 @@ class TcpTransport(Transport):
     def _send_tail(self, timeout: float | None) -> bool:
         deadline: Deadline | None = None
         while self.unsent:
-            sent = self._try_sendmsg()
+            sent = self._try_sendmsg([self._tail[i] for i in range(min(len(self._tail), MAX_VECTORS))])
             if sent:
                 self._drop(sent)
                 continue
@@ -203,13 +209,11 @@ class TcpTransport(Transport):
         except BlockingIOError:
             return 0
 
-    def _try_sendmsg(self) -> int:
-        tail = self._tail
+    def _try_sendmsg(self, buffers: Sequence[Buffer]) -> int:
         try:
-            if len(tail) == 1:
-                return self._sock.send(tail[0], self._FLAGS)
-            buffers = [tail[i] for i in range(min(len(tail), MAX_VECTORS))]
-            return self._sock.sendmsg(buffers, (), self._FLAGS)
+            if len(buffers) == 1:
+                return self._sock.send(buffers[0], self._FLAGS)
+            return self._sock.sendmsg(buffers[:MAX_VECTORS], (), self._FLAGS)
         except BlockingIOError:
             return 0
 
@@ -268,9 +272,9 @@ class SelectTcpTransport(TcpTransport):
     def set_tick(self, seconds: float) -> None:
         self._tick = seconds
 
-    def _try_sendmsg(self) -> int:
+    def _try_sendmsg(self, buffers: Sequence[Buffer]) -> int:
         try:
-            return self._sock.send(self._tail[0])
+            return self._sock.send(buffers[0])
         except BlockingIOError:
             return 0
 
@@ -295,6 +299,8 @@ class SelectTcpTransport(TcpTransport):
 
 def _gather(frames: Sequence[bytes]) -> list[Buffer]:
     """Join runs of small frames, leave large ones alone: copying those costs more than a vector does."""
+    if 0 < len(frames) <= FEW_FRAMES:
+        return list(frames)
     if all(len(frame) < LARGE_FRAME for frame in frames):
         return [b"".join(frames)]
     buffers: list[Buffer] = []

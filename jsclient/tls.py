@@ -19,9 +19,9 @@ from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 from jsclient.tcp import Transport
 
-ENCRYPT_SLICE: Final = 48 * 1024
-"""Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (32 KiB and the frame that
-exceeded it) fits: with 32 KiB its end was a record and a system call of its own, a fifth of what TLS cost."""
+ENCRYPT_SLICE: Final = 112 * 1024
+"""Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (96 KiB and the frame that
+exceeded it) fits: when it did not, its end was a record and a system call of its own, a fifth of what TLS cost."""
 
 DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming

@@ -17,7 +17,8 @@ _BAD_VALUE = re.compile(r"[\r\n\x00]")
 _STATUS_LINE = re.compile(rb"NATS/1\.0[ \t]+([0-9]{3})(?:[ \t]+([^\r\n]*))?\r\n")
 
 
-_known_names: set[str] = set()  # names that have passed the check; the application chooses them, so it is bounded
+# Names that have passed the check, and how a block begins with each; the application chooses them, so it is bounded.
+_known_leads: dict[str, str] = {}
 _MOST_NAMES = 1024
 
 
@@ -31,14 +32,15 @@ def encode_plain(headers: dict[str, str]) -> bytes | None:
     if len(headers) == 1:
         for name in headers:
             value = headers[name]
-        if name in _known_names and name.__class__ is str and value.__class__ is str and value.isprintable():
-            return f"NATS/1.0\r\n{name}: {value}\r\n\r\n".encode()
+        lead = _known_leads.get(name)
+        if lead is not None and value.__class__ is str and value.isprintable():
+            return f"{lead}{value}\r\n\r\n".encode()
     text = "NATS/1.0\r\n"
     for name in headers:
         value = headers[name]
         if name.__class__ is not str or value.__class__ is not str or not value.isprintable():
             return None
-        if name not in _known_names and not _learn_name(name):
+        if name not in _known_leads and not _learn_name(name):
             return None
         text = f"{text}{name}: {value}\r\n"
     return f"{text}\r\n".encode()
@@ -47,8 +49,8 @@ def encode_plain(headers: dict[str, str]) -> bytes | None:
 def _learn_name(name: str) -> bool:
     if not _NAME.fullmatch(name):
         return False
-    if len(_known_names) < _MOST_NAMES:
-        _known_names.add(name)
+    if len(_known_leads) < _MOST_NAMES:
+        _known_leads[name] = f"NATS/1.0\r\n{name}: "
     return True
 
 

@@ -196,7 +196,8 @@ def test_close_in_a_forked_child_leaves_the_stream_of_the_parent(pair: Pair) -> 
 
 def test_small_frames_are_joined_and_large_ones_left_alone() -> None:
     large = b"L" * 20_000
-    assert _gather([b"a", b"b"]) == [b"ab"]
+    assert _gather([b"a", b"b", b"c", b"d"]) == [b"abcd"]
+    assert _gather([b"a", large, b"b"]) == [b"a", large, b"b"], "few are not worth it"
     gathered = _gather([b"a", b"b", large, large, b"c"])
     assert gathered == [b"ab", large, large, b"c"]
     assert gathered[1] is large
