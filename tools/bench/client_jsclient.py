@@ -14,7 +14,7 @@ from typing import Any
 
 import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from tools.bench.measure import Timed, feeder, percentiles, responder
+from tools.bench.measure import Timed, destination, feeder, percentiles, responder
 
 HEADERS = {"X-Bench": "0123456789"}
 
@@ -251,7 +251,7 @@ def object_put(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> N
 def object_get(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
     data, store = os.urandom(case["size"]), _store(nc)
     store.put("blob", data)
-    path = f"/dev/shm/bench-{os.getpid()}" if os.path.isdir("/dev/shm") else os.devnull
+    path = destination(case["size"])
     with timed:
         store.get_file("blob", path)
     with open(path, "rb") as file:

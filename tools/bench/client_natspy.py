@@ -15,7 +15,7 @@ import nats
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, KeyValueConfig, ObjectStoreConfig, StorageType, StreamConfig
 
-from tools.bench.measure import Timed, feeder, percentiles, responder
+from tools.bench.measure import Timed, destination, feeder, percentiles, responder
 
 HEADERS = {"X-Bench": "0123456789"}
 BIG = {"pending_msgs_limit": 10**8, "pending_bytes_limit": 10**11}
@@ -194,7 +194,7 @@ async def object_put(nc: Any, case: dict[str, Any], timed: Timed) -> None:
 async def object_get(nc: Any, case: dict[str, Any], timed: Timed) -> None:
     data, store = os.urandom(case["size"]), await _store(nc)
     await store.put("blob", data)
-    path = f"/dev/shm/bench-{os.getpid()}" if os.path.isdir("/dev/shm") else os.devnull
+    path = destination(case["size"])
     with open(path, "wb") as file, timed:
         await store.get("blob", writeinto=file)
     with open(path, "rb") as written:
