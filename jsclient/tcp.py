@@ -153,19 +153,35 @@ class TcpTransport(Transport):
         if not self.unsent and isinstance(data, bytes):
             if not data:
                 return True
-            sent = self._try_send(data)
+            try:
+                sent = self._try_send(data)
+            except OSError:
+                self._keep(data)  # the kernel took none of it: that may go out on the next link
+                raise
             if sent == len(data):
                 return True
             self._keep(memoryview(data)[sent:])
         else:
-            buffers = [data] if isinstance(data, bytes) else _gather(data)
-            # Kept only when the kernel does not take all: `unsent` makes the flusher look again and again.
-            sent = 0 if self.unsent else self._try_sendmsg(buffers)
-            if sent != sum(map(len, buffers)):
-                for buffer in buffers:
-                    self._keep(buffer)
-                self._drop(sent)
+            self._send_buffers([data] if isinstance(data, bytes) else _gather(data))
         return self._send_tail(timeout)
+
+    def _send_buffers(self, buffers: Sequence[Buffer]) -> None:
+        """Keep what the kernel does not take at once, and only that: `unsent` makes the flusher look every tick."""
+        sent = 0
+        try:
+            if not self.unsent:
+                sent = self._try_sendmsg(buffers)
+                if sent == sum(map(len, buffers)):
+                    return
+        except OSError:
+            self._keep_all(buffers)
+            raise
+        self._keep_all(buffers)
+        self._drop(sent)
+
+    def _keep_all(self, buffers: Sequence[Buffer]) -> None:
+        for buffer in buffers:
+            self._keep(buffer)
 
     def _keep(self, buffer: Buffer) -> None:
         if buffer:

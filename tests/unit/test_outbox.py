@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 import tracemalloc
 from collections.abc import Callable, Sequence
@@ -12,6 +13,7 @@ import pytest
 
 from jsclient import errors
 from jsclient.outbox import COALESCE, FRAME_OVERHEAD, HIGH_WATER, LARGE_FRAME, Outbox, Unkept, UnkeptVector, Vector
+from jsclient.tcp import TcpTransport
 from jsclient.testing import wait_until
 
 
@@ -218,6 +220,23 @@ def test_link_loss_keeps_whole_publishes_and_returns_the_others() -> None:
     again = rig.online(Wire(), b"SUB;")
     rig.outbox.flush()
     assert bytes(again.taken) == b"SUB;ccc;ddd;", "bbb was under way: sending it again could double it"
+
+
+def test_a_publish_that_finds_the_link_broken_goes_out_on_the_next() -> None:
+    """Over sockets: an error of the system call says that it took nothing."""
+    rig = Rig()
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    transport = TcpTransport(ours)
+    rig.online(transport)  # type: ignore[arg-type]
+    rig.outbox.post(b"publish;")
+    rig.outbox.post_now(Unkept(b"request;"))
+    assert rig.broken
+    assert rig.outbox.detach() == [b"request;"]
+    transport.close()
+    again = rig.online(Wire())
+    rig.outbox.flush()
+    assert bytes(again.taken) == b"publish;"
 
 
 def test_large_payloads_go_out_in_parts_and_count_as_whole_frames() -> None:

@@ -144,6 +144,18 @@ def test_send_to_a_closed_peer_is_an_oserror(pair: Pair) -> None:
             transport.send(b"x" * 100_000, 1)
 
 
+@pytest.mark.parametrize("data", [b"kept", [b"ke", b"pt"], [b"k", b"e", b"p", b"t"]], ids=["bytes", "few", "many"])
+def test_what_a_broken_stream_has_not_taken_is_counted(pair: Pair, data: bytes | list[bytes]) -> None:
+    transport, theirs = pair
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
+    theirs.close()
+    with pytest.raises(OSError):
+        transport.recv()  # the reset has arrived
+    with pytest.raises(OSError):
+        transport.send(data, 1)
+    assert transport.unsent == 4
+
+
 # --- ending
 
 
