@@ -507,9 +507,9 @@ _digits: dict[int, bytes] = {}
 
 def _learn_size(size: int) -> bytes:
     """A size as it stands in a control line, behind a blank."""
-    digits = b" %d" % size
-    if len(_digits) < KNOWN_SIZES:
-        _digits[size] = digits
+    if len(_digits) >= KNOWN_SIZES:
+        _digits.clear()
+    digits = _digits[size] = b" %d" % size
     return digits
 
 

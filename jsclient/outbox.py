@@ -225,6 +225,8 @@ class Outbox:
             return done
         except OSError as error:
             self._broken(transport, error)
+            if _of_a_handler(error):
+                raise
             return False
         except BaseException as error:
             # Interrupted in mid-write: how many bytes are out is unknown, so this link can never be used again.
@@ -360,10 +362,11 @@ class Outbox:
     def _not_taken(self, transport: Transport | None) -> list[bytes]:
         """The frames being written of which the kernel has taken no byte.
 
-        Under TLS and websockets the transport counts its own bytes, not ours: then nothing is claimed, because
-        a frame that is sent twice is worse than a core message that is lost with its link.
+        Under TLS and websockets the transport counts its own bytes, not ours, and after an interrupted write nobody
+        knows: then nothing is claimed, because a frame that is sent twice is worse than a core message that is lost.
         """
-        unsent = transport.unsent if transport is not None and transport.counts_plain_bytes else 0
+        certain = transport is not None and transport.counts_plain_bytes and not transport.in_doubt
+        unsent = transport.unsent if transport is not None and certain else 0
         batch = list(self.writing)
         whole: list[bytes] = []
         while batch and len(batch[-1]) <= unsent:
@@ -396,6 +399,15 @@ class Outbox:
         self.frames = deque()
         self.writing = []
         self.close(reason)
+
+
+def _of_a_handler(error: OSError) -> bool:
+    """Whether it is the exception of a signal handler that struck here (an alarm's TimeoutError), for our caller."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    foreign = trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("jsclient.")
+    return foreign and error.errno is None
 
 
 def _parts(frames: list[bytes]) -> list[bytes]:

@@ -48,6 +48,8 @@ class Transport(abc.ABC):
     """True when the bytes are encrypted on the way."""
     counts_plain_bytes: bool = False
     """True when `unsent` counts the very bytes that were given to `send`, so that whole frames can be told apart."""
+    in_doubt: bool = False
+    """True when a write was interrupted such that `unsent` may count bytes that are out."""
 
     @property
     @abc.abstractmethod
@@ -150,50 +152,41 @@ class TcpTransport(Transport):
     # --- writing
 
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        if not self.unsent and isinstance(data, bytes):
-            if not data:
-                return True
-            try:
-                sent = self._try_send(data)
-            except OSError:
-                self._keep(data)  # the kernel took none of it: that may go out on the next link
-                raise
-            if sent == len(data):
-                return True
-            self._keep(memoryview(data)[sent:])
-        else:
-            self._send_buffers([data] if isinstance(data, bytes) else _gather(data))
-        return self._send_tail(timeout)
+        buffers = [data] if isinstance(data, bytes) else _gather(data)
+        if self.unsent:
+            self._keep(buffers)
+        elif data:
+            self._hand_over(buffers)
+        return not self.unsent or self._send_tail(timeout)
 
-    def _send_buffers(self, buffers: Sequence[Buffer]) -> None:
+    def _hand_over(self, buffers: Sequence[Buffer]) -> None:
         """Keep what the kernel does not take at once, and only that: `unsent` makes the flusher look every tick."""
-        sent = 0
+        self.in_doubt = True
         try:
-            if not self.unsent:
-                sent = self._try_sendmsg(buffers)
-                if sent == sum(map(len, buffers)):
-                    return
+            sent = self._try_send(buffers)
         except OSError:
-            self._keep_all(buffers)
+            if not self.in_doubt:
+                self._keep(buffers)  # the kernel took none of it: that may go out on the next link
             raise
-        self._keep_all(buffers)
-        self._drop(sent)
+        if sent != sum(map(len, buffers)):
+            self._keep(buffers)
+            self._drop(sent)
+        self.in_doubt = False
 
-    def _keep_all(self, buffers: Sequence[Buffer]) -> None:
+    def _keep(self, buffers: Sequence[Buffer]) -> None:
         for buffer in buffers:
-            self._keep(buffer)
-
-    def _keep(self, buffer: Buffer) -> None:
-        if buffer:
-            self._tail.append(buffer)
-            self.unsent += len(buffer)
+            if buffer:
+                self._tail.append(buffer)
+                self.unsent += len(buffer)
 
     def _send_tail(self, timeout: float | None) -> bool:
         deadline: Deadline | None = None
         while self.unsent:
-            sent = self._try_sendmsg([self._tail[i] for i in range(min(len(self._tail), MAX_VECTORS))])
+            self.in_doubt = True
+            sent = self._try_send([self._tail[i] for i in range(min(len(self._tail), MAX_VECTORS))])
+            self._drop(sent)
+            self.in_doubt = False
             if sent:
-                self._drop(sent)
                 continue
             if timeout == 0:
                 return False
@@ -218,20 +211,25 @@ class TcpTransport(Transport):
 
     _FLAGS: Final = getattr(socket, "MSG_DONTWAIT", 0) | getattr(socket, "MSG_NOSIGNAL", 0)
 
-    def _try_send(self, data: bytes) -> int:
+    def _try_send(self, buffers: Sequence[Buffer]) -> int:
         """Bytes that the kernel took at once, 0 when its buffer is full."""
-        try:
-            return self._sock.send(data, self._FLAGS)
-        except BlockingIOError:
-            return 0
-
-    def _try_sendmsg(self, buffers: Sequence[Buffer]) -> int:
         try:
             if len(buffers) == 1:
                 return self._sock.send(buffers[0], self._FLAGS)
             return self._sock.sendmsg(buffers[:MAX_VECTORS], (), self._FLAGS)
-        except BlockingIOError:
+        except OSError as error:
+            return self._not_sent(error)
+
+    def _not_sent(self, error: OSError) -> int:
+        """0 when the kernel's buffer is full. Other errors are raised, and say that nothing was taken only if they are
+        the system call's own: a signal handler that raises a TimeoutError runs right behind a call that has succeeded.
+        """
+        trace = error.__traceback__
+        own = trace is not None and trace.tb_next is None
+        if own and isinstance(error, BlockingIOError):
             return 0
+        self.in_doubt = not own
+        raise error
 
     def _wait_readable(self, timeout: float | None) -> bool:
         return self._poll(select.POLLIN, timeout)
@@ -288,11 +286,11 @@ class SelectTcpTransport(TcpTransport):
     def set_tick(self, seconds: float) -> None:
         self._tick = seconds
 
-    def _try_sendmsg(self, buffers: Sequence[Buffer]) -> int:
+    def _try_send(self, buffers: Sequence[Buffer]) -> int:
         try:
             return self._sock.send(buffers[0])
-        except BlockingIOError:
-            return 0
+        except OSError as error:
+            return self._not_sent(error)
 
     def _wait_readable(self, timeout: float | None) -> bool:
         return self._select(True, timeout)

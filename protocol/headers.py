@@ -33,7 +33,7 @@ def encode_plain(headers: dict[str, str]) -> bytes | None:
         for name in headers:
             value = headers[name]
         lead = _known_leads.get(name)
-        if lead is not None and value.__class__ is str and value.isprintable():
+        if lead is not None and name.__class__ is str and value.__class__ is str and value.isprintable():
             return f"{lead}{value}\r\n\r\n".encode()
     text = "NATS/1.0\r\n"
     for name in headers:

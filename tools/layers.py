@@ -1,10 +1,11 @@
-"""Check the house rules that the code itself can show: who imports whom, and no sleeping in tests.
+"""Check the house rules that the code itself can show: who imports whom, no sleeping in tests, no threading.Event.
 
     python tools/layers.py [ROOT]       prints one line per finding, exit status 1 when there is one
 
 The rules: imports point one way only (LAYERS); `protocol` knows no socket, thread, queue or clock and nothing of
 jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep;
-nothing imports tools. Imports under `if TYPE_CHECKING:` are for the type checker and are left out.
+nothing imports tools; threads of the library wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event
+(testing and the command line may). Imports under `if TYPE_CHECKING:` are for the type checker and are left out.
 """
 
 from __future__ import annotations
@@ -84,6 +85,14 @@ def is_module(root: Path, module: str) -> bool:
     return path.with_suffix(".py").is_file() or path.is_dir()
 
 
+def calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, bare name of what is called) of every call."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call):
+            function = node.func
+            yield node.lineno, function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
+
+
 def check_library(root: Path, path: Path) -> Iterator[str]:
     """Findings in one file of protocol or jsclient."""
     relative = path.relative_to(root)
@@ -91,7 +100,12 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     module = module.removesuffix(".__init__")
     own = floor(module)
-    for line, target in imports(ast.parse(path.read_text(), str(relative)), package):
+    tree = ast.parse(path.read_text(), str(relative))
+    if own is None or own[1] < FLOORS["testing"] or own[0] == "spark":
+        for line, name in calls(tree):
+            if name == "Event":
+                yield f"{relative}:{line}: makes an Event; Ctrl-C leaves its lock taken, use waiting.Gate"
+    for line, target in imports(tree, package):
         top = target.split(".")[0]
         where = f"{relative}:{line}: imports {target}"
         for folder, banned in BANNED.items():
@@ -117,12 +131,9 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
 def check_test(root: Path, path: Path) -> Iterator[str]:
     """Findings in one test file: calls of anything named sleep."""
     relative = path.relative_to(root)
-    for node in ast.walk(ast.parse(path.read_text(), str(relative))):
-        if isinstance(node, ast.Call):
-            function = node.func
-            name = function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
-            if name == "sleep":
-                yield f"{relative}:{node.lineno}: sleeps; wait on a condition (jsclient.testing.wait_until)"
+    for line, name in calls(ast.parse(path.read_text(), str(relative))):
+        if name == "sleep":
+            yield f"{relative}:{line}: sleeps; wait on a condition (jsclient.testing.wait_until)"
 
 
 def findings(root: Path = ROOT) -> list[str]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
+from jsclient import waiting
 from jsclient.checks import FilterInSubject
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
@@ -110,7 +110,7 @@ class Api:
                 # A cluster between two leaders says so at once.
                 if not read or error.err_code != NO_LEADER or deadline.at_most(RETRY_WAIT) < RETRY_WAIT:
                     raise
-                threading.Event().wait(RETRY_WAIT)
+                waiting.Gate().wait(RETRY_WAIT)
                 timeout = deadline.remaining()
             else:
                 return plain if response is None else wire.from_wire(plain, response)

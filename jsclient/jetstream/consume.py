@@ -54,7 +54,7 @@ class ConsumeContext:
         self._on_error = messages.options.on_error
         self._lock = waiting.new_lock()
         self._running = workers
-        self._done = threading.Event()
+        self._done = waiting.Gate()
         self.error: Exception | None = None
         name = f"jsclient-worker-{messages.source}"
         self._threads = [

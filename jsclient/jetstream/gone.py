@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-import threading
 from typing import TYPE_CHECKING, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import Deadline
 from jsclient.jetstream.models import ConsumerInfo, StreamInfo
 
@@ -36,7 +35,7 @@ def why_gone(
             return recreated(js, stream, made, deadline.remaining()) or deleted
         except errors.StreamNotFound as not_found:
             error = not_found
-            threading.Event().wait(deadline.at_most(wait))
+            waiting.Gate().wait(deadline.at_most(wait))
         except errors.JsClientError:
             return error  # no right to ask, or nobody answers
     return error

@@ -7,7 +7,6 @@ message id makes sending again safe then, within the stream's duplicate window.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -162,7 +161,7 @@ def _wait_for_event(
     nc: Connection, events: tuple[LinkEvent, ...], timeout: float | None, done: Callable[[], bool]
 ) -> None:
     """Wait for one of the events, or `timeout` seconds; raises ConnectionClosed."""
-    happened = threading.Event()
+    happened = waiting.Gate()
 
     def listener(event: LinkEvent) -> None:
         if event in events:

@@ -272,7 +272,7 @@ class Service(Group):
         self._verbs: list[Subscription] = []
         self._started = dt.datetime.now(dt.timezone.utc)
         self._stopping = False
-        self._stopped = threading.Event()
+        self._stopped = waiting.Gate()
 
     def _start(self) -> None:
         answers = {"PING": self.ping, "INFO": self.info, "STATS": self.stats}

@@ -61,7 +61,7 @@ class Pool:
         self._pid = os.getpid()
         self._idle: dict[Any, list[_Idle]] = {}
         self._closer: threading.Thread | None = None
-        self._work = threading.Event()
+        self._work = waiting.Gate()
         self.reached: set[Any] = set()  # keys with which this process was connected before
 
     def take(self, key: Any, connect: Callable[[], Connection]) -> Connection:
@@ -104,7 +104,7 @@ class Pool:
             self._pid = os.getpid()
             self._idle = {}
             self._closer = None
-            self._work = threading.Event()
+            self._work = waiting.Gate()
 
     @staticmethod
     def _usable(item: _Idle) -> bool:

@@ -455,3 +455,51 @@ def test_ctrl_c_in_messages_loses_and_doubles_nothing(server: NatsServer, count:
     assert "reconnects 0" in out
     assert "borrowed 0" not in out
     assert_no_protocol_error(server)
+
+
+@pytest.mark.timeout(90)
+def test_an_alarm_in_publishes_reaches_its_thread_and_doubles_nothing(server: NatsServer, count: Count) -> None:
+    """A TimeoutError is an OSError: taken for that of the socket, it made what had gone out "certainly not sent"."""
+    out = run(
+        server,
+        """
+        from collections import Counter
+        from jsclient.jetstream import JetStream, StreamConfig
+        def strike(*_):
+            raise TimeoutError("alarm")
+        signal.signal(signal.SIGALRM, strike)
+        quick = jsclient.ReconnectPolicy(delay=lambda *_: 0.0)
+        with jsclient.connect(url, reconnect=quick) as nc, jsclient.connect(url) as reader:
+            js = JetStream(nc)
+            js.create_stream(StreamConfig(name="SIGA", subjects=["siga"], storage="memory"))
+            acked, strikes, number = 0, 0, 0
+            while strikes < count:
+                number += 1
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-6, 300e-6))
+                    try:
+                        js.publish("siga", b"%d" % number)
+                    finally:
+                        signal.setitimer(signal.ITIMER_REAL, 0)
+                    acked += 1
+                except TimeoutError as error:
+                    strikes += str(error) == "alarm"
+                except errors.JsClientError:
+                    pass  # while it reconnects
+            nc.flush(timeout=10)
+            stored = Counter()
+            stream = JetStream(reader).stream("SIGA")
+            with stream.ordered_consumer().messages() as messages:
+                for message in messages:
+                    stored[message.data] += 1
+                    if not message.metadata.num_pending:
+                        break
+            print("strikes", strikes, "reconnects", nc.stats().reconnects, "acked", acked, end=" ")
+            print("twice", [number for number, times in stored.items() if times > 1])
+        """,
+        count(20_000, 2_000),
+        timeout=80,
+    )
+    assert "reconnects 0" not in out
+    assert "twice []" in out
+    assert_no_protocol_error(server)

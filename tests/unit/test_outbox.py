@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import queue
 import socket
 import threading
 import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -21,6 +23,7 @@ class Wire:
     """A transport that takes `room` bytes and then nothing (None: everything)."""
 
     counts_plain_bytes = True
+    in_doubt = False
     needs_flush = False
 
     def __init__(self, room: int | None = None) -> None:
@@ -319,12 +322,67 @@ def test_a_broken_link_is_reported_and_nothing_is_raised() -> None:
     wire = rig.online(Wire())
 
     def fail() -> None:
-        raise ConnectionResetError("gone")
+        raise ConnectionResetError(errno.ECONNRESET, "gone")
 
     wire.before = fail
     rig.outbox.post_now(b"x")
     assert isinstance(rig.broken[0], ConnectionResetError)
     assert rig.outbox.lock.acquire(False)
+
+
+class Struck:
+    """A socket on which a signal strikes right behind each system call, as Python runs handlers there."""
+
+    def __init__(self, real: socket.socket, error: BaseException) -> None:
+        self._real, self._error = real, error
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+    def send(self, *args: Any) -> int:
+        self._real.send(*args)
+        raise self._error
+
+    def sendmsg(self, *args: Any) -> int:
+        self._real.sendmsg(*args)
+        raise self._error
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), TimeoutError("alarm"), BlockingIOError("alarm")], ids=repr)
+@pytest.mark.parametrize("size", [10, LARGE_FRAME])
+def test_a_signal_behind_a_write_doubles_nothing_and_reaches_its_thread(error: BaseException, size: int) -> None:
+    rig = Rig(limit=10 * LARGE_FRAME)
+    ours, theirs = socket.socketpair()
+    transport = TcpTransport(ours)
+    rig.online(transport)  # type: ignore[arg-type]
+    frame = Vector(b"kept;", bytes(size), b"!") if size == LARGE_FRAME else b"kept;" + bytes(size) + b"!"
+    rig.outbox.frames.append(frame)
+    transport._sock = Struck(ours, error)  # type: ignore[assignment]
+    with pytest.raises(type(error)):
+        rig.outbox.post_now(Unkept(b"request;"))
+    assert rig.broken
+    assert rig.outbox.detach() == [], "the request is out: nobody may call it unsent"
+    assert not rig.outbox.frames
+    assert theirs.recv(5) == b"kept;"
+    ours.close()
+    theirs.close()
+
+
+def test_a_signal_between_the_system_call_and_the_account_doubles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(limit=1 << 20)
+    ours, theirs = socket.socketpair()
+    ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    transport = TcpTransport(ours)
+    rig.online(transport)  # type: ignore[arg-type]
+    monkeypatch.setattr(transport, "_drop", Mock(side_effect=KeyboardInterrupt))
+    for _ in range(20):
+        rig.outbox.frames.append(b"x" * 10_000)
+    with pytest.raises(KeyboardInterrupt):
+        rig.outbox.post_now(Unkept(b"request;"))
+    rig.outbox.detach()
+    assert len(rig.outbox.frames) == 10, "those that were not part of the write"
+    ours.close()
+    theirs.close()
 
 
 def test_ctrl_c_inside_a_write_breaks_the_link_and_frees_the_lock() -> None:

@@ -40,6 +40,7 @@ def test_the_tree_keeps_its_rules() -> None:
         ("jsclient/jetstream/a.py", "import socket", "must not know socket"),
         ("jsclient/keyvalue/a.py", "from jsclient.services import x", "do not know each other"),
         ("jsclient/a.py", "import tools.java", "imported by nothing"),
+        ("jsclient/workers/a.py", "import threading\nthreading.Event()", "use waiting.Gate"),
         ("tests/unit/test_a.py", "import time\ntime.sleep(1)", "sleeps"),
         ("tests/unit/test_a.py", "from time import sleep\nsleep(1)", "sleeps"),
     ],
