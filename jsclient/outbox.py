@@ -225,8 +225,8 @@ class Outbox:
             return done
         except OSError as error:
             self._broken(transport, error)
-            if _of_a_handler(error):
-                raise
+            if transport.in_doubt or (error.errno is None and not isinstance(error, errors.TlsError)):
+                raise  # of a signal handler that struck here (an alarm's TimeoutError): its thread waits for it
             return False
         except BaseException as error:
             # Interrupted in mid-write: how many bytes are out is unknown, so this link can never be used again.
@@ -399,15 +399,6 @@ class Outbox:
         self.frames = deque()
         self.writing = []
         self.close(reason)
-
-
-def _of_a_handler(error: OSError) -> bool:
-    """Whether it is the exception of a signal handler that struck here (an alarm's TimeoutError), for our caller."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    foreign = trace is not None and not trace.tb_frame.f_globals.get("__name__", "").startswith("jsclient.")
-    return foreign and error.errno is None
 
 
 def _parts(frames: list[bytes]) -> list[bytes]:

@@ -118,6 +118,8 @@ class TcpTransport(Transport):
         self._tail: deque[Buffer] = deque()
         self.unsent = 0
         self._shut = False
+        # False for a socket of the application's that sends in Python code, as those for proxies do.
+        self._native = all(isinstance(getattr(sock, name, print), type(print)) for name in ("send", "sendmsg"))
         self.peer = peer
         sock.setblocking(True)
         self.set_tick(IDLE_TICK)
@@ -225,7 +227,8 @@ class TcpTransport(Transport):
         the system call's own: a signal handler that raises a TimeoutError runs right behind a call that has succeeded.
         """
         trace = error.__traceback__
-        own = trace is not None and trace.tb_next is None
+        straight = trace is not None and trace.tb_next is None
+        own = error.errno is not None and (straight or not self._native)
         if own and isinstance(error, BlockingIOError):
             return 0
         self.in_doubt = not own

@@ -16,7 +16,7 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from jsclient.durations import Deadline
+from jsclient.durations import FOREVER, Deadline
 
 SLICE = 0.1  # seconds between two looks for Ctrl-C on Windows
 
@@ -147,10 +147,10 @@ class Gate(threading.Event):
         self._open = True
         tickets = self._tickets
         while tickets:
-            try:
-                tickets.popleft().put(None)
-            except IndexError:
-                return
+            with contextlib.suppress(IndexError, ValueError):  # another `set` was faster
+                ticket = tickets[0]
+                ticket.put(None)
+                tickets.remove(ticket)  # afterwards, or a Ctrl-C before `put` would forget who waits
 
     def clear(self) -> None:
         self._open = False
@@ -162,13 +162,16 @@ class Gate(threading.Event):
         try:
             self._tickets.append(ticket)
             if not self._open:  # look again: what was set before is seen here, what is set later wakes us
-                get(ticket, timeout)
+                get(ticket, None if timeout is None else min(max(timeout, 0.0), FOREVER))
         except queue.Empty:
             return self._open
         finally:
             with contextlib.suppress(ValueError):
                 self._tickets.remove(ticket)
         return True
+
+    def __repr__(self) -> str:
+        return f"<Gate, {'open' if self._open else 'closed'}>"
 
 
 def wait(event: threading.Event, timeout: float | None) -> bool:

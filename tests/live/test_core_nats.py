@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import queue
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -250,3 +251,27 @@ def test_counters_and_health(server: NatsServer, nc: jsclient.Connection) -> Non
     assert (health.pings_outstanding, health.slow_consumers, health.last_error) == (0, 0, "")
     assert nc.rtt() > 0
     assert nc.server_info.version == ".".join(map(str, server.version))
+
+
+class ProxySocket(socket.socket):
+    """Sends in Python code, as the sockets of packages for proxies do."""
+
+    def send(self, *args: Any) -> int:  # type: ignore[override]
+        return super().send(*args)
+
+
+def test_a_socket_that_sends_in_python_may_be_full(server: NatsServer) -> None:
+    def dial(host: str, port: int, timeout: float | None) -> socket.socket:
+        made = ProxySocket()
+        made.settimeout(timeout)
+        made.connect((host, port))
+        return made
+
+    with jsclient.connect(server.url) as reader, jsclient.connect(server.url, socket_factory=dial) as nc:
+        taken = reader.subscribe("full.>", pending_messages=10**6, pending_bytes=10**9)
+        reader.flush()
+        for number in range(20_000):
+            nc.publish("full.x", b"%08192d" % number)
+        nc.flush(timeout=30)
+        assert [int(taken.next(timeout=10).data[-8:]) for _ in range(20_000)] == list(range(20_000))
+        assert nc.stats().reconnects == 0

@@ -348,7 +348,16 @@ class Struck:
         raise self._error
 
 
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), TimeoutError("alarm"), BlockingIOError("alarm")], ids=repr)
+ALARMS = [
+    KeyboardInterrupt(),
+    TimeoutError("alarm"),
+    TimeoutError(errno.ETIME, "alarm"),
+    BlockingIOError("alarm"),
+    errors.RequestTimeout("of a request that the handler made"),
+]
+
+
+@pytest.mark.parametrize("error", ALARMS, ids=repr)
 @pytest.mark.parametrize("size", [10, LARGE_FRAME])
 def test_a_signal_behind_a_write_doubles_nothing_and_reaches_its_thread(error: BaseException, size: int) -> None:
     rig = Rig(limit=10 * LARGE_FRAME)

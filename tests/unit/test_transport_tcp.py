@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -18,14 +19,27 @@ from jsclient.tcp import SelectTcpTransport, TcpTransport, Transport, _gather, c
 Pair = tuple[TcpTransport, socket.socket]
 
 
-@pytest.fixture(params=[TcpTransport, SelectTcpTransport], ids=["poll", "select"])
+class ProxySocket(socket.socket):
+    """Sends in Python code, as the sockets of packages for proxies do."""
+
+    def send(self, *args: Any) -> int:  # type: ignore[override]
+        return super().send(*args)
+
+    def sendmsg(self, *args: Any) -> int:  # type: ignore[override]
+        return super().sendmsg(*args)
+
+
+@pytest.fixture(
+    params=[(TcpTransport, False), (SelectTcpTransport, False), (TcpTransport, True)], ids=["poll", "select", "proxy"]
+)
 def pair(request: pytest.FixtureRequest) -> Iterator[Pair]:
     """A transport and the raw socket at its other end, over the loopback."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         ours = socket.create_connection(listener.getsockname())
         theirs, _ = listener.accept()
     theirs.settimeout(10)
-    transport = request.param(ours, "peer")
+    kind, proxy = request.param
+    transport = kind(ProxySocket(fileno=ours.detach()) if proxy else ours, "peer")
     transport.set_tick(0.05)
     with theirs:
         yield transport, theirs

@@ -6,6 +6,7 @@ import queue
 import signal
 import threading
 import time
+from unittest.mock import Mock
 
 import pytest
 
@@ -99,3 +100,25 @@ def test_a_ticket_keeps_the_order_and_wakes_its_taker() -> None:
     giver.start()
     assert [waiting.get(ticket, 5) for _ in range(1000)] == list(range(1000))
     giver.join()
+
+
+def test_a_gate_whose_set_is_interrupted_forgets_nobody() -> None:
+    gate, ticket = Gate(), Mock()
+    ticket.put.side_effect = [KeyboardInterrupt, None]
+    gate._tickets.append(ticket)
+    with pytest.raises(KeyboardInterrupt):
+        gate.set()
+    gate.set()
+    assert ticket.put.call_count == 2
+    assert not gate._tickets
+
+
+def test_a_gate_takes_every_number_for_a_timeout() -> None:
+    gate = Gate()
+    assert not gate.wait(-1)
+    assert repr(gate) == "<Gate, closed>"
+    waiter = threading.Thread(target=gate.wait, args=(1e12,))
+    waiter.start()
+    gate.set()
+    waiter.join(10)
+    assert not waiter.is_alive()

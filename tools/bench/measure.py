@@ -63,7 +63,8 @@ def destination(size: int) -> str:
             for _ in range(0, size, PIECE):
                 file.write(bytes(PIECE))
     finally:
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
     return path
 
 
