@@ -121,8 +121,10 @@ class Outbox:
     # --- ways in ----------------------------------------------------------------------------------------
 
     def post(self, frame: bytes, limit: int = COALESCE) -> None:
-        """Queue a frame; it leaves with others. Raises BufferFull, ConnectionLost (Unkept while offline) or why
-        the connection is closed."""
+        """Queue a frame; it leaves with others, at once when `limit` bytes are queued.
+
+        Raises BufferFull, ConnectionLost (Unkept while offline) or why the connection is closed.
+        """
         if self.offline:
             self._post_offline(frame)
             return

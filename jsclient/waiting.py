@@ -172,14 +172,3 @@ class Gate(threading.Event):
 
     def __repr__(self) -> str:
         return f"<Gate, {'open' if self._open else 'closed'}>"
-
-
-def wait(event: threading.Event, timeout: float | None) -> bool:
-    """Wait for an Event; True when it is set in time. Ctrl-C interrupts it on every platform."""
-    if sys.platform != "win32" or isinstance(event, Gate):
-        return event.wait(timeout)
-    deadline = Deadline(timeout)
-    while not event.wait(deadline.at_most(SLICE)):
-        if deadline.expired():
-            return event.is_set()
-    return True

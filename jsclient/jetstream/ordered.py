@@ -251,7 +251,7 @@ class OrderedMessages(Messages):
         )
         with self._lock:
             self._inbox.pull_subject = self.source.pull_subject
-            self._state.lost(len(self._ready), sum(map(message_size, tuple(self._ready))))
+            self._pulls_lost()
             self._state.works()
             self._pulled_at = time.monotonic()
         self._keep_pulling()
@@ -261,7 +261,11 @@ class OrderedMessages(Messages):
         self._inbox.leftovers()
         with self._lock:
             self._connected = self.connection.is_connected
-            self._state.lost(len(self._ready), sum(map(message_size, tuple(self._ready))))
+            self._pulls_lost()
+
+    def _pulls_lost(self) -> None:
+        ready = tuple(self._ready)
+        self._state.lost(len(ready), sum(map(message_size, ready)))
 
     def _pause(self, delay: float) -> bool:
         """Wait before the next attempt; True when the link came back meanwhile."""

@@ -171,7 +171,7 @@ def _wait_for_event(
     try:
         nc.check_usable()
         if not done():
-            waiting.wait(happened, timeout)
+            happened.wait(timeout)
         nc.check_usable()
     finally:
         nc.remove_link_listener(listener)

@@ -260,8 +260,7 @@ class PullState:
         (since, before), delivered = self._asked_at, taken - self._reads
         self._asked_at = now, delivered
         quick = int((delivered - before) / (now - since) * WINDOW) if now > since else 0
-        self.max_messages = min(max(self._least_messages, quick), self._most_messages)
-        self.threshold_messages = (self.max_messages + 1) // 2
+        self._hold(min(max(self._least_messages, quick), self._most_messages))
 
     def stop_growing(self, batch: int) -> bool:
         """A pull of so many was refused because of its size. True when it was only that large because the window had
@@ -269,9 +268,12 @@ class PullState:
         if batch <= self._least_messages:
             return False
         self._most_messages = 0
-        self.max_messages = self._least_messages
-        self.threshold_messages = (self.max_messages + 1) // 2
+        self._hold(self._least_messages)
         return True
+
+    def _hold(self, messages: int) -> None:
+        self.max_messages = messages
+        self.threshold_messages = (messages + 1) // 2
 
     def _bytes_for(self, batch: int, taken: int, credit: int, alone: bool) -> int:
         """Bytes of the limit that a pull gets: four times what its messages have needed so far, at most half of

@@ -14,6 +14,7 @@ import pytest
 import jsclient
 from jsclient import ConnectionState, errors
 from jsclient.testing import NatsServer
+from tests.sockets import ProxySocket
 
 
 @pytest.fixture
@@ -251,13 +252,6 @@ def test_counters_and_health(server: NatsServer, nc: jsclient.Connection) -> Non
     assert (health.pings_outstanding, health.slow_consumers, health.last_error) == (0, 0, "")
     assert nc.rtt() > 0
     assert nc.server_info.version == ".".join(map(str, server.version))
-
-
-class ProxySocket(socket.socket):
-    """Sends in Python code, as the sockets of packages for proxies do."""
-
-    def send(self, *args: Any) -> int:  # type: ignore[override]
-        return super().send(*args)
 
 
 def test_a_socket_that_sends_in_python_may_be_full(server: NatsServer) -> None:

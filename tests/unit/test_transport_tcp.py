@@ -10,23 +10,13 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from jsclient.tcp import SelectTcpTransport, TcpTransport, Transport, _gather, connect_tcp, format_address
+from tests.sockets import ProxySocket
 
 Pair = tuple[TcpTransport, socket.socket]
-
-
-class ProxySocket(socket.socket):
-    """Sends in Python code, as the sockets of packages for proxies do."""
-
-    def send(self, *args: Any) -> int:  # type: ignore[override]
-        return super().send(*args)
-
-    def sendmsg(self, *args: Any) -> int:  # type: ignore[override]
-        return super().sendmsg(*args)
 
 
 @pytest.fixture(

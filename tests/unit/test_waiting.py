@@ -12,7 +12,7 @@ import pytest
 
 from jsclient import waiting
 from jsclient.testing import wait_until
-from jsclient.waiting import Gate, get, wait
+from jsclient.waiting import Gate, get
 
 
 def test_it_behaves_like_an_event() -> None:
@@ -22,7 +22,7 @@ def test_it_behaves_like_an_event() -> None:
     assert not gate.wait(0)
     gate.set()
     assert gate.wait(0)
-    assert wait(gate, 1)
+    assert gate.wait(1)
     gate.clear()
     assert not gate.is_set()
     assert not gate._tickets
