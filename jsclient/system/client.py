@@ -1,0 +1,223 @@
+"""Requests of the system account (`$SYS.REQ...`): to all servers, to one, and the few that change something."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.jetstream import names
+from jsclient.system.gathering import Answer, Gathered, Refusal, sort_answer
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+SYSTEM_TIMEOUT: Final = 2.0
+"""Seconds for all servers to answer. A cluster of three on one machine takes a millisecond."""
+
+_ALL: Final = "$SYS.REQ.SERVER.PING"
+_ONE: Final = "$SYS.REQ.SERVER"
+
+
+class Events:
+    """An iterator of (subject, event as a dict); see SystemClient.events."""
+
+    def __init__(self, nc: Connection, subject: str, timeout: float | None) -> None:
+        self._timeout = timeout
+        self._subscription = nc.subscribe(subject)
+        nc.flush()  # what happens from here on is seen
+
+    def __iter__(self) -> Events:
+        return self
+
+    def __next__(self) -> tuple[str, dict[str, Any]]:
+        try:
+            message = self._subscription.next(self._timeout)
+        except errors.TimedOut:
+            raise StopIteration from None
+        return message.subject, msgspec.json.decode(message.payload)
+
+    def close(self) -> None:
+        self._subscription.close()
+
+    def __enter__(self) -> Events:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class SystemClient:
+    """What a user of the system account may ask and do. Thread-safe; costs nothing to make.
+
+    Each question is asked of all servers (or of one, by `server`: its id or its name) and returns a Gathered: the
+    answers, the errors of single servers, and the names of servers that said nothing. It is known when the answers
+    are complete, because each server counts the servers of its cluster; there is no waiting for silence.
+    Keyword `options` go into the request as they are, such as `connections(account="APP", state=1)`.
+    Without rights on the system account the server answers nothing: NoResponders or an empty, incomplete Gathered.
+    """
+
+    def __init__(self, nc: Connection, *, timeout: float | None = SYSTEM_TIMEOUT) -> None:
+        self.nc = nc
+        self.timeout = timeout
+
+    # --- asking -------------------------------------------------------------------------------------------
+
+    def servers(self, *, timeout: Timeout = DEFAULT) -> Gathered:
+        """Every server with its figures (`data`: cpu, mem, connections, slow_consumers, routes, jetstream ...).
+
+        Raises NoResponders for a user without rights on the system account.
+        """
+        return self._servers(Deadline(resolve(timeout, self.timeout)))
+
+    def _servers(self, deadline: Deadline) -> Gathered:
+        found: dict[str, Answer] = {}
+        refused: dict[str, Refusal] = {}
+        expected = 1
+        for message in self.nc.request_many(f"{_ALL}.STATSZ", b"", timeout=deadline.remaining()):
+            one = sort_answer(message.payload, "statsz")
+            if isinstance(one, Refusal):
+                refused[one.id] = one
+            else:
+                found[one.id] = one
+                expected = max(expected, int(one.data.get("active_servers", 1)))
+            if len(found) + len(refused) >= expected:
+                break
+        unknown = max(0, expected - len(found) - len(refused))
+        return Gathered(_by_name(found), tuple(refused.values()), (), unknown)
+
+    def ask(self, endpoint: str, *, server: str = "", timeout: Timeout = DEFAULT, **options: Any) -> Gathered:
+        """Ask for an endpoint by its name: "VARZ", "CONNZ", "JSZ", "ROUTEZ", "LEAFZ", "GATEWAYZ", "SUBSZ", "RAFTZ" ...
+
+        An endpoint that a server does not have (RAFTZ on 2.9) is an error of that server, of code 503.
+        """
+        names.check_name(endpoint, "endpoint")
+        deadline = Deadline(resolve(timeout, self.timeout))
+        roster = self._servers(deadline)
+        body = msgspec.json.encode(options) if options else b""
+        if server:
+            return self._ask_one(self._find(roster, server), endpoint, body, deadline)
+        found: dict[str, Answer] = {}
+        refused: dict[str, Refusal] = {}
+        try:
+            replies = self.nc.request_many(f"{_ALL}.{endpoint}", body, timeout=deadline.remaining())
+            for message in replies:
+                one = sort_answer(message.payload)
+                (refused if isinstance(one, Refusal) else found)[one.id] = one  # type: ignore[assignment]
+                if len(found) + len(refused) >= len(roster) + roster.unknown:
+                    break
+        except errors.NoResponders:
+            refusals = (Refusal(one.id, one.name, 503, f"has no {endpoint}") for one in roster)
+            return Gathered((), tuple(refusals), (), roster.unknown)
+        missing = tuple(one.name for one in roster if one.id not in found and one.id not in refused)
+        return Gathered(_by_name(found), tuple(refused.values()), missing, roster.unknown)
+
+    def _ask_one(self, target: Answer, endpoint: str, body: bytes, deadline: Deadline) -> Gathered:
+        try:
+            reply = self.nc.request(f"{_ONE}.{target.id}.{endpoint}", body, timeout=deadline.remaining())
+        except errors.NoResponders:
+            return Gathered((), (Refusal(target.id, target.name, 503, f"has no {endpoint}"),))
+        except errors.RequestTimeout:
+            return Gathered((), (), (target.name,))
+        one = sort_answer(reply.payload)
+        return Gathered((), (one,)) if isinstance(one, Refusal) else Gathered((one,))
+
+    @staticmethod
+    def _find(roster: Gathered, server: str) -> Answer:
+        found = [one for one in roster if server in (one.id, one.name)]
+        if len(found) == 1:
+            return found[0]
+        known = ", ".join(sorted(one.name for one in roster))
+        raise errors.ConfigError(
+            f"{len(found)} servers are called {server!r} (known: {known}); give the id of one"
+            if found
+            else f"there is no server {server!r} (known: {known})"
+        )
+
+    def variables(self, *, server: str = "", timeout: Timeout = DEFAULT) -> Gathered:
+        """VARZ: version, limits, rates, uptime of each server."""
+        return self.ask("VARZ", server=server, timeout=timeout)
+
+    def connections(self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Any) -> Gathered:
+        """CONNZ: client connections (`data["connections"]`, up to `limit`, 1,024). `acc`/`user` need `auth=True`."""
+        return self.ask("CONNZ", server=server, timeout=timeout, **options)
+
+    def jetstream(self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Any) -> Gathered:
+        """JSZ: JetStream of each server. `accounts=True, streams=True, consumer=True` for details.
+
+        In a cluster each replica reports its copy; `stream_leader_only=True` gives every stream once.
+        """
+        return self.ask("JSZ", server=server, timeout=timeout, **options)
+
+    def health(
+        self, *, account: str = "", stream: str = "", consumer: str = "", server: str = "", timeout: Timeout = DEFAULT
+    ) -> Gathered:
+        """HEALTHZ: healthy servers are answers, unhealthy ones are `errors` that say why.
+
+        A server before 2.10 ignores account, stream and consumer and would say "ok" for a stream that does not exist:
+        asked for one of them, it becomes an error of code 501, "unknown".
+        """
+        if (stream or consumer) and not account:
+            raise errors.ConfigError("name the account of the stream: health(account=..., stream=...)")
+        options = {
+            key: value for key, value in (("account", account), ("stream", stream), ("consumer", consumer)) if value
+        }
+        gathered = self.ask("HEALTHZ", server=server, timeout=timeout, **options)
+        healthy, ill = [], list(gathered.errors)
+        for one in gathered:
+            if options and _version(one.version) < (2, 10):
+                ill.append(
+                    Refusal(one.id, one.name, 501, "unknown: before 2.10 a server does not look at streams", one.data)
+                )
+            elif one.data.get("status") != "ok":
+                code = int(one.data.get("status_code", 503))
+                ill.append(
+                    Refusal(one.id, one.name, code, str(one.data.get("error", one.data.get("status"))), one.data)
+                )
+            else:
+                healthy.append(one)
+        return Gathered(tuple(healthy), tuple(ill), gathered.missing, gathered.unknown)
+
+    def events(self, subject: str = "$SYS.ACCOUNT.*.*", *, timeout: Timeout = None) -> Events:
+        """(subject, event) for each event from now on: by default clients that connect and disconnect.
+
+        Others: "$SYS.SERVER.*.LAMEDUCK", "$SYS.SERVER.*.SHUTDOWN", "$SYS.SERVER.*.CLIENT.AUTH.ERR". The iteration
+        ends after `timeout` seconds without an event (None: never). Use it in a `with`, or call `close()`.
+        """
+        return Events(self.nc, subject, resolve(timeout, None))
+
+    # --- doing --------------------------------------------------------------------------------------------
+
+    def kick(self, cid: int, server: str, *, timeout: Timeout = DEFAULT) -> None:
+        """Cut a client off (server 2.10); a well-behaved one connects again. ServerError: there is none."""
+        self._order(server, "KICK", {"cid": cid}, timeout)
+
+    def ask_to_move(self, cid: int, server: str, *, timeout: Timeout = DEFAULT) -> None:
+        """Tell one client that its server is in lame duck mode (server 2.10): it moves if there is another server."""
+        self._order(server, "LDM", {"cid": cid}, timeout)
+
+    def reload(self, server: str, *, timeout: Timeout = DEFAULT) -> None:
+        """Make a server read its configuration again (server 2.10)."""
+        self._order(server, "RELOAD", {}, timeout)
+
+    def _order(self, server: str, verb: str, body: dict[str, Any], timeout: Timeout) -> None:
+        deadline = Deadline(resolve(timeout, self.timeout))
+        target = self._find(self._servers(deadline), server)
+        payload = msgspec.json.encode(body) if body else b""
+        gathered = self._ask_one(target, verb, payload, deadline)
+        if gathered.errors:
+            refusal = gathered.errors[0]
+            raise errors.ServerError(f"{refusal.name} refused {verb}: {refusal.code} {refusal.description}")
+        if gathered.missing:
+            raise errors.UnknownOutcome(f"{target.name} did not answer {verb}; whether it was done is not known")
+
+
+def _by_name(found: dict[str, Answer]) -> tuple[Answer, ...]:
+    return tuple(sorted(found.values(), key=lambda one: (one.name, one.id)))
+
+
+def _version(text: str) -> tuple[int, ...]:
+    numbers = text.partition("-")[0].split(".")[:2]
+    return tuple(int(part) if part.isdigit() else 0 for part in numbers)

@@ -1,0 +1,127 @@
+"""The system account: what the servers say of themselves, and the few things that can be done to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.system import SystemClient
+from jsclient.testing import Cluster, NatsServer, wait_until
+
+ACCOUNTS = """
+system_account: SYS
+accounts {
+  SYS: { users: [{user: sys, password: s}] }
+  APP: { jetstream: enabled, users: [{user: app, password: a}] }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with NatsServer(ACCOUNTS, name="alone") as running:
+        yield running
+
+
+@pytest.fixture
+def system(server: NatsServer) -> Iterator[SystemClient]:
+    with jsclient.connect(server.url, user="sys", password="s") as nc:
+        yield SystemClient(nc)
+
+
+def app(server: NatsServer, name: str = "app") -> jsclient.Connection:
+    return jsclient.connect(server.url, user="app", password="a", name=name)
+
+
+def test_one_server_is_complete_with_one_answer(server: NatsServer, system: SystemClient) -> None:
+    servers = system.servers()
+    assert servers.complete
+    assert [one.name for one in servers] == ["alone"]
+    assert servers[0].version == ".".join(map(str, server.version))
+    assert system.variables(server="alone")[0].data["server_name"] == "alone"
+    with pytest.raises(errors.ConfigError, match=r"no server 'other' \(known: alone\)"):
+        system.variables(server="other")
+
+
+def test_connections_and_jetstream_with_options(server: NatsServer, system: SystemClient) -> None:
+    with app(server, "worker") as nc:
+        JetStream(nc).create_stream(StreamConfig(name="S", storage="memory"))
+        (answer,) = system.connections(acc="APP", auth=True)
+        assert [one["name"] for one in answer.data["connections"]] == ["worker"]
+        (answer,) = system.jetstream(accounts=True, streams=True)
+        details = answer.data["account_details"]
+        assert [stream["name"] for one in details for stream in one["stream_detail"]] == ["S"]
+
+
+def test_health_of_a_stream_that_does_not_exist_is_never_ok(server: NatsServer, system: SystemClient) -> None:
+    healthy = system.health()
+    assert len(healthy) == 1
+    assert not healthy.errors
+    ill = system.health(account="APP", stream="NOTHING")
+    assert not len(ill)
+    assert ill.errors[0].code == (501 if server.version < (2, 10, 0) else 404)
+    with pytest.raises(errors.ConfigError, match="name the account"):
+        system.health(stream="S")
+
+
+def test_an_unknown_endpoint_is_an_error_of_each_server(system: SystemClient) -> None:
+    gathered = system.ask("NONSENSE", timeout=1)
+    assert gathered.complete
+    assert [error.code for error in gathered.errors] == [503]
+
+
+def test_without_rights_nobody_answers(server: NatsServer) -> None:
+    with app(server) as nc, pytest.raises(errors.NoResponders):
+        SystemClient(nc).servers()
+
+
+def test_a_kicked_client_comes_back(server: NatsServer, system: SystemClient) -> None:
+    if server.version < (2, 10, 0):
+        with pytest.raises(errors.ServerError, match="has no KICK"):
+            system.kick(1, "alone")
+        return
+    with pytest.raises(errors.ServerError, match="no such client"):
+        system.kick(999_999, "alone")
+    with app(server, "kicked") as nc:
+        before = nc.client_id
+        system.kick(before, "alone")
+        wait_until(lambda: nc.client_id not in (None, before))
+
+
+def test_events_of_clients(server: NatsServer, system: SystemClient) -> None:
+    with system.events("$SYS.ACCOUNT.APP.*", timeout=5) as events:
+        with app(server, "seen"):
+            subject, event = next(events)
+        assert subject == "$SYS.ACCOUNT.APP.CONNECT"
+        assert event["client"]["name"] == "seen"
+        assert next(events)[0] == "$SYS.ACCOUNT.APP.DISCONNECT"
+    with system.events("$SYS.SERVER.*.LAMEDUCK", timeout=0.1) as events:
+        assert list(events) == []
+
+
+def test_a_cluster_is_complete_when_all_have_answered() -> None:
+    with Cluster(config=ACCOUNTS) as cluster, jsclient.connect(cluster.url, user="sys", password="s") as nc:
+        cluster.wait_ready()
+        system = SystemClient(nc)
+        wait_until(lambda: len(system.servers()) == 3)
+        servers = system.servers()
+        assert servers.complete
+        assert [one.name for one in servers] == ["n1", "n2", "n3"]
+        assert [one.name for one in system.variables()] == ["n1", "n2", "n3"]
+        assert [one.name for one in system.variables(server="n2")] == ["n2"]
+        connected = {one.id: one.name for one in servers}[nc.server_info.server_id]
+        silent = next(server for server in cluster.servers if server.name != connected)
+        silent.pause()
+        try:
+            partial = system.servers(timeout=0.5)
+            assert len(partial) == 2
+            assert not partial.complete
+            assert partial.unknown == 1
+            with pytest.raises(errors.TimedOut, match="1 servers did not answer"):
+                partial.raise_unless_complete()
+        finally:
+            silent.resume()
