@@ -331,7 +331,7 @@ class Connection(ConnectionCore):
         start = time.monotonic()
         self._session.pings.send(ticket)
         self._session.recall_reader()
-        if not self._outbox.drain(deadline.at_most(self.options.write_timeout)):
+        if not self._outbox.drain(deadline):
             self.clock.kick()
         try:
             error = waiting.get(ticket, deadline.remaining())
@@ -367,7 +367,7 @@ class Connection(ConnectionCore):
         try:
             under_way[token] = (ticket, subject)
             self._requests.check_open()
-            self.post_now(Unkept(self.encode(subject, payload, reply, headers)))
+            self.post_now(Unkept(self.encode(subject, payload, reply, headers)), deadline)
             self._messages_out += 1
             reading = self.lent_reading()
             message: Any = None if reading is None else reading.read_reply(self._request_sid, reply, ticket, deadline)
@@ -436,7 +436,7 @@ class Connection(ConnectionCore):
             self._requests.many.add(token)
             under_way[token] = (ticket, subject)
             self._requests.check_open()
-            self.post_now(Unkept(self.encode(subject, payload, reply, headers)))
+            self.post_now(Unkept(self.encode(subject, payload, reply, headers)), deadline)
             self._messages_out += 1
             self._session.recall_reader()
             while max_messages is None or count < max_messages:

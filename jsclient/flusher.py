@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jsclient import waiting
+from jsclient.durations import Deadline
 
 log = logging.getLogger("jsclient.flusher")
 
@@ -104,7 +105,7 @@ class Flusher:
 
     def _drain(self) -> None:
         try:
-            self.outbox.drain(SLICE)
+            self.outbox.drain(Deadline(SLICE))
         except Exception:
             log.exception("draining the outbox failed")
 

@@ -57,6 +57,9 @@ WRITE_TIMEOUT: Final = 10.0
 PATIENCE: Final = 0.2
 """Seconds that a stalled write waits before it looks whether the connection was closed meanwhile."""
 
+AT_ONCE: Final = Deadline(0)
+"""For who sends only what the kernel takes without waiting."""
+
 ROUNDS: Final = 64
 """Writes that one caller does for the others before it hands the rest to the flusher."""
 
@@ -136,31 +139,34 @@ class Outbox:
         elif not self.ticking:
             self._kick()
 
-    def post_now(self, frame: bytes, timeout: float | None = None) -> None:
-        """Queue a frame and send at once. A timeout leaves it queued: the outcome is then unknown."""
+    def post_now(self, frame: bytes, deadline: Deadline | None = None) -> None:
+        """Queue a frame and send at once, until `deadline` at most. What is left then stays queued."""
         if self.offline:
             self._post_offline(frame)
             return
         self.frames.append(frame)
         size = len(frame)
         self.size += size
-        if not self.drain(timeout):
+        if not self.drain(deadline):
             self._kick()
 
     def nudge(self) -> None:
         """Send without ever blocking (the reader's way); what does not go out is left to the flusher."""
-        if not self.drain(0):
+        if not self.drain(AT_ONCE):
             self._kick()
 
     def flush(self) -> None:
-        """Send what is coalesced, if anything; called before every wait of ours."""
-        if self.frames and not self.offline and not self.drain():
+        """Send what is coalesced, if anything; called before every wait of ours, and never a wait itself."""
+        if self.frames and not self.offline and not self.drain(AT_ONCE):
             self._kick()
 
     # --- draining ---------------------------------------------------------------------------------------
 
-    def drain(self, timeout: float | None = None) -> bool:
-        """Send until nothing is left. False when somebody else is sending (and looks again), or the link stalls."""
+    def drain(self, deadline: Deadline | None = None) -> bool:
+        """Send until nothing is left. False when somebody else is sending (and looks again), or the link stalls.
+
+        The deadline is that of the whole call. Without one every write may stall for `write_timeout`.
+        """
         lock = self.lock
         rounds = 0
         while self.frames or self.unsent:
@@ -169,7 +175,7 @@ class Outbox:
             try:
                 if not lock.acquire(False):
                     return False
-                done = self._send(self._write_timeout if timeout is None else timeout)
+                done = self._send(deadline)
             finally:
                 # Twice, because Ctrl-C may strike during the first look, and a lock left behind would silence us.
                 try:
@@ -192,14 +198,13 @@ class Outbox:
         transport = self.transport
         return 0 if transport is None else transport.unsent
 
-    def _send(self, timeout: float) -> bool:
-        """One write of up to 96 KiB; the caller holds the send lock."""
+    def _send(self, deadline: Deadline | None) -> bool:
+        """One write of up to 96 KiB; the caller holds the send lock. The clock is read only if the kernel is full."""
         transport = self.transport
         if transport is None:
             return False
         try:
-            patience, rest = min(timeout, PATIENCE), timeout - PATIENCE
-            if transport.unsent and not (transport.send(b"", patience) or self._go_on(transport, rest)):
+            if transport.unsent and not (transport.send(b"", 0) or self._go_on(transport, deadline)):
                 return False
             batch = self.writing = []
             size = large = 0
@@ -221,7 +226,7 @@ class Outbox:
                 data: bytes | list[bytes] = _parts(batch)
             else:
                 data = batch[0] if len(batch) == 1 else b"".join(batch)
-            done = transport.send(data, patience) or self._go_on(transport, rest)
+            done = transport.send(data, 0) or self._go_on(transport, deadline)
             if done:
                 self.writing = []
             return done
@@ -235,13 +240,14 @@ class Outbox:
             self._broken(transport, error)
             raise
 
-    def _go_on(self, transport: Transport, timeout: float) -> bool:
+    def _go_on(self, transport: Transport, deadline: Deadline | None) -> bool:
         """Send what a write has left, unless the connection is closed meanwhile: who sends then is let go."""
-        deadline = Deadline(timeout)
-        while self.closed is None and not deadline.expired():
+        deadline = Deadline(self._write_timeout) if deadline is None else deadline
+        while True:
             if transport.send(b"", deadline.at_most(PATIENCE)):
                 return True
-        return False
+            if self.closed is not None or deadline.expired():
+                return False
 
     def _relieve(self) -> None:
         """The coalescing limit is reached: send, or make a publisher wait while too much is queued."""
@@ -260,7 +266,7 @@ class Outbox:
         self._wait_for_sender(max(0.0, end - time.monotonic()))
         if self.closed is not None:
             raise self.closed()  # sending is up to close() now; who waited in line must not wait for it, too
-        self.drain(max(0.0, end - time.monotonic()))
+        self.drain(Deadline(end - time.monotonic()))
         stalled = self.bytes_out - self.unsent == taken and time.monotonic() >= end
         if stalled and self.unsent and not self.offline:
             raise errors.UnknownOutcome(

@@ -393,7 +393,7 @@ class Session:
 
     def _leave(self, link: Link) -> None:
         if self.link is link:
-            self.outbox.drain(JOIN_TIMEOUT)
+            self.outbox.drain(Deadline(JOIN_TIMEOUT))
         self._go_offline(link)
         link.shutdown()
 
@@ -471,7 +471,7 @@ class Session:
         link = self.link
         if link is not None:
             link.error = link.error or errors.ConnectionLost("reconnecting, as asked for")
-            self.outbox.drain(JOIN_TIMEOUT)
+            self.outbox.drain(Deadline(JOIN_TIMEOUT))
             self._go_offline(link)
             link.shutdown()
 
@@ -502,10 +502,10 @@ class Session:
         outbox.refuse(self.owner.closed_error)
         taken, stall = -1, Deadline(CLOSE_STALL)
         while not deadline.expired():
-            outbox.drain(deadline.at_most(CLOSE_SLICE))
+            outbox.drain(Deadline(deadline.at_most(CLOSE_SLICE)))
             try:
                 waiting.get(ticket, deadline.at_most(CLOSE_SLICE))
-                outbox.drain(deadline.at_most(CLOSE_SLICE))  # of a thread that was about to publish just then
+                outbox.drain(Deadline(deadline.at_most(CLOSE_SLICE)))  # of a thread that was about to publish just then
                 return
             except queue.Empty:
                 pass

@@ -6,6 +6,7 @@ import errno
 import queue
 import socket
 import threading
+import time
 import tracemalloc
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,7 +15,18 @@ from unittest.mock import Mock
 import pytest
 
 from jsclient import errors
-from jsclient.outbox import COALESCE, FRAME_OVERHEAD, HIGH_WATER, LARGE_FRAME, Outbox, Unkept, UnkeptVector, Vector
+from jsclient.durations import Deadline
+from jsclient.outbox import (
+    AT_ONCE,
+    COALESCE,
+    FRAME_OVERHEAD,
+    HIGH_WATER,
+    LARGE_FRAME,
+    Outbox,
+    Unkept,
+    UnkeptVector,
+    Vector,
+)
 from jsclient.tcp import TcpTransport
 from jsclient.testing import wait_until
 
@@ -216,7 +228,7 @@ def test_link_loss_keeps_whole_publishes_and_returns_the_others() -> None:
     wire = rig.online(Wire(room=5))
     for frame in (b"aaa;", b"bbb;", Unkept(b"req;"), b"ccc;"):
         rig.outbox.post(frame)
-    assert not rig.outbox.drain(0)
+    assert not rig.outbox.drain(AT_ONCE)
     rig.outbox.post(b"ddd;")
     assert bytes(wire.taken) == b"aaa;b"
     assert rig.outbox.detach() == [b"req;"]
@@ -251,7 +263,7 @@ def test_large_payloads_go_out_in_parts_and_count_as_whole_frames() -> None:
     rig.outbox.post(b"first;")
     for frame in frames:
         rig.outbox.frames.append(frame)
-    assert not rig.outbox.drain(0)
+    assert not rig.outbox.drain(AT_ONCE)
     assert rig.outbox.detach() == [b"req;"], "its owner knows it by its line"
     again = rig.online(Wire())
     rig.outbox.flush()
@@ -263,7 +275,7 @@ def test_a_link_that_counts_other_bytes_claims_nothing() -> None:
     wire = rig.online(Wire(room=0))
     wire.counts_plain_bytes = False
     rig.outbox.post(b"aaa;")
-    assert not rig.outbox.drain(0)
+    assert not rig.outbox.drain(AT_ONCE)
     rig.outbox.post(b"bbb;")
     rig.outbox.detach()
     again = rig.online(Wire())
@@ -315,6 +327,19 @@ def test_a_stalled_link_gives_back_pressure_and_an_error_at_the_deadline() -> No
         for _ in range(2 * HIGH_WATER // COALESCE):
             rig.outbox.post(b"x" * COALESCE)
     assert rig.outbox.size + wire.unsent <= HIGH_WATER + 4 * COALESCE
+
+
+def test_a_deadline_bounds_the_sending_of_a_call_and_waiting_begins_without_it() -> None:
+    """The frame stays queued, and the flusher is told. What a call coalesced before is never waited for."""
+    rig = Rig(write_timeout=10)
+    rig.online(Wire(room=0))
+    for send in (lambda: rig.outbox.post_now(b"x", Deadline(0.05)), rig.outbox.flush):
+        start, kicks = time.monotonic(), rig.kicks
+        rig.outbox.frames.append(b"y")
+        send()
+        assert time.monotonic() - start < 1
+        assert rig.kicks > kicks
+        assert rig.outbox.unsent
 
 
 def test_a_broken_link_is_reported_and_nothing_is_raised() -> None:
