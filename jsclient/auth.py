@@ -18,8 +18,8 @@ from typing import Any, Final
 import attrs
 
 from jsclient.errors import AuthError, ConfigError
-from jsclient.nkeys import KeyPair
-from jsclient.secret import Secret, SecretSource, as_secret, read_secret
+from jsclient.nkeys import KeyPair, KeyType, decode_public
+from jsclient.secret import ENV_PREFIX, Secret, SecretSource, as_secret, read_secret
 
 __all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "as_secret", "parse_creds"]
 
@@ -38,7 +38,7 @@ _ARMOUR = re.compile(r"^\s*-{3,}\s*(BEGIN|END)\b(.*?)-{3,}\s*$", re.IGNORECASE)
 class AuthFields:
     """What goes into CONNECT. `digest` tells credentials apart without keeping them."""
 
-    user: str | None = None
+    user: str | None = attrs.field(default=None, repr=False)  # a token that was given as user is one all the same
     password: str | None = attrs.field(default=None, repr=False)
     auth_token: str | None = attrs.field(default=None, repr=False)
     nkey: str | None = None
@@ -57,7 +57,7 @@ AuthCallback = Callable[[str], "AuthFields | Mapping[str, str]"]
 
 @attrs.frozen(kw_only=True)
 class Authenticator:
-    """How to prove who we are. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns one.
+    """How to prove who we are. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns the text.
 
     One way at a time: user and password, token, nkey seed (text or file), JWT with seed, `.creds`,
     `signature_callback` with `nkey` or `jwt`, or `auth_callback`. `credentials` is a path, the bytes of such
@@ -81,6 +81,8 @@ class Authenticator:
             raise ConfigError("a password without a user")
         if self.signature_callback is not None and self.nkey is None and self.jwt is None:
             raise ConfigError("signature_callback needs nkey (the public key) or jwt beside it")
+        if self.nkey is not None:
+            _only_users(decode_public(self.nkey)[0], "nkey")
         signers = [x for x in (self.nkey_seed, self.nkey_seed_file, self.signature_callback) if x is not None]
         if len(signers) > 1:
             raise ConfigError("give one of nkey_seed, nkey_seed_file and signature_callback")
@@ -118,9 +120,10 @@ class Authenticator:
         Raises ConfigError for unusable credentials, AuthError when the server cannot take this kind.
         """
         if url_token is not None:
-            return _with_digest(AuthFields(auth_token=url_token.resolve()))
+            # Never resolved: whoever supplies a URL does not choose which environment variable is sent there.
+            return _with_digest(AuthFields(auth_token=url_token.reveal()))
         if url_user:
-            return _with_digest(AuthFields(user=url_user, password=url_password.resolve() if url_password else ""))
+            return _with_digest(AuthFields(user=url_user, password=url_password.reveal() if url_password else ""))
         if self.auth_callback is not None:
             return _with_digest(_callback_fields(self.auth_callback(nonce or "")))
         if self.token is not None:
@@ -139,7 +142,9 @@ class Authenticator:
             signature = self.signature_callback(_nonce_bytes(nonce, bool(jwt_now)))
             return _with_digest(AuthFields(nkey=None if jwt_now else self.nkey, jwt=jwt_now, sig=_base64(signature)))
         if self.nkey_seed_file is not None:
-            return _sign(nonce, seed=parse_seed(_read_file(self.nkey_seed_file)), jwt=read_secret(self.jwt, "jwt"))
+            return _sign(
+                nonce, seed=parse_seed(_named_by_option(self.nkey_seed_file)), jwt=read_secret(self.jwt, "jwt")
+            )
         if self.nkey_seed is not None:
             seed = read_secret(self.nkey_seed, "nkey_seed") or ""
             return _sign(nonce, seed=seed, jwt=read_secret(self.jwt, "jwt"))
@@ -148,8 +153,18 @@ class Authenticator:
 
 def _sign(nonce: str | None, *, seed: str, jwt: str | None) -> AuthFields:
     pair = KeyPair(seed)
+    _only_users(pair.kind, "the nkey seed")
     sig = _base64(pair.sign(_nonce_bytes(nonce, bool(jwt))))
     return _with_digest(AuthFields(nkey=None if jwt else pair.public, jwt=jwt, sig=sig), pair.public)
+
+
+def _only_users(kind: KeyType, what: str) -> None:
+    """A server is shown what a user can sign, never what an account or an operator can: that may be an issued JWT."""
+    if kind is not KeyType.USER:
+        raise ConfigError(
+            f"{what} is that of a key of kind {kind.name.lower()}: only a user's (SU..., public U...) proves to a "
+            "server who connects. Nothing was signed"
+        )
 
 
 def _nonce_bytes(nonce: str | None, has_jwt: bool) -> bytes:
@@ -241,15 +256,15 @@ def _sections(text: str) -> list[tuple[str, str]]:
 
 
 def _read_credentials(source: Any) -> bytes:
+    if isinstance(source, (str, Secret)):
+        return _named_by_option(source)
     if callable(source):
         source = source()
-    if isinstance(source, Secret):
-        source = source.resolve()
     if isinstance(source, (bytes, bytearray)):
         return bytes(source)
-    if isinstance(source, str) and source.lstrip().startswith("-----BEGIN"):
-        return source.encode()
-    if isinstance(source, (str, os.PathLike)):
+    if isinstance(source, (str, Secret)):
+        return _contents(source.reveal() if isinstance(source, Secret) else source, "that was returned")
+    if isinstance(source, os.PathLike):
         return _read_file(source)
     raise ConfigError(f"credentials must be a path, bytes or a callable that returns one, not {type(source).__name__}")
 
@@ -257,16 +272,29 @@ def _read_credentials(source: Any) -> bytes:
 _warned: set[str] = set()
 
 
-def _read_file(path: str | os.PathLike[str]) -> bytes:
+def _named_by_option(source: str | os.PathLike[str] | Secret) -> bytes:
+    """The file that an option names, itself or by `env:NAME`; or what the option or the variable holds of it."""
+    if isinstance(source, str) and not source.startswith(ENV_PREFIX):
+        return _contents(source)
+    if isinstance(source, (str, Secret)):
+        # As it was given: what the variable holds may be the secret itself and no path.
+        return _contents(Secret(source).resolve(), str(source))
+    return _read_file(source)
+
+
+def _contents(text: str, shown: str | None = None) -> bytes:
+    return text.encode() if text.lstrip().startswith("-----BEGIN") else _read_file(text, shown)
+
+
+def _read_file(path: str | os.PathLike[str], shown: str | None = None) -> bytes:
     path = os.path.expanduser(os.fspath(path))
-    if path.startswith("env:"):
-        path = os.path.expanduser(Secret(path).resolve())
     try:
         with open(path, "rb") as file:
             _warn_about_mode(path, os.fstat(file.fileno()).st_mode)
             return file.read(MAX_CREDS_SIZE + 1)
-    except OSError as error:
-        raise ConfigError(f"cannot read the credentials file {path}: {error.strerror or error}") from None
+    except (OSError, ValueError) as error:  # ValueError: a NUL in it
+        why = getattr(error, "strerror", None) or type(error).__name__
+        raise ConfigError(f"cannot read the credentials file {shown or path}: {why}") from None
 
 
 def _warn_about_mode(path: str, mode: int) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from jsclient.errors import ConfigError
 from jsclient.options import TLSOptions
+from jsclient.secret import ENV_PREFIX, Literal
 
 MAX_CONTEXT_SIZE: Final = 1024 * 1024
 # Settings of the CLI that change what a connection is or may do and that we cannot follow: refused, not ignored.
@@ -104,6 +105,12 @@ def _text(fields: Mapping[str, Any], key: str) -> str | None:
     return value
 
 
+def _literal(fields: Mapping[str, Any], key: str) -> str | Literal | None:
+    """The CLI takes `env:NAME` in a context at its word, and so do we: a file names no environment variables."""
+    value = _text(fields, key)
+    return Literal(value) if value is not None and value.startswith(ENV_PREFIX) else value
+
+
 def _path(fields: Mapping[str, Any], key: str) -> str | None:
     """A file name, with environment variables and ~ expanded as the CLI does."""
     value = _text(fields, key)
@@ -111,7 +118,10 @@ def _path(fields: Mapping[str, Any], key: str) -> str | None:
         raise ConfigError(
             f"{key} in the NATS context must be a file; jsclient does not resolve {value.split(':')[0]}://"
         )
-    return os.path.expanduser(os.path.expandvars(value)) if value else None
+    if not value:
+        return None
+    path = os.path.expanduser(os.path.expandvars(value))
+    return os.path.join(".", path) if path.startswith(ENV_PREFIX) else path
 
 
 def _connect_options(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -129,15 +139,15 @@ def _connect_options(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 def _credentials(fields: Mapping[str, Any]) -> dict[str, Any]:
     """The first kind that is there, in the order of the CLI (contexts may hold several)."""
-    user, creds, nkey = _text(fields, "user"), _path(fields, "creds"), _path(fields, "nkey")
-    password, jwt, seed = _text(fields, "password"), _text(fields, "user_jwt"), _text(fields, "user_seed")
+    user, creds, nkey = _literal(fields, "user"), _path(fields, "creds"), _path(fields, "nkey")
+    password, jwt, seed = _literal(fields, "password"), _literal(fields, "user_jwt"), _literal(fields, "user_seed")
     if user:
         return {"user": user, "password": password or ""}
     if creds:
         return {"credentials": creds}
     if jwt or seed or nkey:
         return {"jwt": jwt, "nkey_seed": seed, "nkey_seed_file": None if seed else nkey}
-    return {"token": _text(fields, "token")}
+    return {"token": _literal(fields, "token")}
 
 
 def _tls(fields: Mapping[str, Any]) -> TLSOptions | None:

@@ -16,7 +16,8 @@ class Secret:
     """A text that repr, str and format show as `***`. It pickles with its value; `reveal()` gives it.
 
     A value `env:NAME` stands for the environment variable NAME, read at every connect: such options
-    travel in a pickle without the secret.
+    travel in a pickle without the secret. Only what the application itself writes into an option may name
+    the environment: texts of URLs, files and callables are a `Literal`.
     """
 
     __slots__ = ("_value",)
@@ -58,7 +59,20 @@ class Secret:
         return hash((Secret, self._value))
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return (Secret, (self._value,))
+        return (self.__class__, (self._value,))
+
+
+class Literal(Secret):
+    """A secret that came from outside: it means what it says, also where it begins with `env:`.
+
+    Whoever supplies a URL would otherwise be sent any environment variable that it asks for.
+    """
+
+    __slots__ = ()
+
+    def resolve(self) -> str:
+        """The text as given."""
+        return self._value
 
 
 SecretSource = str | Secret | Callable[[], "str | Secret"]
@@ -70,9 +84,10 @@ def as_secret(value: Any) -> Any:
 
 
 def read_secret(value: SecretSource | None, what: str) -> str | None:
-    """The text of an option now: callables are called, `env:NAME` is looked up. None stays None."""
+    """The text of an option now: `env:NAME` is looked up, callables are called and taken at their word. None stays."""
     if callable(value):
         value = value()
+        value = Literal(value) if isinstance(value, (str, Secret)) else value
     if value is None:
         return None
     if isinstance(value, str):

@@ -12,7 +12,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import attrs
 
 from jsclient.errors import ConfigError
-from jsclient.secret import Secret
+from jsclient.secret import Literal, Secret
 
 DEFAULT_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 MAX_SERVERS: Final = 1000  # a hostile INFO may name any number (reliability X10)
@@ -153,8 +153,8 @@ def _user_info(parts: SplitResult) -> tuple[str, Secret | None, Secret | None]:
     if parts.username is None:
         return "", None, None
     if parts.password is None:
-        return "", None, Secret(unquote(parts.username))
-    return unquote(parts.username), Secret(unquote(parts.password)), None
+        return "", None, Literal(unquote(parts.username))
+    return unquote(parts.username), Literal(unquote(parts.password)), None
 
 
 def is_ip(host: str) -> bool:

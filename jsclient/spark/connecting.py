@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.options import ConnectOptions, TLSOptions
-from jsclient.secret import ENV_PREFIX, Secret
+from jsclient.secret import Secret
 from jsclient.spark import values
 from jsclient.spark.errors import JetStreamSparkError
 
@@ -88,12 +88,7 @@ def connect_options(o: SparkOptions) -> ConnectOptions:
     tls = _tls(o)
     if tls is not None:
         fields["tls"] = tls
-    return ConnectOptions(servers=tuple(_resolved(url.reveal()) for url in o.servers), **fields)
-
-
-def _resolved(url: str) -> str:
-    """A whole server list item may stand in the environment of the executor, too."""
-    return Secret(url).resolve() if url.startswith(ENV_PREFIX) else url
+    return ConnectOptions(servers=tuple(url.reveal() for url in o.servers), **fields)
 
 
 def _tls(o: SparkOptions) -> TLSOptions | None:

@@ -14,6 +14,7 @@ import pytest
 from jsclient import nkeys
 from jsclient.auth import Authenticator, AuthFields, Secret, parse_creds, parse_seed
 from jsclient.errors import AuthError, ConfigError
+from jsclient.servers import parse_url
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 PUBLIC = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"
@@ -314,3 +315,73 @@ def test_seed_files(tmp_path: Path, text: str) -> None:
 def test_a_seed_file_without_a_seed() -> None:
     with pytest.raises(ConfigError, match="no nkey seed"):
         parse_seed(b"nothing here\n")
+
+
+# --- who may name the environment
+
+
+@pytest.fixture
+def variable(monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.setenv("JSCLIENT_TEST_SECRET", "marker")
+    return "env:JSCLIENT_TEST_SECRET"
+
+
+@pytest.mark.parametrize("url", ["nats://x:{}@host", "nats://{}@host", "nats://{}:p@host", "wss://x:{}@host/p"])
+def test_a_url_is_never_sent_a_variable_of_the_environment(variable: str, url: str) -> None:
+    server = parse_url(url.format(variable.replace(":", "%3A")))
+    fields = pickle.loads(pickle.dumps(Authenticator())).fields(
+        "n", url_user=server.user, url_password=server.password, url_token=server.token
+    )
+    assert variable in (fields.user, fields.password, fields.auth_token)
+    assert "marker" not in (fields.user, fields.password, fields.auth_token)
+    for secret in (server.password, server.token):
+        assert secret is None or pickle.loads(pickle.dumps(secret)).resolve() == secret.reveal()
+
+
+def test_what_a_callable_returns_is_taken_at_its_word(variable: str) -> None:
+    assert Authenticator(token=lambda: variable).fields(None).auth_token == variable
+    assert Authenticator(token=lambda: Secret(variable)).fields(None).auth_token == variable
+    with pytest.raises(ConfigError) as caught:
+        Authenticator(credentials=lambda: variable).fields("n")
+    assert "marker" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["credentials", "nkey_seed_file"])
+@pytest.mark.parametrize("as_secret", [False, True])
+def test_a_variable_that_holds_no_path_is_not_shown(variable: str, field: str, as_secret: bool) -> None:
+    if as_secret and field == "nkey_seed_file":
+        pytest.skip("paths only")
+    with pytest.raises(ConfigError) as caught:
+        Authenticator(**{field: Secret(variable) if as_secret else variable}).fields("n")
+    assert "marker" not in str(caught.value)
+
+
+def test_a_variable_may_hold_the_credentials_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JSCLIENT_TEST_CREDS", CREDS)
+    assert Authenticator(credentials="env:JSCLIENT_TEST_CREDS").fields("n").jwt == JWT
+
+
+# --- who may sign
+
+
+@pytest.mark.parametrize("kind", [kind for kind in nkeys.KeyType if kind is not nkeys.KeyType.USER])
+def test_only_user_seeds_sign(kind: nkeys.KeyType, tmp_path: Path) -> None:
+    """A server that says "sign this" could be handed the claims of a new user by an account's or operator's seed."""
+    seed = nkeys.encode_seed(kind, bytes(range(32)))
+    file = tmp_path / "seed.nk"
+    file.write_text(seed)
+    file.chmod(0o600)
+    creds = CREDS.replace(SEED, seed).encode()
+    public = nkeys.encode_public(kind, bytes(range(32)))
+    ways: list[dict[str, Any]] = [
+        {"nkey_seed": seed},
+        {"nkey_seed": lambda: seed},
+        {"nkey_seed_file": file},
+        {"jwt": JWT, "nkey_seed": seed},
+        {"credentials": creds},
+        {"nkey": public, "signature_callback": lambda nonce: b"x" * 64},
+    ]
+    for options in ways:
+        with pytest.raises(ConfigError, match="only a user's") as caught:
+            Authenticator(**options).fields("the nonce")
+        assert seed not in str(caught.value)

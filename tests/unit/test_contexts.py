@@ -130,3 +130,16 @@ def test_what_cannot_be_followed_is_refused(folder: Path, key: str) -> None:
     save(folder, "one", **{key: "something"})
     with pytest.raises(ConfigError, match=key):
         load_context("one")
+
+
+def test_a_context_names_no_environment_variables(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JSCLIENT_TEST_SECRET", "marker")
+    name = "env:JSCLIENT_TEST_SECRET"
+    save(folder, "one", user="u", password=name)
+    save(folder, "two", token=name)
+    save(folder, "three", creds=name)
+    assert ConnectOptions(**load_context("one")).authenticator().fields(None).password == name
+    assert ConnectOptions(**load_context("two")).authenticator().fields(None).auth_token == name
+    with pytest.raises(ConfigError) as caught:
+        ConnectOptions(**load_context("three")).authenticator().fields("n")
+    assert "marker" not in str(caught.value)

@@ -8,8 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from jsclient.errors import ConfigError
 from jsclient.secret import Secret
+from jsclient.servers import ServerPool
 from jsclient.spark import options
+from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError, from_spark
 from jsclient.spark.options import READ, READ_STREAM, SPECS, WRITE, WRITE_STREAM, parse
 from jsclient.spark.secret import ServerUrl
@@ -45,6 +48,15 @@ def test_defaults_are_those_of_the_table() -> None:
 def test_names_are_case_insensitive_and_load_names_the_stream() -> None:
     o = parse({"SERVERS": "n1", "path": "ORDERS", "MAXOFFSETSPERTRIGGER": "7", "checkpointlocation": "/x"}, READ_STREAM)
     assert (o.stream, o.max_offsets_per_trigger) == ("ORDERS", 7)
+
+
+def test_a_server_names_no_environment_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be asked for in the DNS, and stand in errors."""
+    monkeypatch.setenv("JSCLIENT_TEST_SECRET", "marker")
+    chosen = options.parse({"servers": "env:JSCLIENT_TEST_SECRET", "stream": "S"}, READ)
+    assert connect_options(chosen).servers == ("env:JSCLIENT_TEST_SECRET",)
+    with pytest.raises(ConfigError):
+        ServerPool(connect_options(chosen).servers)
 
 
 @pytest.mark.parametrize(
