@@ -191,10 +191,15 @@ def _last_by_request(
 
 
 def _matching(stream: Stream, subjects: list[str], timeout: Timeout) -> list[str]:
-    """The subjects of stored messages that match any of the filters, each once."""
+    """The subjects of stored messages that match any of the filters, each once.
+
+    Raises InvalidSubject if somebody stored a message on a subject with a wildcard in it: asked for by that name, the
+    server would answer with other messages.
+    """
     found: dict[str, None] = {}
     for pattern in subjects:
-        found.update((subject, None) for subject, _ in stream.subjects(pattern, timeout=timeout))
+        for subject, _ in stream.subjects(pattern, timeout=timeout):
+            found[names.check_subject(subject, f"a stored subject of stream {stream.name!r}")] = None
     return list(found)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from jsclient.durations import DEFAULT, Timeout, resolve
 from jsclient.errors import (
+    BadBucket,
     BadResponse,
     BucketNotFound,
     ConfigError,
@@ -22,6 +24,7 @@ from jsclient.errors import (
     WrongLastSequence,
 )
 from jsclient.jetstream.headers import ROLLUP, ROLLUP_SUBJECT
+from jsclient.jetstream.names import api_prefix, check_name
 from jsclient.jetstream.stream import Stream
 from jsclient.jetstream.wire import format_time
 from jsclient.keyvalue.config import KeyValueStatus
@@ -47,8 +50,10 @@ from jsclient.keyvalue.keys import (
 from jsclient.keyvalue.watch import KeyWatcher, WatchOptions
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream, StreamInfo
+    from jsclient.jetstream import JetStream, StreamInfo, StreamSource
     from protocol import Msg
+
+log = logging.getLogger("jsclient.keyvalue")
 
 READ_TIMEOUT: Final = 5.0
 """Seconds for a read; nats.go's API timeout."""
@@ -81,10 +86,7 @@ class KeyValue:
         if info is not None and info.config.mirror is not None:
             # A mirror stores the subjects of its origin, and cannot be written itself.
             self._direct = self._direct or bool(info.config.mirror_direct)
-            origin = info.config.mirror.name.removeprefix(STREAM_PREFIX)
-            external = info.config.mirror.external
-            if external is not None and external.api:
-                write_prefix = f"{external.api}.{SUBJECT_ROOT}{origin}."
+            origin, write_prefix = _origin_of(info.config.mirror, bucket)
         self._prefix = f"{SUBJECT_ROOT}{origin}."
         api = js.api.prefix
         if write_prefix is None:
@@ -373,6 +375,8 @@ class KeyValue:
         futures: deque[Any] = deque()
         count = 0
         for key in self.keys():
+            if not self._usable(key):
+                continue
             futures.append(self._js.publish_async(self._write_prefix + key, b"", headers=_PURGE_HEADERS))
             count += 1
             if len(futures) >= PURGE_WINDOW:
@@ -391,7 +395,7 @@ class KeyValue:
         if not limit >= 0:
             raise ConfigError(f"older_than must be 0 or more seconds, got {older_than!r}")
         with self.watch(meta_only=True, timeout=READ_TIMEOUT) as watcher:
-            markers = [entry for entry in watcher.initial() if not entry.is_put]
+            markers = [entry for entry in watcher.initial() if not entry.is_put and self._usable(entry.key)]
         now = dt.datetime.now(dt.timezone.utc)
         removed = 0
         for marker in markers:
@@ -403,6 +407,14 @@ class KeyValue:
             else:
                 self._stream.purge(subject=subject, keep=1)
         return removed
+
+    def _usable(self, key: str) -> bool:
+        """Whether what is stored as a key is one: somebody may have published on `$KV.<bucket>.>`, and as the subject
+        of a purge that means every key."""
+        if valid_key(key) and len(key) <= self._limit:
+            return True
+        log.warning("bucket %s holds an entry that is left alone: %s", self.bucket, refuse_key(key, self._limit))
+        return False
 
     def status(self) -> KeyValueStatus:
         """What the bucket is and holds; BucketNotFound when it is gone."""
@@ -416,3 +428,14 @@ class KeyValue:
 
     def __repr__(self) -> str:
         return f"<KeyValue {self.bucket}>"
+
+
+def _origin_of(mirror: StreamSource, bucket: str) -> tuple[str, str | None]:
+    """The bucket that a mirror copies, and the prefix of its keys where writes must go through another API prefix."""
+    try:
+        origin = check_name(mirror.name.removeprefix(STREAM_PREFIX), "bucket")
+        if mirror.external is None or not mirror.external.api:
+            return origin, None
+        return origin, f"{api_prefix(prefix=mirror.external.api)}{SUBJECT_ROOT}{origin}."
+    except ConfigError as error:
+        raise BadBucket(f"bucket {bucket!r} is a mirror of what cannot be a bucket: {error}", bucket) from None

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from jsclient.errors import JsClientError, MessageNotFound, NoMessages, ObjectChanged, TimedOut
-from jsclient.objectstore.models import ObjectInfo, chunk_subject
+from jsclient.objectstore.models import ObjectInfo
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
@@ -22,13 +22,14 @@ CHECK_AFTER: Final = 1.0
 """Seconds without a chunk after which the server is asked whether there is one left at all."""
 
 
-def fetch_chunks(js: JetStream, stream: Stream, info: ObjectInfo, timeout: float | None) -> Iterator[bytes]:
+def fetch_chunks(
+    js: JetStream, stream: Stream, subject: str, info: ObjectInfo, timeout: float | None
+) -> Iterator[bytes]:
     """The chunks as they are stored; whoever reads them stops at the object's size.
 
     Raises ObjectChanged when the chunks end early (deleted or replaced meanwhile), TimedOut after `timeout`
     seconds without any.
     """
-    subject = chunk_subject(info.bucket, info.nuid)
     if info.chunks == 1:
         return _single(stream, subject, info, timeout)
     return _Many(js, stream.name, subject, info, timeout)

@@ -14,6 +14,7 @@ import msgspec
 
 from jsclient.durations import to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
+from jsclient.jetstream import names
 from jsclient.jetstream.models import Placement, StreamConfig, StreamInfo
 from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
 from protocol.errors import BAD_JSON
@@ -32,7 +33,11 @@ def stream_name(bucket: str) -> str:
 
 
 def chunk_subject(bucket: str, nuid: str) -> str:
-    return f"{SUBJECT_ROOT}{bucket}.C.{nuid}"
+    """The subject of an object's chunks. The nuid is stored data: `>` would make it the chunks of all objects."""
+    try:
+        return f"{SUBJECT_ROOT}{bucket}.C.{names.check_name(nuid, 'chunk')}"
+    except InvalidName as error:
+        raise BadObjectMeta(f"an object in bucket {bucket!r} has an unusable nuid: {error}", bucket) from None
 
 
 def meta_subject(bucket: str, name: str) -> str:
@@ -214,7 +219,7 @@ def check_link_target(target: ObjectInfo) -> ObjectLink:
         raise ObjectLinkError(f"object {target.name!r} is deleted: no link can point there", target.bucket)
     if target.is_link:
         raise ObjectLinkError(f"object {target.name!r} is a link: no link can point to a link", target.bucket)
-    return ObjectLink(target.bucket, target.name)
+    return ObjectLink(check_bucket(target.bucket, "object store"), target.name)
 
 
 # --- about the store ----------------------------------------------------------------------------------------

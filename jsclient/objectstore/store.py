@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 from jsclient import waiting
-from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
+    BadObjectMeta,
     BucketNotFound,
     InvalidName,
     JsClientError,
@@ -35,7 +36,6 @@ from jsclient.jetstream.stream import Stream
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.download import fetch_chunks
 from jsclient.objectstore.models import (
-    SUBJECT_ROOT,
     ObjectInfo,
     ObjectLink,
     ObjectMeta,
@@ -47,6 +47,7 @@ from jsclient.objectstore.models import (
     stream_name,
 )
 from jsclient.objectstore.reader import ObjectReader
+from jsclient.objectstore.repair import repair as repair_store
 from jsclient.objectstore.sources import Data, Progress, chunks_of
 from jsclient.objectstore.upload import Upload, settled
 from jsclient.objectstore.watch import ObjectWatcher, WatchOptions
@@ -58,9 +59,6 @@ logger = logging.getLogger("jsclient.objectstore")
 
 STALL_TIMEOUT: Final = 30.0
 """Seconds without a chunk (or a listed object) after which a read gives up."""
-
-REPAIR_SETTLE: Final = 2.0
-"""Seconds that chunks without an object must not have grown to count as abandoned."""
 
 META_ATTEMPTS: Final = 100
 """How often meta information is stored anew because another writer of the same name was faster."""
@@ -201,7 +199,8 @@ class ObjectStore:
     def _open(self, info: ObjectInfo, progress: Progress, timeout: Timeout) -> ObjectReader:
         chunks: Iterator[bytes] = iter(())
         if info.size:
-            chunks = fetch_chunks(self._js, self._stream, info, resolve(timeout, STALL_TIMEOUT))
+            subject = chunk_subject(self.bucket, info.nuid)
+            chunks = fetch_chunks(self._js, self._stream, subject, info, resolve(timeout, STALL_TIMEOUT))
         return ObjectReader(info, chunks, progress)
 
     def _follow(self, info: ObjectInfo) -> tuple[ObjectStore, ObjectInfo]:
@@ -209,8 +208,11 @@ class ObjectStore:
         assert link is not None
         if not link.name:
             raise ObjectLinkError(f"object {info.name!r} is a link to the whole bucket {link.bucket!r}", self.bucket)
-        store = self if link.bucket == self.bucket else ObjectStore(self._js, link.bucket)
-        target = store.info(link.name)
+        try:
+            store = self if link.bucket == self.bucket else ObjectStore(self._js, link.bucket)
+            target = store.info(link.name)
+        except InvalidName as error:
+            raise ObjectLinkError(f"object {info.name!r} is a link to nowhere: {error}", self.bucket) from error
         if target.link is not None:
             raise ObjectLinkError(f"object {info.name!r} links to {link.name!r}, which is a link itself", self.bucket)
         return store, target
@@ -380,37 +382,20 @@ class ObjectStore:
 
         That are chunks that belong to no object: unfinished uploads, and objects whose delete or replacement did
         not get to its end. They are looked at twice, 2 seconds apart, so that uploads under way are left alone;
-        one that pauses for longer than that fails with ObjectChanged and may be repeated.
+        one that pauses for longer than that fails with ObjectChanged and may be repeated. Before anything goes, every
+        object is read from the stream's leader: where that cannot be done (no right, meta information that cannot be
+        read) nothing is removed and the error is raised.
         """
-        repaired = self._repair() if repair else 0
+        repaired = 0
+        if repair:
+            self._clean_up()
+            repaired = repair_store(self._stream, self.bucket, self.list(), Deadline(None))
         try:
             return ObjectStoreStatus(self._stream.info(), repaired)
         except StreamNotFound as error:
             raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
 
     # --- what failures leave behind -----------------------------------------------------------------------
-
-    def _repair(self) -> int:
-        self._clean_up()
-        orphans = self._orphans()
-        if not orphans:
-            return 0
-        time.sleep(REPAIR_SETTLE)
-        later = self._orphans()
-        abandoned = [subject for subject, count in orphans.items() if later.get(subject) == count]
-        for subject in abandoned:
-            self._stream.purge(subject=subject)
-        return len(abandoned)
-
-    def _orphans(self) -> dict[str, int]:
-        """Chunk subjects that no object refers to, with their numbers of chunks."""
-        # Chunks first: an upload that ends between the two questions is then seen as an object.
-        found = dict(self._stream.subjects(f"{SUBJECT_ROOT}{self.bucket}.C.>"))
-        if not found:
-            return {}
-        for info in self.list():
-            found.pop(chunk_subject(self.bucket, info.nuid), None)
-        return found
 
     def _remember(self, name: str, nuid: str, under_way: builtins.list[Any] | None = None) -> None:
         with self._lock:
@@ -438,7 +423,12 @@ class ObjectStore:
         if not replaced.nuid or replaced.is_link:
             return
         try:
-            self._stream.purge(subject=chunk_subject(self.bucket, replaced.nuid))
+            subject = chunk_subject(self.bucket, replaced.nuid)
+        except BadObjectMeta as error:
+            logger.warning("%r in object store %s had no chunks of its own: %s", replaced.name, self.bucket, error)
+            return
+        try:
+            self._stream.purge(subject=subject)
         except JsClientError as error:
             logger.warning("chunks of %r stay in object store %s for now: %s", replaced.name, self.bucket, error)
             self._remember(replaced.name, replaced.nuid)

@@ -33,7 +33,7 @@ MIN_WINDOW: Final = 2
 VERIFY_AFTER: Final = 1.0
 """Seconds after which an upload is counted again before it becomes the object.
 
-A repair removes unfinished uploads that have not grown for REPAIR_SETTLE seconds, so a faster one cannot be hit.
+A repair removes unfinished uploads that have not grown for 2 seconds, so a faster one cannot be hit.
 """
 
 PURGE_TIMEOUT: Final = 5.0

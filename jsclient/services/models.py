@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from jsclient import checks
 from jsclient.errors import InvalidName
 
 API_PREFIX: Final = "$SRV"
@@ -76,4 +77,7 @@ def control_subject(verb: str, name: str = "", id: str = "") -> str:
         raise InvalidName(f"unknown verb {verb!r}: services answer to {', '.join(VERBS)}")
     if id and not name:
         raise InvalidName("an instance is asked by name and id; the name is missing")
+    for part in (name, id):  # often taken from the answer of another service
+        if part:
+            checks.name(part, "service name or id")
     return ".".join(part for part in (API_PREFIX, verb, name, id) if part)

@@ -19,6 +19,7 @@ import attrs
 
 from jsclient import errors
 from jsclient.jetstream.api import check_error
+from jsclient.jetstream.names import check_stream
 from jsclient.nuid import next_nuid
 from jsclient.outbox import Unkept
 from jsclient.spark.access import StreamAccess
@@ -184,7 +185,7 @@ class AtomicPublisher:
                 "JETSTREAM_SERVER_TOO_OLD",
                 f"publishMode=atomic needs nats-server 2.12.1 and allow_atomic in stream {names[0]!r}",
             )
-        return str(names[0])
+        return check_stream(str(names[0]))
 
     def _read_marker(self) -> Marker:
         access = self._access

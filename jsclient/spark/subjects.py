@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from jsclient import checks
+from jsclient.errors import InvalidSubject
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import bucket_of
 from jsclient.spark.planner import Range
@@ -26,7 +28,8 @@ def by_subject(access: StreamAccess, start: int, end: int, parts: int, filters: 
 
 
 def _listed(access: StreamAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:
-    """The subjects of the stream by bucket; None when there are too many to list."""
+    """The subjects of the stream by bucket; None when there are too many to list, or one that is no plain subject (as a
+    filter, a message on `>` would bring all the others into its bucket)."""
     names: set[str] = set()
     for subject in filters or (">",):
         operation = f"STREAM.INFO.{access.stream}"
@@ -34,7 +37,17 @@ def _listed(access: StreamAccess, parts: int, filters: tuple[str, ...]) -> list[
             names.update(page.get("state", {}).get("subjects") or ())
             if len(names) > MOST_SUBJECTS:
                 return None
+    if not all(map(_is_plain, names)):
+        return None
     buckets: list[list[str]] = [[] for _ in range(parts)]
     for name in sorted(names):
         buckets[bucket_of(name.encode("utf-8", "surrogateescape"), parts)].append(name)
     return buckets
+
+
+def _is_plain(subject: str) -> bool:
+    try:
+        checks.subject(subject)
+    except InvalidSubject:
+        return False
+    return True

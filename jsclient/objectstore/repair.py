@@ -1,0 +1,81 @@
+"""Chunks that belong to no object: finding them, and proving it before anything is removed."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Final
+
+from jsclient import waiting
+from jsclient.durations import Deadline
+from jsclient.errors import BadObjectMeta, MessageNotFound, TimedOut
+from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, chunk_subject, decode_info
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.stream import Stream
+
+logger = logging.getLogger("jsclient.objectstore")
+
+REPAIR_SETTLE: Final = 2.0
+"""Seconds that chunks without an object must not have grown to count as abandoned."""
+
+
+def repair(stream: Stream, bucket: str, listed: Iterator[ObjectInfo], deadline: Deadline) -> int:
+    """Remove chunks that no object refers to; returns of how many uploads.
+
+    A listing only names candidates. Before anything is removed, the stream's leader is asked for every meta message
+    there is, one by one up to its "no more": what cannot be read so is not repaired, and the error says why.
+    """
+    found = chunk_counts(stream, bucket, deadline)
+    if found:
+        for info in listed:
+            found.pop(_subject_of(bucket, info), None)
+    if not found:
+        return 0
+    if deadline.at_most(REPAIR_SETTLE) < REPAIR_SETTLE:
+        raise TimedOut(f"a repair of object store {bucket!r} takes more than {REPAIR_SETTLE:g} s; nothing was removed")
+    waiting.Gate().wait(REPAIR_SETTLE)
+    later = chunk_counts(stream, bucket, deadline)
+    abandoned = {subject for subject, count in found.items() if later.get(subject) == count}
+    for info in metas(stream, bucket, deadline):
+        abandoned.discard(_subject_of(bucket, info))
+    for subject in sorted(abandoned):
+        stream.purge(subject=subject, timeout=deadline.remaining())
+    return len(abandoned)
+
+
+def chunk_counts(stream: Stream, bucket: str, deadline: Deadline) -> dict[str, int]:
+    """Chunk subjects and how many chunks each has; what somebody stored on a subject that is none is left alone."""
+    prefix = f"{SUBJECT_ROOT}{bucket}.C."
+    counts = {}
+    for subject, count in stream.subjects(prefix + ">", timeout=deadline.remaining()):
+        try:
+            counts[chunk_subject(bucket, subject[len(prefix) :])] = count
+        except BadObjectMeta:
+            logger.warning("object store %s holds something on %r, which no object store writes", bucket, subject)
+    return counts
+
+
+def metas(stream: Stream, bucket: str, deadline: Deadline) -> Iterator[ObjectInfo]:
+    """All meta information, as the stream's leader has it.
+
+    In the order of the stream: what is changed meanwhile moves to a place that is still to come.
+    """
+    seq = 0
+    while True:
+        try:
+            found = stream.get_msg(
+                seq + 1, subject=f"{SUBJECT_ROOT}{bucket}.M.>", direct=False, timeout=deadline.remaining()
+            )
+        except MessageNotFound:
+            return
+        seq = found.seq
+        yield decode_info(found.data, bucket, found.time, seq)
+
+
+def _subject_of(bucket: str, info: ObjectInfo) -> str:
+    """Where the chunks of an object are; "" for one that can have none (a link, or an unusable nuid)."""
+    try:
+        return chunk_subject(bucket, info.nuid)
+    except BadObjectMeta:
+        return ""
