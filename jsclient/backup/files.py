@@ -1,0 +1,134 @@
+"""A backup on disk: a folder with `stream.tar.s2` (what the server sent, unchanged), `backup.json` (configuration and
+state: the two files of the NATS CLI) and `manifest.json` (ours: digest, format, version, counts)."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime as dt
+import hashlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, BinaryIO, Final
+
+import attrs
+import msgspec
+
+from jsclient.backup import archive, s2
+from jsclient.backup.errors import BackupCorrupt, BackupError
+from jsclient.jetstream import names
+from protocol.errors import BAD_JSON
+
+DATA: Final = "stream.tar.s2"
+CONFIG: Final = "backup.json"
+MANIFEST: Final = "manifest.json"
+READ_SIZE: Final = 1024 * 1024
+
+FORMATS: Final = {"archive": "nats-server 2.15 or later", "tar": "any nats-server from 2.9 on"}
+"""format -> which servers can restore it."""
+
+
+class Manifest(msgspec.Struct, kw_only=True, frozen=True):
+    """What is known about a backup. `sources`: name of a source -> its last sequence that had been copied."""
+
+    stream: str
+    format: str
+    server_version: str
+    sha256: str
+    bytes: int
+    messages: int
+    first_seq: int
+    last_seq: int
+    consumers: int | None
+    taken: str
+    sources: dict[str, int] = {}
+
+
+@attrs.frozen
+class Backup:
+    """A backup in a folder. `config` and `state` are the server's JSON as plain dicts; `manifest` may be missing
+    when the backup was made by the NATS CLI."""
+
+    folder: Path
+    config: dict[str, Any] = attrs.field(repr=False)
+    state: dict[str, Any] = attrs.field(repr=False)
+    manifest: Manifest | None = attrs.field(repr=False)
+
+    @property
+    def stream(self) -> str:
+        return str(self.config["name"])
+
+    @property
+    def data(self) -> Path:
+        return self.folder / DATA
+
+    def format(self) -> str:
+        """ "archive" (2.15) or "tar" (before), as the data says."""
+        with self.data.open("rb") as file:
+            return "archive" if archive.is_archive(s2.Reader(file).read(len(archive.MAGIC))) else "tar"
+
+    @contextlib.contextmanager
+    def entries(self, *, check: bool = False) -> Iterator[Iterator[archive.Entry]]:
+        """The entries of an archive of 2.15, one after another; memory stays that of one block."""
+        with self.data.open("rb") as file:
+            yield archive.entries(s2.Reader(file, check=check))
+
+
+def load(folder: str | os.PathLike[str]) -> Backup:
+    """The backup in a folder; raises BackupError when there is none, BackupCorrupt when its files make no sense."""
+    path = Path(folder)
+    plain = _read_json(path / CONFIG)
+    config, state = plain.get("config"), plain.get("state")
+    if not isinstance(config, dict) or not isinstance(state, dict) or not isinstance(config.get("name"), str):
+        raise BackupCorrupt(f"{path / CONFIG} holds no configuration and state of a stream")
+    names.check_stream(config["name"])
+    if not (path / DATA).is_file():
+        raise BackupError(f"{path} holds no {DATA}: it is no backup, or one that was not finished")
+    manifest = None
+    if (path / MANIFEST).exists():
+        try:
+            manifest = msgspec.convert(_read_json(path / MANIFEST), Manifest)
+        except msgspec.ValidationError as error:
+            raise BackupCorrupt(f"{path / MANIFEST}: {error}") from None
+    return Backup(path, config, state, manifest)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        plain = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        raise BackupError(f"there is no {path.name} in {path.parent}: this is no backup of a stream") from None
+    except BAD_JSON as error:
+        raise BackupCorrupt(f"{path} is not JSON: {error}") from None
+    if not isinstance(plain, dict):
+        raise BackupCorrupt(f"{path} is not a JSON object")
+    return plain
+
+
+def save_json(path: Path, value: Any) -> None:
+    """Write JSON as the NATS CLI does, whole or not at all."""
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(msgspec.json.format(msgspec.json.encode(value), indent=2) + b"\n")
+    part.replace(path)
+
+
+def prepare(folder: str | os.PathLike[str]) -> Path:
+    """Make the folder of a new backup (mode 0700); one that holds a backup already is refused."""
+    path = Path(folder)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if (path / CONFIG).exists():
+        raise BackupError(f"{path} holds a backup already: name another folder, or remove it")
+    return path
+
+
+def now() -> str:
+    return dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds")
+
+
+def digest(file: BinaryIO) -> tuple[str, int]:
+    """(SHA-256 in hex, bytes) of a file."""
+    found, size = hashlib.sha256(), 0
+    while piece := file.read(READ_SIZE):
+        found.update(piece)
+        size += len(piece)
+    return found.hexdigest(), size

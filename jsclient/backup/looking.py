@@ -1,0 +1,137 @@
+"""Looking into backups without a server: what is in them, and whether they are whole."""
+
+from __future__ import annotations
+
+import os
+import tarfile
+from collections.abc import Iterator
+from typing import Any, Final
+
+import attrs
+
+from jsclient.backup import archive, files, s2
+from jsclient.backup.archive import Entry
+from jsclient.backup.errors import BackupCorrupt
+from jsclient.backup.files import Backup
+from jsclient.errors import NotSupported
+from protocol.subjects import matches
+
+STREAM_SOURCE: Final = "Nats-Stream-Source"
+
+
+@attrs.frozen
+class Contents:
+    """What a backup holds, counted. `subjects` maps each subject to its messages; None for tar files of old servers,
+    of which only the consumers can be listed here."""
+
+    stream: str
+    format: str
+    messages: int | None
+    first_seq: int | None
+    last_seq: int | None
+    subjects: dict[str, int] | None
+    consumers: list[str]
+
+
+def inspect(folder: str | os.PathLike[str]) -> Contents:
+    """Read the whole backup and count what is in it; raises BackupCorrupt for a damaged one."""
+    return _contents(files.load(folder), check=False)
+
+
+def verify(folder: str | os.PathLike[str]) -> Contents:
+    """Read the whole backup, compare digest, checksums, end mark, order of sequences and count; returns what is in it.
+
+    Raises BackupCorrupt that says what is wrong. Without a manifest (the NATS CLI writes none) there is no digest.
+    """
+    backup = files.load(folder)
+    check_digest(backup)
+    contents = _contents(backup, check=True)
+    stated = backup.state.get("messages")
+    if contents.messages is not None and contents.messages != stated:
+        raise BackupCorrupt(f"{contents.messages} messages are in the archive, {stated} were in the stream")
+    return contents
+
+
+def check_digest(backup: Backup) -> None:
+    """Compare the data with the digest of the manifest, if there is one."""
+    if backup.manifest is None:
+        return
+    with backup.data.open("rb") as file:
+        found, size = files.digest(file)
+    if (found, size) != (backup.manifest.sha256, backup.manifest.bytes):
+        raise BackupCorrupt(
+            f"{backup.data} is not what was backed up: {size} bytes with another digest than the manifest says "
+            f"({backup.manifest.bytes} bytes)"
+        )
+
+
+def _contents(backup: Backup, *, check: bool) -> Contents:
+    if backup.format() == "tar":
+        return Contents(backup.stream, "tar", None, None, None, None, _consumers_of_tar(backup, check))
+    subjects: dict[str, int] = {}
+    consumers: list[str] = []
+    first = last = count = 0
+    with backup.entries(check=check) as contents:
+        for entry in contents:
+            if not entry.seq:
+                if entry.name.startswith(archive.CONSUMERS):
+                    consumers.append(entry.name[len(archive.CONSUMERS) :])
+                continue
+            if entry.seq <= last:
+                raise BackupCorrupt(f"message {entry.seq} comes after message {last}")
+            first, last, count = first or entry.seq, entry.seq, count + 1
+            subjects[entry.name] = subjects.get(entry.name, 0) + 1
+    return Contents(backup.stream, "archive", count, first, last, subjects, sorted(consumers))
+
+
+def _consumers_of_tar(backup: Backup, check: bool) -> list[str]:
+    consumers = set()
+    with backup.data.open("rb") as file:
+        reader: Any = s2.Reader(file, check=check)
+        try:
+            with tarfile.open(fileobj=reader, mode="r|") as tar:
+                for member in tar:
+                    parts = member.name.split("/")
+                    if parts[0] == "obs" and len(parts) > 2:
+                        consumers.add(parts[1])
+        except tarfile.TarError as error:
+            raise BackupCorrupt(f"{backup.data} is no tar file: {error}") from None
+    return sorted(consumers)
+
+
+def extract(
+    folder: str | os.PathLike[str], *, subject: str = ">", first_seq: int = 0, last_seq: int | None = None
+) -> Iterator[Entry]:
+    """The messages of a backup (`entry.name` is the subject), oldest first, one at a time in memory.
+
+    For backups of server 2.15; one of an older server has to be restored first: NotSupported.
+    """
+    backup = files.load(folder)
+    if backup.format() == "tar":
+        raise NotSupported(
+            "messages can be read from backups of nats-server 2.15 or later; restore this one, on any server"
+        )
+    return _messages(backup, subject, first_seq, last_seq)
+
+
+def _messages(backup: Backup, subject: str, first_seq: int, last_seq: int | None) -> Iterator[Entry]:
+    with backup.entries() as contents:
+        for entry in contents:
+            if entry.seq < max(1, first_seq) or (last_seq is not None and entry.seq > last_seq):
+                continue
+            if subject == ">" or matches(subject, entry.name):
+                yield entry
+
+
+def newest_of_sources(backup: Backup) -> dict[str, int]:
+    """The last sequence of each source that a message of the archive came from."""
+    found: dict[str, int] = {}
+    with backup.entries() as contents:
+        for entry in contents:
+            if not entry.seq or b"Nats-Stream-Source" not in entry.raw_headers:
+                continue
+            headers = entry.headers
+            fields = ((headers.get(STREAM_SOURCE) if headers else None) or "").split(" ")
+            if len(fields) > 1 and fields[1].isdigit():
+                found[fields[0]] = max(found.get(fields[0], 0), int(fields[1]))
+    return found

@@ -1,0 +1,283 @@
+"""Restoring backups: whole, under another name or with other settings, or only a part of the messages."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import msgspec
+
+from jsclient import errors
+from jsclient.backup import archive, files, looking, s2
+from jsclient.backup.archive import Entry
+from jsclient.backup.errors import BackupError
+from jsclient.backup.files import Backup
+from jsclient.backup.taking import Outcome, Progress
+from jsclient.jetstream import names, wire
+from jsclient.jetstream.api import check_error
+from jsclient.jetstream.models import StreamInfo
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream
+
+CHUNK: Final = 256 * 1024
+STEP_TIMEOUT: Final = 30.0
+"""Seconds for the server to take one chunk."""
+FINISH_TIMEOUT: Final = 600.0
+"""Seconds for the server to build the stream after the last chunk."""
+
+
+def restore_stream(
+    js: JetStream,
+    folder: str | os.PathLike[str],
+    *,
+    name: str | None = None,
+    subjects: list[str] | None = None,
+    replicas: int | None = None,
+    storage: str | None = None,
+    placement: dict[str, Any] | None = None,
+    messages: Callable[[Entry], Entry | None] | None = None,
+    consumers: bool = True,
+    progress: Progress | None = None,
+    timeout: float = FINISH_TIMEOUT,
+) -> StreamInfo:
+    """Restore a backup as a new stream; returns its info. Sequences, times, headers and consumers are those of before.
+
+    `name`, `subjects`, `replicas`, `storage` and `placement` change its configuration. `messages` gets every message
+    (`entry.name` is its subject) and returns it, changed or not, or None to leave it out; sequences and times stay.
+    Sources keep an `opt_start_seq` behind what the backup holds of them: update them to the plain source only when
+    each has brought something new, or the server copies the whole origin again.
+    A name other than the backup's, `messages` and `consumers=False` need a backup of server 2.15 and such a server.
+
+    The digest of the manifest is compared first: BackupCorrupt. A stream of that name: StreamNameInUse. When the server
+    refuses in the middle the incomplete stream is deleted: BackupError. When its last answer does not come within
+    `timeout`, whether the stream is whole is not known: UnknownOutcome.
+    """
+    backup = files.load(folder)
+    looking.check_digest(backup)
+    config = _config(backup, name, subjects, replicas, storage, placement)
+    rewritten = messages is not None or not consumers
+    _check_format(js, backup, config["name"], rewritten)
+    _skip_what_sources_brought(js, backup, config)
+    if rewritten:
+        pieces: Iterator[bytes] = _rewritten(backup, messages, consumers)
+    else:
+        pieces = _file(backup.data)
+    size = backup.data.stat().st_size
+    return _send(js, config, backup.state, pieces, size, progress, timeout)
+
+
+def _config(
+    backup: Backup,
+    name: str | None,
+    subjects: list[str] | None,
+    replicas: int | None,
+    storage: str | None,
+    placement: dict[str, Any] | None,
+) -> dict[str, Any]:
+    """The backup's own JSON with what is to be different: settings that this client does not know stay as they are."""
+    config = dict(backup.config)
+    config["name"] = names.check_stream(name or config["name"])
+    if subjects is not None:
+        names.check_filters(subjects, "subjects")
+        config["subjects"] = subjects
+    changes = {"num_replicas": replicas, "storage": storage, "placement": placement}
+    config.update({key: value for key, value in changes.items() if value is not None})
+    return config
+
+
+def _check_format(js: JetStream, backup: Backup, name: str, rewritten: bool) -> None:
+    info = js.nc.server_info
+    if backup.format() == "tar":
+        if name != backup.stream or rewritten:
+            raise errors.NotSupported(
+                "another name and a part of the messages need a backup made by nats-server 2.15 or later. Restore this "
+                "one as it is, on any server, and back it up again there"
+            )
+    elif not info.at_least(2, 15):
+        raise errors.NotSupported(
+            f"this backup was made by nats-server 2.15 or later; {info.version} cannot read it (it could read backups "
+            "made by servers before 2.15)"
+        )
+
+
+def _skip_what_sources_brought(js: JetStream, backup: Backup, config: dict[str, Any]) -> None:
+    """Make sources start behind what the backup holds of them (`opt_start_seq`).
+
+    Server 2.15 copies the whole origin a second time otherwise, because it keeps the position by an identity of the
+    origin that a restore changes, and so does any server for a work queue that was empty.
+    """
+    sources = config.get("sources")
+    if not sources:
+        return
+    found = dict(backup.manifest.sources) if backup.manifest is not None else {}
+    if backup.format() == "archive":
+        for origin, seq in looking.newest_of_sources(backup).items():
+            found[origin] = max(seq, found.get(origin, 0))
+    started = []
+    for source in sources:
+        if source["name"] in found:
+            source = {key: value for key, value in source.items() if key != "opt_start_time"}
+            source["opt_start_seq"] = found[source["name"]] + 1
+        started.append(source)
+    config["sources"] = started
+
+
+def _file(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while piece := file.read(CHUNK):
+            yield piece
+
+
+def _rewritten(backup: Backup, messages: Callable[[Entry], Entry | None] | None, consumers: bool) -> Iterator[bytes]:
+    with backup.entries() as contents:
+        yield from s2.packed(archive.encoded(_chosen(contents, messages, consumers)))
+
+
+def _chosen(
+    contents: Iterable[Entry], messages: Callable[[Entry], Entry | None] | None, consumers: bool
+) -> Iterator[Entry]:
+    for entry in contents:
+        if entry.seq:
+            chosen = messages(entry) if messages is not None else entry
+            if chosen is not None:
+                yield chosen
+        elif consumers or not entry.name.startswith(archive.CONSUMERS):
+            yield _without_consumers(entry) if not consumers and entry.name == archive.STATE else entry
+
+
+def _without_consumers(entry: Entry) -> Entry:
+    return attrs.evolve(entry, data=msgspec.json.encode({**entry.json(), "consumer_count": 0}))
+
+
+def _send(
+    js: JetStream,
+    config: dict[str, Any],
+    state: dict[str, Any],
+    pieces: Iterator[bytes],
+    size: int,
+    progress: Progress | None,
+    timeout: float,
+) -> StreamInfo:
+    name = config["name"]
+    answer = js.api.request(f"STREAM.RESTORE.{name}", {"config": config, "state": state}, timeout=STEP_TIMEOUT)
+    target = answer.get("deliver_subject")
+    if not isinstance(target, str) or not target:
+        raise errors.BadResponse(f"the server named no subject for the restore of {name!r}", b"")
+    limit = min(CHUNK, js.nc.max_payload)
+    sent = 0
+    try:
+        for piece in _sized(pieces, limit):
+            reply = js.nc.request(target, piece, timeout=STEP_TIMEOUT)
+            if reply.payload:
+                check_error(reply.payload)
+            sent += len(piece)
+            if progress is not None:
+                progress(sent, size)
+        final = js.nc.request(target, b"", timeout=timeout)
+    except errors.NoResponders as error:
+        _remove(js, name)
+        raise BackupError(f"the server gave the restore of {name!r} up after {sent} bytes; nothing is left") from error
+    except errors.ApiError as error:
+        _remove(js, name)
+        raise BackupError(f"the server refused the backup of {name!r}: {error}; nothing is left of it") from error
+    except errors.RequestTimeout as error:
+        raise errors.UnknownOutcome(
+            f"the server did not answer within the timeout while {name!r} was restored; look at the stream: it may be "
+            "whole, incomplete or missing"
+        ) from error
+    try:
+        return wire.from_wire(check_error(final.payload), StreamInfo)
+    except errors.ApiError as error:
+        _remove(js, name)  # server 2.15 keeps a part of the stream
+        raise BackupError(f"the server refused the backup of {name!r}: {error}; nothing is left of it") from error
+
+
+def _sized(pieces: Iterator[bytes], limit: int) -> Iterator[bytes]:
+    """The same bytes in pieces of `limit`."""
+    waiting = bytearray()
+    for piece in pieces:
+        waiting += piece
+        while len(waiting) >= limit:
+            yield bytes(waiting[:limit])
+            del waiting[:limit]
+    if waiting:
+        yield bytes(waiting)
+
+
+def _remove(js: JetStream, name: str) -> None:
+    """Delete what the restore has made: a name in use is refused before anything is sent, so the stream is ours."""
+    with contextlib.suppress(errors.StreamNotFound):
+        js.delete_stream(name)
+
+
+def restore_account(
+    js: JetStream,
+    folder: str | os.PathLike[str],
+    *,
+    include: Iterable[str] = (),
+    exclude: Iterable[str] = (),
+    on_stream: Callable[[Outcome], None] | None = None,
+) -> list[Outcome]:
+    """Restore every backup below a folder, origins before their mirrors and sources.
+
+    Everything is checked before anything is written: damaged files, names in use, formats that the server does not
+    read raise BackupError with all findings. After that a stream that fails stops no other.
+    """
+    wanted, unwanted = set(include), set(exclude)
+    found = {}
+    for path in sorted(Path(folder).iterdir()):
+        if path.is_dir() and (path / files.CONFIG).exists():
+            backup = files.load(path)
+            if (not wanted or backup.stream in wanted) and backup.stream not in unwanted:
+                found[backup.stream] = backup
+    if not found:
+        raise BackupError(f"there is no backup in {folder}")
+    _check_all(js, list(found.values()))
+    outcomes = []
+    for backup in _origins_first(found):
+        try:
+            restore_stream(js, backup.folder)
+            outcome = Outcome(backup.stream, backup.folder)
+        except (errors.JsClientError, OSError) as error:
+            outcome = Outcome(backup.stream, backup.folder, error)
+        outcomes.append(outcome)
+        if on_stream is not None:
+            on_stream(outcome)
+    return outcomes
+
+
+def _check_all(js: JetStream, backups: list[Backup]) -> None:
+    findings = []
+    existing = set(js.stream_names())
+    for backup in backups:
+        try:
+            if backup.stream in existing:
+                raise BackupError("a stream of that name exists")
+            _check_format(js, backup, backup.stream, False)
+            looking.check_digest(backup)
+        except errors.JsClientError as error:
+            findings.append(f"{backup.stream}: {error}")
+    if findings:
+        raise BackupError("nothing was restored: " + "; ".join(findings))
+
+
+def _origins_first(found: dict[str, Backup]) -> list[Backup]:
+    ordered: dict[str, Backup] = {}
+
+    def add(name: str, path: tuple[str, ...]) -> None:
+        if name in ordered or name in path or name not in found:
+            return
+        config = found[name].config
+        for origin in [config.get("mirror"), *(config.get("sources") or ())]:
+            if origin:
+                add(str(origin.get("name")), (*path, name))
+        ordered[name] = found[name]
+
+    for name in found:
+        add(name, ())
+    return list(ordered.values())
