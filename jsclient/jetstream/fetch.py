@@ -14,11 +14,12 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from jsclient import errors
-from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.gone import ASK_TIMEOUT
 from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, SILENT_FLUSH, message_size, nak_all, pool_of
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.pull import PullTerms, Verdict, alarm_at, classify, doubt
+from jsclient.jetstream.pull import PullTerms, Verdict, classify
+from jsclient.jetstream.watchdog import Look, Watchdog
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent, Wake
 
@@ -122,10 +123,7 @@ class Fetch:
         self.error: Exception | None = None
         self.number = 0  # of the pull that is alive, 0 when none is
         self.pulls = 0
-        self.pulled_at = 0.0
-        self.asked_about = 0.0  # the alarm before which we asked what is wrong
         self.retry_at: float | None = None
-        self.live_terms = terms
         self.dead_pull = False  # a pull of ours may be alive on the server although we do not count on it
         started = time.monotonic()
         # Takes only what is there: the time it has is for the answer, which an interruption must not replace.
@@ -135,6 +133,8 @@ class Fetch:
         self.interrupted: Exception | None = None
         self.deadline = float("inf") if timeout is None else started + timeout
         self.disturbed = started - ELECTION
+        self.heartbeat = terms.heartbeat  # of the pull that is alive, as the watch over it
+        self.watchdog = self._watch(terms, started)
         self.pool = pool_of(self.connection)
         self.inbox = self.pool.lease(self.connection, self.subject)
 
@@ -172,7 +172,9 @@ class Fetch:
             while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
                 append(JetStreamMsg(item, connection))
                 if self.max_bytes:
-                    self.size += message_size(item)
+                    self._count(item)
+                    if self.ended is not None:
+                        return
                 if len(self.messages) == self.want:
                     self.ended = Ended.COMPLETE
                     return
@@ -189,9 +191,16 @@ class Fetch:
         if self.terms.group:
             self.consumer.learn_pin(self.terms.group, item)
         if self.max_bytes:
-            self.size += message_size(item)
+            self._count(item)
         if len(self.messages) == self.want:
             self.ended = Ended.COMPLETE
+
+    def _count(self, item: Msg) -> None:
+        """No server (2.9 to 2.15) says anything when the bytes of a pull were used up exactly: it is over all the
+        same."""
+        self.size += message_size(item)
+        if self.size >= self.max_bytes:
+            self.ended = Ended.MAX_BYTES
 
     # --- pulls --------------------------------------------------------------------------------------------
 
@@ -213,7 +222,7 @@ class Fetch:
         pin_id = self.consumer.pins.get(terms.group, "") if terms.group else ""
         body = terms.request(self.want - len(self.messages), max_bytes, pin_id, self.no_wait)
         frame = self.connection.encode(self.subject, self.body_prefix + body, self.inbox.reply(number))
-        self.live_terms = terms
+        self.heartbeat = terms.heartbeat
         try:
             self.connection.post_now(Unkept(frame))
         except errors.ConnectionLost:
@@ -221,7 +230,7 @@ class Fetch:
                 raise
             self._lost_link()
             return
-        self.number, self.pulled_at = number, time.monotonic()
+        self.number, self.watchdog = number, self._watch(terms, time.monotonic())
 
     def _wait(self) -> Any:
         """The next item, or None when a timer was due."""
@@ -247,40 +256,35 @@ class Fetch:
             self.ended = Ended.TIMEOUT
 
     def _timer_at(self) -> float:
-        """When to ask what is wrong, and after that, when silence becomes an alarm."""
-        if not self.number:
-            return self.deadline
-        alarm = self._alarm_at()
-        return alarm if self.asked_about == alarm else alarm - self._doubt(alarm)
+        """When to look although nothing came."""
+        return self.watchdog.due(self.inbox.mailbox.last_frame) if self.number else self.deadline
 
-    def _alarm_at(self) -> float:
+    def _watch(self, terms: PullTerms, now: float) -> Watchdog:
+        """The watch over a pull that goes out now. After the deadline only its 408 is waited for."""
         if self.instant:
-            return max(self.inbox.mailbox.last_frame, self.pulled_at) + GRACE
-        silence = alarm_at(self.inbox.mailbox.last_frame, self.pulled_at, self.live_terms)
-        return min(silence, self.deadline + GRACE)
-
-    def _doubt(self, alarm: float) -> float:
-        """Seconds before the alarm at which to ask; after the deadline only the 408 is waited for."""
-        longest = doubt(self.live_terms)
-        return min(longest, GRACE / 2) if alarm > self.deadline else longest
+            return Watchdog(GRACE, GRACE / 2, now)
+        return Watchdog.of_pulls(terms, now, self.deadline + GRACE)
 
     def _silent(self) -> None:
-        """Nothing came: after 1.5 heartbeats (or soon after the 408 is due) ask what is wrong; then give it up."""
-        alarm = self._alarm_at()
+        """Nothing came: ask what is wrong, or give the pull up (see Watchdog)."""
         if self.instant and self.messages:
             # The consumer has reached max_ack_pending: the server leaves the pull open until something is acked.
             self.number, self.dead_pull, self.ended = 0, True, Ended.NO_MESSAGES
             return
-        if self.asked_about != alarm:
-            self.asked_about = alarm
-            found = self.consumer.diagnose(min(0.9 * self._doubt(alarm), ASK_TIMEOUT))
+        watchdog = self.watchdog
+        now, last_frame = time.monotonic(), self.inbox.mailbox.last_frame
+        look = watchdog.look(now, last_frame)
+        if look is Look.ASK:
+            seconds = watchdog.ask_time(Deadline(None), last_frame, now)
+            found = self.consumer.diagnose(min(seconds, ASK_TIMEOUT))
             if found is not None and not self.inbox.mailbox.items:
                 self._fail(found)
+        if look is not Look.ALARM:
             return
         self.number = 0
         self.dead_pull = True
-        if self.live_terms.heartbeat:
-            self._fail(errors.NoHeartbeat(f"no heartbeat for {2 * self.live_terms.heartbeat:g} s from {self.consumer}"))
+        if self.heartbeat:
+            self._fail(errors.NoHeartbeat(f"no heartbeat for {2 * self.heartbeat:g} s from {self.consumer}"))
         elif self.instant:
             self._fail(errors.ReadStalled(f"the server did not answer a pull on {self.subject!r}"))
         elif self.deadline - time.monotonic() > 0:
@@ -327,7 +331,7 @@ class Fetch:
             self.disturbed = time.monotonic() if verdict.all_pulls else self.disturbed
             self.retry_at = time.monotonic() + RETRY
         elif isinstance(verdict.error, errors.ConsumerDeleted):
-            self._fail(self.consumer.why_deleted(verdict.error, min(ASK_TIMEOUT, 2 * doubt(self.live_terms))))
+            self._fail(self.consumer.why_deleted(verdict.error, min(ASK_TIMEOUT, 2 * self.watchdog.doubt)))
         else:
             self._fail(verdict.error)
 

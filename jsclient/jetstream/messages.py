@@ -18,7 +18,8 @@ from jsclient.jetstream.inboxes import ELECTION, pool_of
 from jsclient.jetstream.iterating import MessageIterator, call_hook
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.options import Paused, PullOptions, Resumed
-from jsclient.jetstream.pull import Verdict, alarm_at, classify, doubt
+from jsclient.jetstream.pull import Verdict, classify
+from jsclient.jetstream.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.outbox import Unkept
 from jsclient.states import WAKE, LinkEvent
 
@@ -33,8 +34,6 @@ DIAGNOSE_EVERY: Final = 10.0
 """Seconds between two CONSUMER.INFO of one iterator: that request is expensive for a server with many consumers."""
 
 ASK_AGAIN: Final = 2.0
-
-FOREVER: Final = float("inf")
 
 COMPLETED: Final = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: "
 """How nearly every pull with a byte limit ends; read without the detour that other statuses take (10 us)."""
@@ -65,10 +64,8 @@ class Messages(MessageIterator):
         self._due = True  # a pull may be due: look when the application comes for the next message
         self._waiting = 0
         self._connected = True
-        self._pulled_at = time.monotonic()
-        self._diagnosed_at = -FOREVER
-        self._doubt = doubt(self._terms)
-        self._asked_about = 0.0  # the alarm before which we asked what is wrong
+        self._watchdog = Watchdog.of_pulls(self._terms, time.monotonic())
+        self._diagnosed_at = -NEVER
         self._terminal = None
         self._stopped = False
         self._draining = False
@@ -142,7 +139,8 @@ class Messages(MessageIterator):
             try:
                 item = self._mailbox.take()
                 if item is None:
-                    if timeout == 0 or deadline.expired():
+                    if deadline.expired():
+                        self._look_after(deadline)
                         return None
                     item = self._wait(deadline)
             except errors.SubscriptionClosed:
@@ -190,11 +188,11 @@ class Messages(MessageIterator):
         else:
             self._due = True
 
-    def _keep_pulling(self) -> None:
+    def _keep_pulling(self, now: float | None = None) -> None:
         """Send the pull that is due, if any."""
         with self._lock:
             self._due = False
-            need = self._state.need(time.monotonic()) if self._pulls else None
+            need = self._state.need(time.monotonic() if now is None else now) if self._pulls else None
             if need is None:
                 return
             frame = self._open_pull(need)
@@ -207,7 +205,7 @@ class Messages(MessageIterator):
     def _open_pull(self, need: tuple[int, int]) -> bytes:
         """The frame of a pull that goes out now; the caller holds the lock."""
         number = self._state.opened(*need)
-        self._pulled_at = time.monotonic()
+        self._watchdog.restart(time.monotonic())
         pins = self.source.pins
         body = self._terms.request(*need, pins.get(self.options.group, "") if pins else "")
         return self.connection.encode(self.source.pull_subject, body, self._inbox.reply(number))
@@ -229,35 +227,30 @@ class Messages(MessageIterator):
         with self._lock:
             self._waiting += 1
         try:
-            self._keep_pulling()
-            now = time.monotonic()
-            due = self._next_timer()
+            now = time.monotonic()  # one and the same for both, or a back-off could end between them
+            self._keep_pulling(now)
+            due = self._next_timer(now)
             left = deadline.remaining()
             if due > now or self._mailbox.items:
-                seconds = left if due == FOREVER else due - now if left is None else min(left, due - now)
+                seconds = left if due == NEVER else due - now if left is None else min(left, due - now)
                 item = self._inbox.inbox.next(seconds)
                 if item is not None:
                     return item
         finally:
             with self._lock:
                 self._waiting -= 1
-        if time.monotonic() >= self._next_timer():
-            self._silent()
+        now = time.monotonic()
+        if now >= self._next_timer(now):
+            self._silent(deadline)
         return None
 
-    def _next_timer(self) -> float:
+    def _next_timer(self, now: float) -> float:
         """When to look again although nothing came: a back-off ends, or silence becomes an alarm."""
         with self._lock:
-            if not self._connected or self._draining or self._stopped:
-                return FOREVER
-            state = self._state
-            if state.outstanding(len(self._mailbox)) == 0:
-                return state.retry_at if state.retry_at > time.monotonic() else FOREVER
-            alarm = self._alarm_at()
-            return alarm if self._asked_about == alarm else alarm - self._doubt
-
-    def _alarm_at(self) -> float:
-        return alarm_at(self._mailbox.last_frame, self._pulled_at, self._terms)
+            if not self._pulls:
+                return NEVER
+            mailbox = self._mailbox
+            return next_look(self._state, self._watchdog, len(mailbox), now, mailbox.last_frame)
 
     def resize(self, max_messages: int, threshold_messages: int) -> None:
         """For layers: how many messages may be buffered and requested together, from the next pull on.
@@ -316,7 +309,7 @@ class Messages(MessageIterator):
         if verdict.kind == "terminal":
             error = verdict.error
             if isinstance(error, errors.ConsumerDeleted):
-                error = self.source.why_deleted(error, min(ASK_TIMEOUT, 2 * self._doubt))
+                error = self.source.why_deleted(error, min(ASK_TIMEOUT, 2 * self._watchdog.doubt))
             self._fail(error)
         if verdict.kind == "report":
             # Nobody there: gone for good, or without a leader for the moment?
@@ -338,29 +331,36 @@ class Messages(MessageIterator):
             self._state.failed(time.monotonic())
         self._report(errors.MaxBytesExceeded(409, "", text))
 
-    def _silent(self) -> None:
-        """No frame while a pull is out: after 1.5 heartbeats ask what is wrong, after two raise the alarm and pull
-        again."""
+    def _look_after(self, deadline: Deadline) -> None:
+        """Send the pull that is due and see what silence means: for whoever does not wait, or has waited."""
+        now = time.monotonic()
+        self._keep_pulling(now)
+        if now >= self._next_timer(now):
+            self._silent(deadline)
+
+    def _silent(self, deadline: Deadline) -> None:
+        """No frame while a pull is out: ask what is wrong, or raise the alarm and pull again (see Watchdog)."""
+        watchdog, mailbox = self._watchdog, self._mailbox
         with self._lock:
-            if time.monotonic() < self._next_timer() or self._mailbox.items:
-                return
-            if self._state.outstanding(0) == 0:
-                return  # it was a back-off that ended
-            alarm = self._alarm_at()
-            ask = self._asked_about != alarm
-            self._asked_about = alarm
-        if ask and not self._diagnose(0.9 * self._doubt):
-            return
-        with self._lock:
-            if self._alarm_at() != alarm or self._mailbox.items:
-                return  # something came after all
-            self._state.lost(0)
-            self._pulled_at = time.monotonic()
-            self.missed_heartbeats += 1
-        if ask:
-            return  # the answer was reported
-        seconds = 2 * self._terms.heartbeat or self._terms.expires + 1
-        self._report(errors.NoHeartbeat(f"no heartbeat and no message of {self.source} for {seconds:g} s"))
+            if mailbox.items or not self._pulls or not self._state.outstanding(0):
+                return  # something came after all, or it was a back-off that ended
+            now, last_frame = time.monotonic(), mailbox.last_frame
+            look, alarm = watchdog.look(now, last_frame), watchdog.alarm_at(last_frame)
+            if look is Look.ALARM:
+                self._pulls_are_dead()
+        if look is Look.ALARM:
+            self._report(
+                errors.NoHeartbeat(f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s")
+            )
+        elif look is Look.ASK and self._diagnose(watchdog.ask_time(deadline, last_frame, now)):
+            with self._lock:
+                if not mailbox.items and watchdog.alarm_at(mailbox.last_frame) == alarm:
+                    self._pulls_are_dead()  # the answer was reported
+
+    def _pulls_are_dead(self) -> None:
+        self._state.lost(0)
+        self._watchdog.restart(time.monotonic())
+        self.missed_heartbeats += 1
 
     def _diagnose(self, timeout: float = ASK_TIMEOUT) -> bool:
         """One CONSUMER.INFO, not too often; True when it explains the silence."""

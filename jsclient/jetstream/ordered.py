@@ -253,7 +253,7 @@ class OrderedMessages(Messages):
             self._inbox.pull_subject = self.source.pull_subject
             self._pulls_lost()
             self._state.works()
-            self._pulled_at = time.monotonic()
+            self._watchdog.restart(time.monotonic())
         self._keep_pulling()
 
     def _forget_buffered(self) -> None:

@@ -115,7 +115,7 @@ class OrderedPushMessages(PushMessages):
         self.connection.remove_subscription(old, tell_server=True)
         self.source.create(subject)
         self._subject, self._raw_subject = subject, subject.encode()
-        self._alarmed_at = time.monotonic()
+        self._watchdog.restart(time.monotonic())
         return True
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:

@@ -151,7 +151,8 @@ def _unserved(headers: Any) -> tuple[int, int] | None:
     if messages is None:
         return None
     try:
-        return int(messages), int(headers.get("Nats-Pending-Bytes") or 0)
+        # Servers say -1 for a pull that has nothing left: what will not come never adds to what may.
+        return max(int(messages), 0), max(int(headers.get("Nats-Pending-Bytes") or 0), 0)
     except ValueError:
         return None
 
@@ -299,7 +300,8 @@ class PullState:
 
     def outstanding(self, buffered: int) -> int:
         """Messages asked for that have not come yet; with any, the server owes us heartbeats."""
-        return max(self.granted - self.taken() - buffered, 0)
+        taken = self.taken()  # first: it moves `granted` along
+        return max(self.granted - taken - buffered, 0)
 
     def opened(self, batch: int, nbytes: int) -> int:
         """A pull goes out; its number is the last token of its reply subject."""
@@ -361,16 +363,3 @@ class PullState:
     def delivered(self, count: int) -> int:
         """How many messages were taken when `take()` returned `count`, without the times it was only read."""
         return count - self._reads
-
-
-def doubt(terms: PullTerms) -> float:
-    """Seconds before an alarm at which to ask what is wrong, so that no answer can delay the alarm itself."""
-    return terms.heartbeat / 2 or 0.5
-
-
-def alarm_at(last_frame: float, last_pull: float, terms: PullTerms) -> float:
-    """When silence means that the pull is dead: two heartbeats after the last frame of any kind (ADR-37), or, for
-    pulls without heartbeats, a second after their expiry."""
-    if terms.heartbeat:
-        return max(last_frame, last_pull) + 2 * terms.heartbeat
-    return last_pull + terms.expires + 1.0

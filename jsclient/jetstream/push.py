@@ -21,6 +21,7 @@ from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.iterating import MessageIterator
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
+from jsclient.jetstream.watchdog import Look, Watchdog
 from jsclient.mailbox import Mailbox
 from jsclient.states import WAKE, LinkEvent
 
@@ -105,8 +106,7 @@ class PushMessages(MessageIterator):
         self._sink = PushSink(self._mailbox)
         self._lock = waiting.new_rlock()
         self._connected = True
-        self._alarmed_at = time.monotonic()
-        self._asked_about = 0.0  # the alarm before which we asked what is wrong
+        self._watchdog = Watchdog.of_heartbeats(self._beat, time.monotonic())
         self._terminal = None
         self._stopped = False
         self._delivered = 0
@@ -122,7 +122,9 @@ class PushMessages(MessageIterator):
             try:
                 item = self._mailbox.take()
                 if item is None:
-                    if timeout == 0 or deadline.expired():
+                    if deadline.expired():
+                        if self._beat and self._connected:
+                            self._silent(deadline)  # nobody else looks while the iterator is only polled
                         return None
                     item = self._wait(deadline)
             except errors.SubscriptionClosed:
@@ -149,22 +151,18 @@ class PushMessages(MessageIterator):
 
     def _link_event(self, event: LinkEvent) -> None:
         self._connected = event is LinkEvent.RECONNECTED
-        self._alarmed_at = time.monotonic()
+        self._watchdog.restart(time.monotonic())
 
     def _wait(self, deadline: Deadline) -> Any:
         self.connection.flush_outbox()
         left = deadline.remaining()
         if self._beat and self._connected:
-            alarm = self._alarm_at()
-            due = (alarm if self._asked_about == alarm else alarm - self._beat / 2) - time.monotonic()
+            due = self._watchdog.due(self._mailbox.last_frame) - time.monotonic()
             if due <= 0:
-                self._silent(alarm)
+                self._silent(deadline)
                 return None
             left = due if left is None else min(left, due)
         return self._mailbox.get(left)
-
-    def _alarm_at(self) -> float:
-        return max(self._mailbox.last_frame, self._alarmed_at) + 2 * self._beat
 
     def _check_open(self) -> None:
         super()._check_open()
@@ -200,22 +198,22 @@ class PushMessages(MessageIterator):
     def _answer(self, subject: str) -> None:
         self.connection.publish(subject)
 
-    def _silent(self, alarm: float) -> None:
-        """Nothing came: after 1.5 heartbeats ask what is wrong, after two raise the alarm."""
+    def _silent(self, deadline: Deadline) -> None:
+        """Nothing came: ask what is wrong, or raise the alarm (see Watchdog)."""
+        watchdog = self._watchdog
         with self._lock:
-            ask = self._asked_about != alarm
-            self._asked_about = alarm
-            if not ask:
-                if self._alarm_at() != alarm:
-                    return  # another thread was faster
-                self._alarmed_at = time.monotonic()
+            now, last_frame = time.monotonic(), self._mailbox.last_frame
+            look = watchdog.look(now, last_frame)
+            if look is Look.ALARM:
+                watchdog.restart(time.monotonic())
                 self.missed_heartbeats += 1
-        if not ask:
-            self._report(errors.NoHeartbeat(f"no heartbeat and no message of {self.source} for {2 * self._beat:g} s"))
-            return
-        found = self.source.examine(min(self._beat * 0.45, gone.ASK_TIMEOUT))
-        if found is not None:
-            self._fail(found)
+        if look is Look.ALARM:
+            text = f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s"
+            self._report(errors.NoHeartbeat(text))
+        elif look is Look.ASK:
+            found = self.source.examine(min(watchdog.ask_time(deadline, last_frame, now), gone.ASK_TIMEOUT))
+            if found is not None:
+                self._fail(found)
 
     # --- the end --------------------------------------------------------------------------------------------
 

@@ -16,7 +16,6 @@ from jsclient.jetstream.pull import (
     PullState,
     PullTerms,
     Verdict,
-    alarm_at,
     classify,
 )
 
@@ -406,7 +405,7 @@ def test_buffered_and_requested_never_exceed_the_limit(steps: list[tuple[str, in
     assert state.need(1e9) == (20, 0)
 
 
-# --- requests and alarms ----------------------------------------------------------------------------------------
+# --- requests -------------------------------------------------------------------------------------------------
 
 
 def test_a_request_names_only_what_is_set_and_keeps_priority_zero() -> None:
@@ -423,11 +422,21 @@ def test_a_request_names_only_what_is_set_and_keeps_priority_zero() -> None:
     assert msgspec.json.decode(PullTerms(expires=0.0).request(1, no_wait=True)) == {"batch": 1, "no_wait": True}
 
 
-@pytest.mark.parametrize(
-    ("heartbeat", "last_frame", "last_pull", "expected"),
-    [(5.0, 100.0, 90.0, 110.0), (5.0, 90.0, 100.0, 110.0), (0.0, 100.0, 90.0, 121.0)],
-)
-def test_silence_is_an_alarm_after_two_heartbeats_or_after_expiry(
-    heartbeat: float, last_frame: float, last_pull: float, expected: float
-) -> None:
-    assert alarm_at(last_frame, last_pull, PullTerms(30.0, heartbeat)) == expected
+def test_pending_below_zero_gives_no_credit() -> None:
+    """Servers say "Nats-Pending-Messages: -1" of a pull that has nothing left."""
+    state = PullState(10)
+    number = state.opened(10, 0)
+    for _ in range(10):
+        state.take()
+    verdict = classify(408, "Request Timeout", {"Nats-Pending-Messages": "-1", "Nats-Pending-Bytes": "-7"})
+    assert verdict.unserved == (0, 0)
+    assert state.ended(number, verdict, 0)
+    assert state.need(1.0) == (10, 0)
+
+
+def test_the_last_message_that_was_asked_for_is_outstanding() -> None:
+    state = PullState(1)
+    state.opened(1, 0)
+    assert [state.outstanding(0), state.outstanding(1), state.outstanding(0)] == [1, 0, 1]
+    state.take()
+    assert state.outstanding(0) == 0

@@ -1,0 +1,105 @@
+"""What silence of a server means: after a while ask what is wrong, then raise the alarm. No clock, no thread.
+
+One owner for fetches, iterators and push consumers. Times are those of `time.monotonic()`, given by the caller; whoever
+shares a Watchdog between threads calls it under a lock.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Final
+
+from jsclient.durations import Deadline
+from jsclient.jetstream.pull import PullState, PullTerms
+
+NEVER: Final = float("inf")
+
+ENDS_LATE: Final = 1.0
+"""Seconds after the end of a pull without heartbeats in which the server may still say that it has ended."""
+
+SHORTEST_ASK: Final = 0.1
+"""Seconds that the question may take although the call has less left: or an application that only polls would never
+learn the reason."""
+
+
+class Look(enum.Enum):
+    """What to do about a silence."""
+
+    WAIT = "wait"
+    ASK = "ask"
+    """Ask the server what is wrong, in less time than is left until the alarm."""
+    ALARM = "alarm"
+
+
+class Watchdog:
+    """Watches the silence since the last frame, or since `restart`.
+
+    With heartbeats every frame is a sign of life: one and a half heartbeats without any are a doubt, two an alarm
+    (ADR-37). A pull without heartbeats owes nothing but its end, so frames count for nothing there.
+    """
+
+    __slots__ = ("_asked_about", "_frames_count", "doubt", "latest", "patience", "since")
+
+    def __init__(
+        self, patience: float, doubt: float, now: float, *, frames_count: bool = True, latest: float = NEVER
+    ) -> None:
+        """`patience`: seconds until the alarm; `doubt`: so many before it ask; `latest`: no alarm comes after it."""
+        self.patience = patience
+        self.doubt = doubt
+        self.latest = latest
+        self.since = now
+        self._frames_count = frames_count
+        self._asked_about = 0.0  # the alarm before which we asked
+
+    @classmethod
+    def of_heartbeats(cls, heartbeat: float, now: float) -> Watchdog:
+        """0: nothing is owed, so nothing is missed."""
+        return cls(2 * heartbeat or NEVER, heartbeat / 2, now)
+
+    @classmethod
+    def of_pulls(cls, terms: PullTerms, now: float, latest: float = NEVER) -> Watchdog:
+        if terms.heartbeat:
+            return cls(2 * terms.heartbeat, terms.heartbeat / 2, now, latest=latest)
+        return cls(terms.expires + ENDS_LATE, ENDS_LATE / 2, now, frames_count=False, latest=latest)
+
+    def ask_time(self, deadline: Deadline, last_frame: float, now: float) -> float:
+        """Seconds that the question may take, so that neither the alarm nor the caller is late."""
+        left = self.alarm_at(last_frame) - now
+        # Late (the process was stopped for a while): signs of life may wait to be read, so this is no alarm yet.
+        seconds = 0.9 * (min(left, self.doubt) if left > 0 else self.doubt)
+        return max(deadline.at_most(seconds), min(seconds, SHORTEST_ASK))
+
+    def restart(self, now: float) -> None:
+        """A pull went out, the link came back, or an alarm was raised."""
+        self.since = now
+
+    def alarm_at(self, last_frame: float) -> float:
+        """When this silence is an alarm, unless something comes."""
+        since = max(last_frame, self.since) if self._frames_count else self.since
+        return min(since + self.patience, self.latest)
+
+    def due(self, last_frame: float) -> float:
+        """When to look next."""
+        alarm = self.alarm_at(last_frame)
+        if self._asked_about == alarm:
+            return alarm
+        # Where the end of the call is the alarm, only the status that ends the pull is waited for: not asked earlier.
+        return alarm - (self.doubt if alarm < self.latest else min(self.doubt, ENDS_LATE / 2))
+
+    def look(self, now: float, last_frame: float) -> Look:
+        """What to do now. Each silence is asked about once; after an alarm call `restart`."""
+        if now < self.due(last_frame):
+            return Look.WAIT
+        alarm = self.alarm_at(last_frame)
+        if self._asked_about == alarm:
+            return Look.ALARM
+        self._asked_about = alarm
+        return Look.ASK
+
+
+def next_look(state: PullState, watchdog: Watchdog, buffered: int, now: float, last_frame: float) -> float:
+    """When somebody who waits for messages has to look although nothing came: at a doubt, an alarm, or the end of a
+    back-off. As long as a message that was asked for has not come, the server owes signs of life."""
+    if state.outstanding(buffered):
+        return watchdog.due(last_frame)
+    return state.retry_at if state.retry_at > now else NEVER
