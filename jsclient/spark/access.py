@@ -16,8 +16,9 @@ from jsclient.durations import Deadline, to_ns
 from jsclient.jetstream.api import Api
 from jsclient.jetstream.capabilities import Capabilities
 from jsclient.jetstream.models import ConsumerInfo, StreamInfo
+from jsclient.spark.chunks import Times
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.planner import StreamState, check_head
+from jsclient.spark.planner import StreamState
 from protocol import has_wildcard
 
 if TYPE_CHECKING:
@@ -85,7 +86,6 @@ class StreamAccess:
         info = info or self.info()
         created = "" if info.created is None else getattr(info.created, "text", "") or info.created.isoformat()
         config, state = info.config, info.state
-        direct = config.mirror_direct if config.mirror is not None else config.allow_direct
         last = state.last_seq
         return StreamState(
             name=self.stream,
@@ -96,25 +96,11 @@ class StreamAccess:
             messages=state.messages,
             bytes=state.bytes,
             retention=config.retention or "limits",
-            allow_direct=bool(direct),
+            # Of a mirror, too: with mirror_direct it answers for its origin, for its own name only with allow_direct.
+            allow_direct=bool(config.allow_direct),
             consumer_count=state.consumer_count,
+            last_ns=_nanoseconds(getattr(state.last_ts, "text", "")) if state.messages else None,
         )
-
-    def check_loss(self, start: int, end: int, created: str) -> None:
-        """In a task: nothing came from [start, end). Normal for deletes and filters; a truncated head is a loss.
-
-        So is another stream of the same name; `created` is when the one was made that was planned for, or "".
-        """
-        state, fail = self.state(), self.options.fail_on_data_loss
-        if created and created != state.created and fail:
-            raise JetStreamSparkError(
-                "JETSTREAM_STREAM_RECREATED",
-                f"stream {self.stream!r} was created at {state.created}, the range [{start}, {end}) was planned for "
-                f"one of {created}; start the query again",
-            )
-        _, warning = check_head(state, start, end, fail)
-        if warning:
-            log.warning("%s; going on, because failOnDataLoss=false", warning)
 
     def direct_works(self, state: StreamState) -> bool:
         """Whether ranges can be read by batched direct get: allowed in the stream, and a server of 2.11 or later."""
@@ -173,6 +159,18 @@ class StreamAccess:
         # The last one: a message may have been stored with such a header, the server's own comes behind it.
         found = headers.get_all("Nats-Sequence")
         return int(found[-1]) if found else state.end
+
+    def stored_at(self, seq: int) -> int | None:
+        """When the message with this sequence was stored, in ns since 1970; None when there is no such message."""
+
+        def get() -> int | None:
+            try:
+                answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", {"seq": seq}, read=True)
+            except errors.MessageNotFound:
+                return None
+            return _nanoseconds(str(answer["message"].get("time", "")))
+
+        return self.retrying("STREAM.MSG.GET", get)
 
     def purge_below(self, seq: int) -> None:
         """Remove what is below `seq` and matches the subjects of the query: it has been processed for good."""
@@ -234,6 +232,11 @@ class StreamAccess:
             f"several subjects need nats-server 2.10, the server is {self.nc.server_info.version}; "
             "give one filter, or filter in Spark",
         )
+
+
+def _nanoseconds(text: str) -> int | None:
+    """A time of the server as ns since 1970; None when it is not in the form that servers use."""
+    return Times().ns(text.encode()) if text.endswith("Z") and len(text) >= 20 else None
 
 
 def rfc3339(ns: int) -> str:

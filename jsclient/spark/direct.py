@@ -35,21 +35,23 @@ class Repeat(Exception):
     """The request brought nothing or not all; it is repeated from the next sequence."""
 
 
-class Mirrored(Exception):
-    """A mirror answers. It may keep less than the stream itself, so its word does not count."""
+class Elsewhere(Exception):
+    """Direct get does not do here: nobody answers it, or a mirror, whose word does not count. It may keep less."""
 
 
 class RangeDirect:
     """Reads one range; like RangeConsumer, but its chunks are what one request brought."""
 
-    def __init__(self, access: StreamAccess, part: Range) -> None:
+    def __init__(self, access: StreamAccess, part: Range, gaps: Gaps, required: bool) -> None:
         self._access = access
         self._nc = access.nc
         self._part = part
         self._stream = access.stream.encode()
         self.next = part.start
+        self._reached = part.start  # behind the last message that was read
         self._times = Times()
-        self._gaps = Gaps(access, part)
+        self._gaps = gaps
+        self._patient = required  # nobody who answers is waited for; else a consumer reads the range
         self._previous = 0  # sequence of the last message of the answer that is being received
         self._mirrored = 0
         # One filter is the server's work, of several it knows nothing here: they are matched on this side.
@@ -64,7 +66,7 @@ class RangeDirect:
         try:
             for number in range(1 << 62):
                 if self.next >= self._part.end:
-                    self._gaps.finish(self._part.end)
+                    self._gaps.finish(self._reached)
                     return
                 before = self.next
                 try:
@@ -115,6 +117,7 @@ class RangeDirect:
             done = self._end_of(mine)
             messages = mine[:-1] if done is not None else mine
             if messages:
+                self._patient = True  # somebody does answer
                 yield from self._chunk(messages)
             if done is not None:
                 self._after(done)
@@ -129,7 +132,10 @@ class RangeDirect:
         if parts[0].stream != self._stream:
             self._mirrored += 1
             if self._mirrored >= MIRRORED:
-                raise Mirrored(f"its mirror {parts[0].stream.decode()!r} answers direct gets (mirror_direct)")
+                raise Elsewhere(
+                    f"its mirror {parts[0].stream.decode()!r} answers direct gets (mirror_direct), and may keep less "
+                    "than the stream; connect to a server that has a replica of it, or unset mirror_direct"
+                )
             raise Repeat("a mirror answered")
         self._mirrored = 0
         if parts[0].sequence < self.next or parts[-1].pending is None:
@@ -147,7 +153,7 @@ class RangeDirect:
         beyond = len(inside) < len(messages)
         if inside:
             self._gaps.check(self.next, [p.sequence for p, _ in inside])
-            self.next = inside[-1][0].sequence + 1
+            self.next = self._reached = inside[-1][0].sequence + 1
             yield direct_chunk([p for p, _ in inside], [m for _, m in inside], self._times)
         if beyond:
             self.next = self._part.end  # a later sequence was seen: the rest of the range is not there
@@ -170,6 +176,8 @@ class RangeDirect:
         elif status.code == 404:
             if self.next < self._part.end:
                 self._ask_leader()
+        elif status.code == 503 and not self._patient:
+            raise Elsewhere("nobody answers direct gets (503); use readMethod=consumer, or try again later")
         elif status.code in (429, 503, 500):
             raise Repeat(f"{status.code} {status.description}")
         else:
@@ -183,5 +191,4 @@ class RangeDirect:
         ahead = self._gaps.ahead(self.next)
         if ahead is not None:
             raise Repeat(f"the replica that answered lags behind the leader, which has {ahead}")
-        self._gaps.finish(self.next)
         self.next = self._part.end

@@ -116,7 +116,8 @@ def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) 
         state = access.state()
         consumed = state.retention in ("workqueue", "interest")
         method = choose_method(checked, end - start, access.direct_works(state), consumed)
-        for chunk in read_chunks(nc, checked, Range(0, start, end, checked.subjects), method, "range"):
+        part = Range(0, start, max(start, min(end, state.end)), checked.subjects, created=state.created)
+        for chunk in read_chunks(nc, checked, part, method, "range"):
             for subject, seq, ns, block, value in iterate_rows(chunk):
                 headers = None if block is None else Headers.decode(block)
                 yield Record(subject.decode("utf-8", "surrogateescape"), seq, ns, headers, value)

@@ -18,29 +18,52 @@ def lag(progress: Any) -> dict[str, int]:
     A Python source has no metrics of its own in Spark 4.3; the end of the stream comes as `latestOffset`. Deleted
     messages and those that the filters skip count as well.
     """
-    sources = progress["sources"] if isinstance(progress, dict) else progress.sources if progress is not None else []
     behind: dict[str, int] = {}
-    for source in sources or ():
+    for source in _sources(progress):
         latest, end = (_offset(source, name) for name in ("latestOffset", "endOffset"))
-        if latest and end and latest.get("stream") == end.get("stream"):
-            behind[str(end["stream"])] = max(0, int(latest["seq"]) - int(end["seq"]))
+        for stream, sequence in end.items():
+            if stream in latest:
+                behind[stream] = max(0, latest[stream] - sequence)
     return behind
 
 
-def _offset(source: Any, name: str) -> dict[str, Any]:
+def losses(progress: Any) -> dict[str, int]:
+    """{"lost": ..., "expired": ...} in sequences since the run began; both 0 where the progress says nothing."""
+    found = {"lost": 0, "expired": 0}
+    for source in _sources(progress):
+        metrics = _decoded(source, "latestOffset").get("metrics") or {}
+        for name in found:
+            found[name] += int(metrics.get(name, 0))
+    return found
+
+
+def _sources(progress: Any) -> list[Any]:
+    sources = progress["sources"] if isinstance(progress, dict) else progress.sources if progress is not None else []
+    return list(sources or ())
+
+
+def _offset(source: Any, name: str) -> dict[str, int]:
+    """Stream -> next sequence of an offset."""
+    offset = _decoded(source, name)
+    if "seq" in offset:  # version 1
+        return {str(offset.get("stream")): int(offset["seq"])}
+    return {stream: int(found["next"]) for stream, found in (offset.get("s") or {}).items()}
+
+
+def _decoded(source: Any, name: str) -> dict[str, Any]:
     value = source.get(name) if isinstance(source, dict) else getattr(source, name, None)
     try:
         decoded = json.loads(value) if isinstance(value, str) else value
     except ValueError:
         return {}
-    return decoded if isinstance(decoded, dict) and "seq" in decoded else {}
+    return decoded if isinstance(decoded, dict) else {}
 
 
 class JetStreamListener(StreamingQueryListener):
     """Logs one line per batch: lag, rows per second, trigger time; or gives the numbers to `export`.
 
     `spark.streams.addListener(JetStreamListener())`. `export(numbers)` runs on Spark's listener thread and gets
-    {"query", "batch", "stream", "behind", "rows_per_second", "trigger_ms"}.
+    {"query", "batch", "stream", "behind", "lost", "expired", "rows_per_second", "trigger_ms"}.
     """
 
     def __init__(self, export: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -57,6 +80,7 @@ class JetStreamListener(StreamingQueryListener):
                 "batch": progress.batchId,
                 "stream": stream,
                 "behind": behind,
+                **losses(progress),
                 "rows_per_second": progress.processedRowsPerSecond,
                 "trigger_ms": dict(progress.durationMs or {}).get("triggerExecution"),
             }
@@ -64,7 +88,7 @@ class JetStreamListener(StreamingQueryListener):
                 self._export(numbers)
             else:
                 log.info(
-                    "query %(query)s batch %(batch)s: stream %(stream)s %(behind)s behind, "
+                    "query %(query)s batch %(batch)s: stream %(stream)s %(behind)s behind, %(lost)s lost, "
                     "%(rows_per_second)s rows/s, trigger %(trigger_ms)s ms",
                     numbers,
                 )

@@ -1,22 +1,34 @@
 """Offsets of a streaming query: what Spark keeps in the checkpoint for us.
 
-`{"v":1,"stream":"ORDERS","created":"...","base":M,"seq":N,"parts":k}`. `seq` is the next stream sequence to
-read (so it is exclusive as an end). `base` is the sequence at which the query began: Spark does not store the
-first offset of a Python source but asks for it again after a crash, and `latest` would then skip what batch 0
-was to read. `parts` freezes the number of partitions for a replay: ids derived from the partition, and the
-order inside it, stay the same when minPartitions is changed between two runs. `created` tells a stream that
-was deleted and made again from the one the checkpoint belongs to.
+One offset holds the whole plan of the batch that it ends, so that a replay reads the same rows in the same partitions:
+
+    {"v":2,"id":"...","shape":"...","s":{"ORDERS":{"made":"...","from":1001,"next":2001,"mark":[2000,...]}},
+     "plan":{"ORDERS":2}}
+
+- `id` names the query on the NATS side. It is made with the first offset and copied by every later one.
+- `shape` tells whether a restart reads with other filters or another partitionBy.
+- `made` is when the stream was created: it tells one that was deleted and made again.
+- The batch is [`from`, `next`). Spark does not store the first offset of a Python source but asks for it again after
+  a crash, and `latest` would then skip what batch 0 was to read; so where a batch begins is stored in its end.
+- `mark` is sequence and time (ns) of its last message: it tells a store that was set back and filled again.
+- `soft`: the batch begins with the oldest message there is, and nothing was promised before.
+- `plan` freezes the number of partitions, or ["subject", buckets].
+
+Version 1 (`{"v":1,"stream":...,"created":...,"base":...,"seq":...,"parts":...}`) is still read.
 """
 
 from __future__ import annotations
 
+import hashlib
 from typing import Any, Final
 
 import attrs
 
+from jsclient.nuid import next_nuid
 from jsclient.spark.errors import JetStreamSparkError
 
-VERSION: Final = 1
+VERSION: Final = 2
+MOST: Final = 1 << 63
 
 
 @attrs.frozen
@@ -24,38 +36,46 @@ class Offset:
     """One offset; immutable and comparable."""
 
     stream: str
-    created: str
-    base: int
-    seq: int
-    parts: int
+    made: str
+    next: int
+    start: int | None = None  # where the batch that ends here begins; None if version 1 does not say
+    parts: int = 1
+    by_subject: bool = False
+    mark: tuple[int, int] | None = None
+    soft: bool = False
+    id: str = attrs.field(factory=next_nuid)
+    shape: str = ""  # "" if version 1 does not say
+    base: int | None = None  # version 1: the sequence at which the query began
 
     def to_dict(self) -> dict[str, Any]:
         """What Spark stores; the order of the keys is fixed because Spark compares the JSON as text."""
+        stream: dict[str, Any] = {"made": self.made, "from": self.start, "next": self.next}
+        if self.mark is not None:
+            stream["mark"] = list(self.mark)
+        if self.soft:
+            stream["soft"] = True
+        plan = ["subject", self.parts] if self.by_subject else self.parts
         return {
             "v": VERSION,
-            "stream": self.stream,
-            "created": self.created,
-            "base": self.base,
-            "seq": self.seq,
-            "parts": self.parts,
+            "id": self.id,
+            "shape": self.shape,
+            "s": {self.stream: stream},
+            "plan": {self.stream: plan},
         }
 
     @classmethod
     def from_dict(cls, value: dict[str, Any], stream: str) -> Offset:
         """Read what Spark stored for a query on `stream`; JETSTREAM_OFFSET_VERSION if it is not readable."""
         version = value.get("v")
-        if type(version) is not int or version != VERSION:
+        if type(version) is not int or version not in (1, VERSION):
             raise JetStreamSparkError(
                 "JETSTREAM_OFFSET_VERSION",
                 f"the checkpoint of stream {stream!r} holds an offset of format {version!r}, this jsclient reads "
                 f"format {VERSION}; upgrade jsclient to the version that wrote the checkpoint",
             )
         try:
-            offset = cls(str(value["stream"]), str(value["created"]), *(value[k] for k in ("base", "seq", "parts")))
-            numbers = (offset.base, offset.seq, offset.parts)
-            if not all(type(n) is int and 0 <= n < 1 << 63 for n in numbers) or offset.parts < 1:
-                raise ValueError(f"numbers out of range: {numbers}")
-        except (KeyError, ValueError) as error:
+            offset = _first_version(value) if version == 1 else _second_version(value)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise JetStreamSparkError(
                 "JETSTREAM_OFFSET_VERSION",
                 f"the checkpoint of stream {stream!r} holds an offset that is not ours ({error!r}); "
@@ -69,10 +89,63 @@ class Offset:
             )
         return offset
 
+    @property
+    def unread(self) -> bool:
+        """Whether this is where a query begins, and no batch has ended yet."""
+        return self.start == self.next
+
 
 def start_of(start: Offset, end: Offset) -> int:
-    """The first sequence of the batch [start, end): `end.base` when `start` is a re-evaluated initial offset.
+    """The first sequence of the batch that ends at `end`.
 
-    All offsets of one query share their base; one with another base was made after a crash in batch 0.
+    `start` is what Spark believes: after a crash in batch 0 an initial offset that was evaluated again. Offsets of
+    version 1 tell that by their base, which all offsets of a query share.
     """
-    return start.seq if start.base == end.base else end.base
+    if end.start is not None:
+        return end.start
+    return start.next if start.base == end.base or end.base is None else end.base
+
+
+def shape_of(subjects: tuple[str, ...], partition_by: str) -> str:
+    """8 characters that change when the filters (the first 7) or partitionBy (the last one) change."""
+    digest = hashlib.blake2b("\n".join(sorted(subjects)).encode(), digest_size=4).hexdigest()
+    return digest[:7] + ("1" if partition_by == "subject" else "0")
+
+
+def _number(value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < MOST:
+        raise ValueError(f"a number out of range: {value!r}")
+    return value
+
+
+def _first_version(value: dict[str, Any]) -> Offset:
+    return Offset(
+        stream=str(value["stream"]),
+        made=str(value["created"]),
+        next=_number(value["seq"]),
+        parts=_number(value["parts"], 1),
+        base=_number(value["base"]),
+    )
+
+
+def _second_version(value: dict[str, Any]) -> Offset:
+    ((stream, found),) = value["s"].items()
+    plan = value["plan"][stream]
+    by_subject = isinstance(plan, list)
+    if by_subject:
+        kind, plan = plan
+        if kind != "subject":
+            raise ValueError(f"an unknown kind of plan: {kind!r}")
+    mark = found.get("mark")
+    return Offset(
+        stream=stream,
+        made=str(found["made"]),
+        next=_number(found["next"]),
+        start=_number(found["from"]),
+        parts=_number(plan, 1),
+        by_subject=by_subject,
+        mark=None if mark is None else (_number(mark[0]), _number(mark[1])),
+        soft=found.get("soft") is True,
+        id=str(value["id"]),
+        shape=str(value["shape"]),
+    )

@@ -82,6 +82,7 @@ class SparkOptions:
     read_method: str = _option("readMethod", "RS", values.choice("auto", "consumer", "direct"), "auto")
     fail_on_data_loss: bool = _option("failOnDataLoss", "RS", values.boolean, True)
     filter_pushdown: str = _option("filterPushdown", "R", values.choice("auto", "false"), "auto")
+    read_options_changed: str = _option("readOptionsChanged", "S", values.choice("refuse", "accept"), "refuse")
     ack_mode: str = _option("ackMode", "S", values.choice("none", "purge"), "none")
     progress_bucket: str | None = _option("progressBucket", "S", values.text)
     progress_key: str | None = _option("progressKey", "S", values.text)

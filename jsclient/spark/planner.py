@@ -26,6 +26,7 @@ class StreamState:
     retention: str = "limits"
     allow_direct: bool = False
     consumer_count: int = 0
+    last_ns: int | None = None  # when the message at `last` was stored; None if that is not known
 
     @property
     def end(self) -> int:
@@ -50,6 +51,9 @@ class Range:
     filters: tuple[str, ...] = ()
     buckets: tuple[int, int] | None = None
     created: str = ""  # when the stream was made that was planned for; "" if nobody looked
+    mark: tuple[int, int] | None = None  # sequence and time (ns) of a message of the plan, to know the store by
+    soft: bool = False  # begins at `earliest`, and nothing was promised yet
+    query: str = ""  # the query whose driver counts what is lost; "" if nobody does
 
     @property
     def span(self) -> int:
@@ -89,15 +93,20 @@ def check_head(state: StreamState, start: int, end: int, fail: bool) -> tuple[in
     if start >= end or state.first <= start:
         return start, ""
     gone = min(state.first, end) - start
-    text = (
-        f"stream {state.name!r}: sequences {start} to {start + gone - 1} ({gone} of the range [{start}, {end})) "
-        f"are no longer there, the stream begins at {state.first} (limits, purge or deletes at its head)"
-    )
+    text = head_moved(state, start, start + gone, gone, start, end)
     if fail:
         raise JetStreamSparkError(
             "JETSTREAM_DATA_LOSS", f"{text}; keep messages longer, or accept the loss with failOnDataLoss=false"
         )
     return min(state.first, end), text
+
+
+def head_moved(state: StreamState, first: int, after: int, gone: int, start: int, end: int) -> str:
+    """What is said about `gone` sequences of [first, after) that the head of the stream has passed."""
+    return (
+        f"stream {state.name!r}: sequences {first} to {after - 1} ({gone} of the range [{start}, {end})) "
+        f"are no longer there, the stream begins at {state.first} (limits, purge or deletes at its head)"
+    )
 
 
 def admit(start: int, available: int, state: StreamState, max_records: int | None, max_bytes: int | None) -> int:

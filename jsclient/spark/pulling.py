@@ -40,13 +40,13 @@ class Interrupted(Exception):
 class RangeConsumer:
     """Reads one range; `chunks()` is to be iterated once, and closed (the generator) when no more is wanted."""
 
-    def __init__(self, access: StreamAccess, part: Range, label: str) -> None:
+    def __init__(self, access: StreamAccess, part: Range, label: str, gaps: Gaps) -> None:
         self._access = access
         self._nc = access.nc
         self._options = access.options
         self._part = part
         self._label = label
-        self._gaps = Gaps(access, part)
+        self._gaps = gaps
         self._filters = part.filters
         self._local: tuple[str, ...] = ()  # filters that the server does not take, matched on this side
         self.next = part.start  # the first sequence that was not handed out yet
@@ -128,7 +128,7 @@ class RangeConsumer:
                     self.next = chunk.sequences[-1] + 1
                     yield from self._matching(chunk)
                 if last >= self._part.end - 1:
-                    self._gaps.finish(self._part.end)
+                    self._gaps.finish(self.next)
                     return
                 if chunk.pending == 0:
                     self._nothing_left()

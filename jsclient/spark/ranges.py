@@ -14,8 +14,9 @@ from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import Chunk, by_bucket
-from jsclient.spark.direct import Mirrored, RangeDirect
+from jsclient.spark.direct import Elsewhere, RangeDirect
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.gaps import Gaps
 from jsclient.spark.planner import Range
 from jsclient.spark.pulling import RangeConsumer
 
@@ -29,14 +30,16 @@ SMALL_RANGE: Final = 2_000  # sequences up to which direct get costs less than m
 
 
 def read_chunks(nc: Connection, options: SparkOptions, part: Range, method: str, label: str) -> Iterator[Chunk]:
-    """The messages of one range in order. `method` is "consumer" or "direct", as the planner decided."""
+    """The messages of one range in order. `method` is what `choose_method` said to the planner."""
     access = StreamAccess(nc, options)
     deadline = Deadline(options.task_timeout)
     started, reached = time.monotonic(), part.start
     try:
-        with closing(_chunks(access, part, method, label)) as chunks:  # type: ignore[type-var]
+        gaps = Gaps(access, part)
+        with closing(_chunks(access, part, method, label, gaps)) as chunks:  # type: ignore[type-var]
             for chunk in chunks:
                 reached = chunk.sequences[-1] + 1
+                gaps.mark(chunk)
                 if part.buckets is not None:
                     chunk = by_bucket(chunk, *part.buckets)
                 if len(chunk):
@@ -51,26 +54,29 @@ def read_chunks(nc: Connection, options: SparkOptions, part: Range, method: str,
         raise access.failed(f"reading partition {part.index} [{part.start}, {part.end})", error) from error
 
 
-def _chunks(access: StreamAccess, part: Range, method: str, label: str) -> Iterator[Chunk]:
-    if method == "direct":
-        direct = RangeDirect(access, part)
+def _chunks(access: StreamAccess, part: Range, method: str, label: str, gaps: Gaps) -> Iterator[Chunk]:
+    """The chunks by the method that works. Whoever reads the last one tells `gaps` that the range is at its end."""
+    if method != "consumer":
+        direct = RangeDirect(access, part, gaps, required=method == "direct")
         try:
             yield from direct.chunks()
             return
-        except Mirrored as error:
-            if access.options.read_method == "direct" or access.options.ack_mode == "purge":
+        except Elsewhere as error:
+            if method == "direct":
                 raise JetStreamSparkError(
                     "JETSTREAM_DIRECT_UNAVAILABLE",
-                    f"stream {access.stream!r}: {error}, and may keep less than the stream; connect to a server that "
-                    "has a replica of the stream, or unset mirror_direct of the mirror",
+                    f"stream {access.stream!r}: {error}",
                 ) from error
             log.info("stream %r: %s; reading on through a consumer", access.stream, error)
             part = attrs.evolve(part, start=direct.next)
-    yield from RangeConsumer(access, part, label).chunks()
+    yield from RangeConsumer(access, part, label, gaps).chunks()
 
 
 def choose_method(options: SparkOptions, span: int, direct_works: bool, consumed_by_reading: bool) -> str:
-    """auto: direct get for small ranges where it works and for streams that cannot be read otherwise."""
+    """auto: direct get for small ranges where it works and for streams that cannot be read otherwise.
+
+    "consumer", "direct", or "either": direct get, and a consumer where that turns out not to work.
+    """
     if options.read_method == "consumer":
         return "consumer"
     if options.read_method == "direct" or consumed_by_reading:
@@ -81,4 +87,4 @@ def choose_method(options: SparkOptions, span: int, direct_works: bool, consumed
                 "nats-server 2.11" + ("" if consumed_by_reading else "; use readMethod=consumer"),
             )
         return "direct"
-    return "direct" if direct_works and span <= SMALL_RANGE else "consumer"
+    return "either" if direct_works and span <= SMALL_RANGE else "consumer"

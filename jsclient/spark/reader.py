@@ -19,6 +19,7 @@ from jsclient.spark.pool import lease
 from jsclient.spark.ranges import choose_method, read_chunks
 from jsclient.spark.schema import check_source
 from jsclient.spark.subjects import by_subject
+from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,7 +42,7 @@ def read_batches(
     options: SparkOptions, schema: StructType, columns: list[str], partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
     """The record batches of one partition; runs in a task. None stands for an empty plan."""
-    if not isinstance(partition, RangePartition):
+    if not isinstance(partition, RangePartition) or not partition.range.span:
         return
     from jsclient.spark.arrow import BatchBuilder, schema_of
 
@@ -76,10 +77,14 @@ class JetStreamReader(DataSourceReader):
             access.check_filters()
             state = access.state()
             start, end = self._bounds(access, state)
-            start, warning = check_head(state, start, end, self.options.fail_on_data_loss)
-            if warning:
-                log.warning("%s; going on, because failOnDataLoss=false", warning)
-            return plan(access, state, start, end, None, self.subjects, self.job)
+            soft = begins_softly(self.options)
+            if not soft:
+                start, warning = check_head(state, start, end, self.options.fail_on_data_loss)
+                if warning:
+                    tell(f"going on, because failOnDataLoss=false: {warning}")
+            whole = Range(0, start, end, self.subjects, None, state.created, mark_of(access, state, start, end), soft)
+            parts = limits_of(self.options).count(whole.span)
+            return plan(access, state, whole, parts, self.job, self.options.partition_by == "subject")
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)
@@ -116,6 +121,19 @@ def starting(options: SparkOptions, access: StreamAccess, state: StreamState, ot
     return otherwise
 
 
+def begins_softly(options: SparkOptions) -> bool:
+    """Whether the query begins with the oldest message there is, so that an older one that goes away is no loss."""
+    return options.starting_timestamp is None and options.starting_offsets in (None, "earliest")
+
+
+def mark_of(access: StreamAccess, state: StreamState, start: int, end: int) -> tuple[int, int] | None:
+    """Sequence and time of the last message of [start, end), by which the store is known again; None without one."""
+    if end <= start:
+        return None
+    stored = state.last_ns if end == state.end else access.stored_at(end - 1)
+    return None if stored is None else (end - 1, stored)
+
+
 def ending(options: SparkOptions, access: StreamAccess, state: StreamState) -> int:
     if options.ending_timestamp is not None:
         return access.sequence_at(options.ending_timestamp, state)
@@ -130,28 +148,32 @@ def ending(options: SparkOptions, access: StreamAccess, state: StreamState) -> i
 
 
 def plan(
-    access: StreamAccess,
-    state: StreamState,
-    start: int,
-    end: int,
-    parts: int | None,
-    subjects: tuple[str, ...],
-    label: str,
+    access: StreamAccess, state: StreamState, whole: Range, parts: int, label: str, subjects_apart: bool
 ) -> list[InputPartition]:
-    """The partitions of [start, end); `parts` when their number is frozen in an offset."""
+    """The partitions of one plan, always as many and with the same numbers for the same range and `parts`.
+
+    Message ids hold the number of a partition. So empty ones stay in the plan, and what is known to be lost is left
+    out of the partitions instead of being left out before they are cut.
+    """
     options = access.options
-    span = end - start
-    if span <= 0:
+    if whole.span <= 0:
         return []
-    if parts is None:
-        parts = limits_of(options).count(span)
     consumed = state.retention in ("workqueue", "interest")
-    method = choose_method(options, -(-span // parts), access.direct_works(state), consumed)
-    if options.partition_by == "subject" and parts > 1:
-        ranges = by_subject(access, start, end, parts, subjects)
+    method = choose_method(options, -(-whole.span // parts), access.direct_works(state), consumed)
+    if subjects_apart and parts > 1:
+        ranges = by_subject(access, whole, parts)
     else:
-        ranges = [Range(i, a, b, subjects) for i, (a, b) in enumerate(cut(start, end, parts))]
-    return [RangePartition(attrs.evolve(part, created=state.created), method, label) for part in ranges]
+        edges = cut(whole.start, whole.end, parts)
+        ranges = [attrs.evolve(whole, index=i, start=a, end=b) for i, (a, b) in enumerate(edges)]
+    if not options.fail_on_data_loss:
+        ranges = [clip(part, state) for part in ranges]
+    return [RangePartition(part, method, label) for part in ranges]
+
+
+def clip(part: Range, state: StreamState) -> Range:
+    """What of a range is still there; its number stays."""
+    start = part.start if part.soft else max(part.start, min(part.end, state.first))
+    return attrs.evolve(part, start=start, end=max(start, min(part.end, state.end)))
 
 
 def limits_of(options: SparkOptions) -> Limits:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Final
 
+import attrs
+
 from jsclient import checks
 from jsclient.errors import InvalidSubject
 from jsclient.spark.access import StreamAccess
@@ -18,13 +20,16 @@ MOST_FILTERS: Final = 100  # subjects per task up to which the server filters
 MOST_SUBJECTS: Final = 10_000  # subjects of the stream up to which they are listed at all
 
 
-def by_subject(access: StreamAccess, start: int, end: int, parts: int, filters: tuple[str, ...]) -> list[Range]:
-    """One range per bucket over the whole of [start, end)."""
-    buckets = _listed(access, parts, filters)
+def by_subject(access: StreamAccess, whole: Range, parts: int) -> list[Range]:
+    """One range per bucket over the whole of the plan; a bucket without subjects is an empty range."""
+    buckets = _listed(access, parts, whole.filters)
     if buckets is not None and access.capabilities.at_least((2, 10)) and max(map(len, buckets)) <= MOST_FILTERS:
         # Every message of [start, end) is already stored, so no subject of it can be missing in the list.
-        return [Range(i, start, end, tuple(names)) for i, names in enumerate(buckets) if names]
-    return [Range(i, start, end, filters, (i, parts)) for i in range(parts)]
+        return [
+            attrs.evolve(whole, index=i, filters=tuple(names), start=whole.start if names else whole.end)
+            for i, names in enumerate(buckets)
+        ]
+    return [attrs.evolve(whole, index=i, buckets=(i, parts)) for i in range(parts)]
 
 
 def _listed(access: StreamAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:

@@ -102,10 +102,10 @@ def test_checkpoints_that_do_not_fit(js: Js, server: NatsServer) -> None:
     with pytest.raises(JetStreamSparkError, match=r"DATA_LOSS.*'kept'.*sequences 101 to 150"):
         goes_on(start)
     assert goes_on(start, failOnDataLoss="false") == list(range(150, 200))
-    with pytest.raises(JetStreamSparkError, match=r"OFFSET_VERSION.*format 2"):
-        goes_on({**start, "v": 2})
+    with pytest.raises(JetStreamSparkError, match=r"OFFSET_VERSION.*format 3"):
+        goes_on({**start, "v": 3})
     with pytest.raises(JetStreamSparkError, match=r"STREAM_RECREATED.*belongs to stream 'other'"):
-        goes_on({**start, "stream": "other"})
+        goes_on({**start, "s": {"other": start["s"]["kept"]}, "plan": {"other": 1}})
     js.api.request("STREAM.DELETE.kept")
     js.create("kept")
     js.fill("kept", 300)

@@ -152,10 +152,10 @@ def test_checkpoints_that_do_not_fit_are_refused(js: Js, pipeline: Pipeline, str
     with pytest.raises(Exception, match=rf"JETSTREAM_DATA_LOSS.*'{stream_name}'.*sequences 101 to 150"):
         pipeline.run()
     # an offset of a newer format
-    edit_offset(pipeline, v=2)
-    with pytest.raises(Exception, match=r"JETSTREAM_OFFSET_VERSION.*format 2"):
+    edit_offset(pipeline, v=3)
+    with pytest.raises(Exception, match=r"JETSTREAM_OFFSET_VERSION.*format 3"):
         pipeline.run()
-    edit_offset(pipeline, v=1)
+    edit_offset(pipeline, v=2)
     # the stream is deleted and made again
     js.api.request(f"STREAM.DELETE.{stream_name}")
     js.create(stream_name)

@@ -230,6 +230,12 @@ def stream_reader(url: str, stream: str, **options: Any) -> Any:
     return source(url, stream, **options).streamReader(schema_of(DDL))
 
 
+def next_of(offset: dict[str, Any]) -> int:
+    """The first sequence after a batch."""
+    ((_, stream),) = offset["s"].items()
+    return int(stream["next"])
+
+
 def rows_of(made: Any, partitions: list[Any]) -> list[int]:
     return [int(v) for p in partitions for b in made.read(p) for v in b.column("value").to_pylist()]
 
@@ -244,12 +250,12 @@ def test_a_crash_in_batch_0_with_latest_skips_nothing(js: Js, server: NatsServer
     js.fill(stream_name, 30, first=50)
     assert first.initialOffset() is start
     end = first.latestOffset(start, ReadAllAvailable())
-    assert (start["seq"], end["seq"], end["parts"]) == (51, 81, 2)
+    assert (next_of(start), next_of(end), end["plan"]) == (51, 81, {stream_name: 2})
     # The driver dies; Spark has the end of batch 0 in its log, but not where it began. More arrives meanwhile.
     js.fill(stream_name, 20, first=80)
     second = stream_reader(server.url, stream_name, startingOffsets="latest", minPartitions=7)
     again = second.initialOffset()
-    assert again["seq"] == 101
+    assert next_of(again) == 101
     planned = second.partitions(again, json.loads(json.dumps(end)))
     assert len(planned) == 2
     assert rows_of(second, planned) == list(range(50, 80))
@@ -267,21 +273,23 @@ def test_admission_by_rows_bytes_and_delay(js: Js, server: NatsServer, stream_na
     made = stream_reader(server.url, stream_name, startingOffsets="earliest", maxOffsetsPerTrigger=300)
     assert made.getDefaultReadLimit() == ReadMaxRows(300)
     start = made.initialOffset()
-    assert made.latestOffset(start, ReadMaxRows(300))["seq"] == 301
-    assert made.latestOffset(start, ReadAllAvailable())["seq"] == 1001
+    assert next_of(made.latestOffset(start, ReadMaxRows(300))) == 301
+    assert next_of(made.latestOffset(start, ReadAllAvailable())) == 1001
     by_bytes = stream_reader(server.url, stream_name, startingOffsets="earliest", maxBytesPerTrigger="1k")
     assert by_bytes.getDefaultReadLimit() == ReadMaxBytes(1024)
-    assert 10 < by_bytes.latestOffset(by_bytes.initialOffset(), ReadMaxBytes(1024))["seq"] < 60
+    assert 10 < next_of(by_bytes.latestOffset(by_bytes.initialOffset(), ReadMaxBytes(1024))) < 60
     slow = stream_reader(server.url, stream_name, startingOffsets="earliest", minOffsetsPerTrigger=5000)
-    begin = slow.initialOffset()
+    begin = slow.latestOffset(slow.initialOffset(), ReadAllAvailable())
+    assert next_of(begin) == 1001, "the first batch of a run is not delayed"
+    js.fill(stream_name, 10, first=1000)
     assert slow.latestOffset(begin, ReadAllAvailable()) is begin
     hasty = stream_reader(
         server.url, stream_name, startingOffsets="earliest", minOffsetsPerTrigger=5000, maxTriggerDelay="0s"
     )
-    assert hasty.latestOffset(hasty.initialOffset(), ReadAllAvailable())["seq"] == 1001
+    assert next_of(hasty.latestOffset(hasty.initialOffset(), ReadAllAvailable())) == 1011
     hasty.prepareForTriggerAvailableNow()
-    js.fill(stream_name, 10, first=1000)
-    assert hasty.latestOffset(hasty.initialOffset(), ReadAllAvailable())["seq"] == 1001
+    js.fill(stream_name, 10, first=1010)
+    assert next_of(hasty.latestOffset(hasty.initialOffset(), ReadAllAvailable())) == 1011
 
 
 def test_progress_is_published_for_tools_of_nats(js: Js, server: NatsServer, stream_name: str) -> None:
@@ -300,7 +308,7 @@ def test_progress_is_published_for_tools_of_nats(js: Js, server: NatsServer, str
     answer = js.api.request("STREAM.MSG.GET.KV_progress", {"last_by_subj": "$KV.progress.query"})
     import base64
 
-    assert json.loads(base64.b64decode(answer["message"]["data"]))["seq"] == 11
+    assert next_of(json.loads(base64.b64decode(answer["message"]["data"]))) == 11
 
 
 # --- helpers for executors ------------------------------------------------------------------------------------
@@ -381,7 +389,7 @@ def test_a_server_that_is_away_between_two_batches_ends_no_query(stream_name: st
         server.kill()
         starter = threading.Timer(1.0, server.start)
         starter.start()
-        assert made.latestOffset(start, ReadAllAvailable())["seq"] == 11
+        assert next_of(made.latestOffset(start, ReadAllAvailable())) == 11
         starter.join()
 
 

@@ -5,17 +5,28 @@ from __future__ import annotations
 import json
 from types import SimpleNamespace
 
+import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, id_prefix
-from jsclient.spark.offsets import Offset, start_of
+from jsclient.spark.offsets import Offset, shape_of, start_of
 from jsclient.spark.options import WRITE, SparkOptions, parse
 from jsclient.spark.planner import Limits, StreamState, admit, check_head, cut
 
-OFFSET = Offset("S", "2026-01-01T00:00:00Z", 5, 90, 3)
+OFFSET = Offset(
+    "S",
+    "2026-01-01T00:00:00Z",
+    90,
+    start=5,
+    parts=3,
+    mark=(89, 1795318963220001234),
+    soft=True,
+    id="q",
+    shape="0123456x",
+)
 
 
 def state(first: int = 1, last: int = 100, **more: object) -> StreamState:
@@ -24,25 +35,61 @@ def state(first: int = 1, last: int = 100, **more: object) -> StreamState:
 
 
 def test_offsets_keep_their_text() -> None:
-    text = '{"v": 1, "stream": "S", "created": "2026-01-01T00:00:00Z", "base": 5, "seq": 90, "parts": 3}'
-    assert json.dumps(OFFSET.to_dict()) == text
+    text = (
+        '{"v":2,"id":"q","shape":"0123456x","s":{"S":{"made":"2026-01-01T00:00:00Z","from":5,"next":90,'
+        '"mark":[89,1795318963220001234],"soft":true}},"plan":{"S":3}}'
+    )
+    assert json.dumps(OFFSET.to_dict(), separators=(",", ":")) == text
     assert Offset.from_dict(json.loads(text), "S") == OFFSET
+    by_subject = attrs.evolve(OFFSET, by_subject=True, mark=None, soft=False)
+    assert by_subject.to_dict()["plan"] == {"S": ["subject", 3]}
+    assert Offset.from_dict(json.loads(json.dumps(by_subject.to_dict())), "S") == by_subject
+
+
+FIRST = {"v": 1, "stream": "S", "created": "c", "base": 700, "seq": 791, "parts": 4}
+
+
+def test_offsets_of_the_first_version_are_read() -> None:
+    old = Offset.from_dict(FIRST, "S")
+    assert (old.made, old.next, old.parts, old.start, old.base) == ("c", 791, 4, None, 700)
+    assert start_of(Offset.from_dict({**FIRST, "seq": 750}, "S"), old) == 750
+    # after a crash in batch 0 the initial offset is evaluated again, by this version
+    assert start_of(Offset("S", "c", 797, start=797), old) == 700
+    assert old.to_dict()["v"] == 2
 
 
 @pytest.mark.parametrize(
-    ("change", "token"),
-    [({"v": 2}, "OFFSET_VERSION"), ({"v": None}, "OFFSET_VERSION"), ({"seq": "9"}, "OFFSET_VERSION"),
-     ({"seq": 1 << 63}, "OFFSET_VERSION"), ({"parts": 0}, "OFFSET_VERSION"), ({"stream": "T"}, "STREAM_RECREATED")],
-)  # fmt: skip
-def test_strange_offsets_are_refused(change: dict[str, object], token: str) -> None:
+    ("value", "token"),
+    [
+        ({**OFFSET.to_dict(), "v": 3}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "v": None}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "s": {}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "s": {"S": {"made": "c", "from": 1, "next": "9"}}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "s": {"S": {"made": "c", "from": 1, "next": 1 << 63}}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "plan": {"S": 0}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "plan": {"S": ["other", 1]}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "s": {"T": {"made": "c", "from": 1, "next": 9}}, "plan": {"T": 1}}, "STREAM_RECREATED"),
+        ({**FIRST, "seq": "9"}, "OFFSET_VERSION"),
+        ({**FIRST, "parts": 0}, "OFFSET_VERSION"),
+        ({**FIRST, "stream": "T"}, "STREAM_RECREATED"),
+    ],
+)
+def test_strange_offsets_are_refused(value: dict[str, object], token: str) -> None:
     with pytest.raises(JetStreamSparkError, match=f"JETSTREAM_{token}"):
-        Offset.from_dict({**OFFSET.to_dict(), **change}, "S")
+        Offset.from_dict(value, "S")
 
 
 def test_a_replayed_batch_0_begins_where_the_first_attempt_began() -> None:
-    reevaluated = Offset("S", "c", 797, 797, 1)
-    assert start_of(reevaluated, Offset("S", "c", 700, 791, 1)) == 700
-    assert start_of(Offset("S", "c", 700, 750, 1), Offset("S", "c", 700, 791, 1)) == 750
+    reevaluated = Offset("S", "c", 797, start=797)
+    assert start_of(reevaluated, Offset("S", "c", 791, start=700)) == 700
+
+
+def test_the_shape_tells_which_option_was_changed() -> None:
+    plain = shape_of((), "seq")
+    assert plain == shape_of((), "seq")
+    assert shape_of(("a", "b"), "seq") == shape_of(("b", "a"), "seq") != plain
+    assert shape_of((), "subject")[:-1] == plain[:-1]
+    assert shape_of((), "subject") != plain
 
 
 @given(st.integers(0, 10**12), st.integers(0, 10**6), st.integers(1, 300))
