@@ -15,24 +15,32 @@ LIMIT: Final = 65_536
 """Callbacks that may wait; more are dropped and counted, because memory must not grow behind a blocked one."""
 
 
+NO_THREAD_PAUSE: Final = 0.1
+"""Seconds after which the thread is asked for again when the system gave none."""
+
+
 class EventsThread:
     """Runs callbacks in order. Started at the first one; ends with the connection."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, later: Callable[[float, Callable[[], None]], Any] | None = None) -> None:
         self._name = name
+        self._later = later  # call_later of the clock: a thread that could not be started is asked for again
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._stopped = False
         self.dropped = 0
 
-    def run(self, call: Callable[..., Any], *args: Any) -> None:
-        """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on."""
+    def run(self, call: Callable[..., Any], *args: Any, always: bool = False) -> None:
+        """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on.
+
+        `always`: also when too many wait already. For what is told once, such as the end.
+        """
         if self._stopped or sys.is_finalizing():
             # A finalizer that runs while the interpreter goes down: a thread started now would never run, and
             # Thread.start would wait for it for ever.
             return
-        if self._queue.qsize() >= LIMIT:
+        if self._queue.qsize() >= LIMIT and not always:
             self.dropped += 1
             if self.dropped == 1:
                 log.error("a callback blocks the events thread: further callbacks are dropped")
@@ -47,8 +55,11 @@ class EventsThread:
                 thread = threading.Thread(target=self._run, name=self._name, daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:
-                    return  # the interpreter is going down
+                except RuntimeError as error:  # no more threads, or the interpreter is going down
+                    log.error("no thread for the callbacks of the connection: %s", error)
+                    if self._later is not None:
+                        self._later(NO_THREAD_PAUSE, self._start)
+                    return
                 self._thread = thread
 
     def stop(self) -> None:

@@ -22,7 +22,7 @@ from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.message import HeadersLike, Msg
 from jsclient.outbox import BULK, LARGE_FRAME, Unkept, Vector
-from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT
+from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import (
     PENDING_BYTES,
@@ -92,19 +92,28 @@ class Connection(ConnectionCore):
             session.begin_close()
             self._let_go()
             if link is not None and error is None:
-                session.final_flush(link, flush)
+                session.final_flush(link, flush, self._hand_back)
         finally:  # also after a Ctrl-C
             self._finish_close(link)
 
     def _let_go(self) -> None:
-        """Who waits for a reply, a message or a room in a window learns that nothing comes."""
+        """Whatever waits for a reply, a message or room in a window learns that nothing comes; no handler starts."""
         self._requests.fail(self.closed_error)
+        for taker in self.takers.all():
+            guarded(taker.end, self.closed_error())
         with self._subscriptions_lock:
             subscriptions = list(self._dispatcher.sinks.values())
         for subscription in subscriptions:
             if isinstance(subscription, BaseSubscription):
                 guarded(subscription.end, self.closed_error())
         self._tell_link_listeners(LinkEvent.CLOSED)
+
+    def _hand_back(self) -> list[bytes]:
+        """What came and is not taken any more, for the server to deliver elsewhere: the last frames to be sent."""
+        frames: list[bytes] = []
+        for taker in self.takers.all():
+            guarded(lambda taker: frames.extend(taker.hand_back()), taker)
+        return frames
 
     def _finish_close(self, link: Link | None) -> None:
         left = self._outbox.close(self.closed_error)
@@ -116,7 +125,8 @@ class Connection(ConnectionCore):
         finally:  # it waits for threads, and Ctrl-C ends that
             self._dispatcher.sinks.clear()
             self.clock.stop()
-            self._callback(self.options.on_closed)
+            if self.options.on_closed is not None:
+                self.run_last_callback(self.options.on_closed, self)
             self._events.stop()
             _live.pop(self.number, None)
         if self.clock.thread.is_alive() and threading.current_thread() is not self.clock.thread:
@@ -131,11 +141,14 @@ class Connection(ConnectionCore):
     def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
         """Stop receiving, let the application finish what it has, send what is buffered, close.
 
-        30 seconds by default (`drain_timeout`); then DrainTimeout, after closing all the same. `wait=False` only
-        asks for it: safe in signal handlers. While reconnecting it is a close.
+        Subscriptions, `consume` and services finish what they have received, a WorkerPool finishes what it handles
+        and gives back the rest, iterators give back what the application does not come for. 30 seconds by default
+        (`drain_timeout`); then, and when the link is lost and what is buffered cannot be sent, DrainTimeout, after
+        closing all the same. `wait=False` only asks for it: safe in signal handlers; in a handler or callback it is
+        never waited for, because it waits for that handler.
         """
         seconds = resolve(timeout, self.options.drain_timeout)
-        if wait:
+        if wait and not self.takers.run_here():
             self._drain(seconds)
         elif not self._drain_asked and not self.closed:
             self._drain_asked = True
@@ -143,7 +156,11 @@ class Connection(ConnectionCore):
 
     def _drain_in_background(self, seconds: float | None) -> None:
         name = f"jsclient-worker-drain-{self.number}"
-        threading.Thread(target=self._drain_quietly, args=(seconds,), name=name, daemon=True).start()
+        try:
+            threading.Thread(target=self._drain_quietly, args=(seconds,), name=name, daemon=True).start()
+        except RuntimeError as error:
+            log.error("no thread to drain connection %d with, trying again: %s", self.number, error)
+            self.clock.call_later(NO_THREAD_PAUSE, lambda: self._drain_in_background(seconds))
 
     def _drain_quietly(self, seconds: float | None) -> None:
         try:
@@ -159,20 +176,16 @@ class Connection(ConnectionCore):
         with session.lock:
             first = not self.draining
             self.draining = True
-            connected = session.state is ConnectionState.CONNECTED
-            if connected:
+            if first and not self.closed:
                 session.state = ConnectionState.DRAINING_SUBSCRIPTIONS
         if not first:
-            # Another thread drains: closing now would throw away what it waits for, perhaps this very callback.
-            if threading.current_thread().name.startswith(f"jsclient-worker-{self.number}-"):
-                return
+            # Another thread drains: closing now would throw away what it waits for.
             if not session.closed.wait(deadline.remaining()):
                 raise errors.DrainTimeout("another thread still drains this connection")
             return
         problem: errors.DrainTimeout | None = None
         try:
-            if connected:
-                problem = self._drain_in_order(deadline)
+            problem = self._drain_in_order(deadline)
             if problem is not None and quiet:
                 self.report_error(problem, None)  # now: closing ends the events thread
         finally:  # also after a Ctrl-C
@@ -183,18 +196,21 @@ class Connection(ConnectionCore):
     def _drain_in_order(self, deadline: Deadline) -> errors.DrainTimeout | None:
         """Receive nothing more, let the application finish, publish nothing more, and see that all of it arrives."""
         problem: errors.DrainTimeout | None = None
-        subscriptions = [sub for sub in list(self._dispatcher.sinks.values()) if isinstance(sub, Subscription)]
-        for subscription in subscriptions:
-            subscription.begin_drain()
-        late = self._flush_draining(deadline.remaining()) if subscriptions else None
-        for subscription in subscriptions:
-            subscription.all_received()
-        for subscription in subscriptions:
+        takers = self.takers.all()
+        for taker in takers:
+            taker.begin_drain()
+        # Without a link nothing is on its way, and what a new one brings is not subscribed to any more.
+        late = self._flush_draining(deadline.remaining()) if takers and self.is_connected else None
+        for taker in takers:
+            taker.all_received()
+        for taker in takers:
             try:
-                subscription.finish_drain(deadline)
+                taker.finish_drain(deadline)
             except errors.DrainTimeout as error:
-                problem = error
+                problem = problem or error
         self._session.drain_publishes()
+        if not self.is_connected and not self.closed and not self._outbox.frames:
+            return problem  # nothing was kept that a new link would be needed for
         unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
         return problem or unsent
 
@@ -202,7 +218,9 @@ class Connection(ConnectionCore):
         try:
             self.flush(timeout)
         except (errors.TimedOut, errors.ConnectionError_) as error:
-            return errors.DrainTimeout(f"draining ended before everything was sent: {error}")
+            kept = len(self._outbox.frames)
+            lost = f", {kept} messages or acks that were kept are thrown away" if kept else ""
+            return errors.DrainTimeout(f"draining ended before everything was sent{lost}: {error}")
         return None
 
     def force_reconnect(self) -> None:
@@ -490,6 +508,7 @@ class Connection(ConnectionCore):
         subscription = Subscription(self, self._next_sid(), subject, queue, mailbox, callback)
         subscription.max_messages = max_messages
         self._add(subscription)
+        self.takers.enter(subscription)
         return subscription
 
 

@@ -35,6 +35,7 @@ from jsclient.subscription import (
     SinkSubscription,
     Subscription,
 )
+from jsclient.takers import Takers
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -84,7 +85,8 @@ class ConnectionCore:
         self.options = options
         self.number = next(_numbers)
         self.clock = Flusher(f"jsclient-flush-{self.number}")
-        self._events = EventsThread(f"jsclient-events-{self.number}")
+        self._events = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
+        self.takers = Takers()
         self._outbox = Outbox(
             kick=self.clock.kick,
             broken=self._sender_failed,
@@ -115,10 +117,13 @@ class ConnectionCore:
         self.post_now = self._outbox.post_now
         self.flush_outbox = self._outbox.flush
 
-    def closed_error(self) -> errors.JsClientError:
+    def closed_error(self) -> errors.ConnectionClosed:
+        """Why nothing works any more; `reason` is what ended the connection, if it was not the application."""
         if self._fatal is None:
             return errors.ConnectionClosed("the connection is closed")
-        return errors.ConnectionClosed(f"the connection has ended: {self._fatal}")
+        closed = errors.ConnectionClosed(f"the connection has ended: {self._fatal}")
+        closed.reason = self._fatal
+        return closed
 
     def __reduce__(self) -> NoReturn:
         self.refuse_pickle(self)
@@ -206,7 +211,7 @@ class ConnectionCore:
         subscription.unsubscribed = True
         if not keep_sink:
             self._dispatcher.sinks.pop(subscription.sid, None)
-        if tell_server and not self.closed:
+        if tell_server:
             self.send_unsubscribe(subscription)
 
     def lent_reading(self) -> Reading | None:
@@ -345,6 +350,10 @@ class ConnectionCore:
         """Queue user code for the events thread: serial, bounded, what it raises is logged."""
         self._events.run(call, *args)
 
+    def run_last_callback(self, call: Callable[..., Any], *args: Any) -> None:
+        """The same for what comes once in a life, its end: never dropped, however many others wait."""
+        self._events.run(call, *args, always=True)
+
     def _callback(self, call: Callable[..., Any] | None, *args: Any) -> None:
         if call is not None:
             self._events.run(call, self, *args)
@@ -379,6 +388,12 @@ class ConnectionCore:
         self.check_usable()
         if self.draining and self._session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
             raise errors.ConnectionDraining("the connection drains: it takes nothing new")
+
+    def check_takes(self) -> None:
+        """For layers: raises ConnectionDraining or ConnectionClosed where nothing new may begin to take messages."""
+        self.check_usable()
+        if self.draining:
+            raise errors.ConnectionDraining("the connection drains: nothing new can begin to take messages from it")
 
     def _wait_connected(self, deadline: Deadline, late: type[errors.TimedOut] = errors.RequestTimeout) -> None:
         self.check_usable()

@@ -28,6 +28,7 @@
     +-- ServerError                         another -ERR of the server
     +-- SlowConsumer                        messages were dropped because they were not taken fast enough
     +-- SubscriptionClosed                  the subscription or iterator was closed
+    +-- NoThread (RuntimeError)             the system gave no further thread: nothing was left running
     +-- JetStreamError                      see the second part of this module
 
 Timeouts also inherit `TimeoutError`, bad arguments `ValueError`. Every class pickles.
@@ -123,7 +124,12 @@ class AuthTimeout(AuthError):
 
 
 class ConnectionClosed(ConnectionError_):
-    """The Connection was closed, by close() or after a failure from which it must not recover."""
+    """The Connection was closed, by close() or after a failure from which it must not recover.
+
+    `reason` is that failure (AuthError, ConnectFailed ...); None when the application closed the connection itself.
+    """
+
+    reason: BaseException | None = None
 
 
 class ConnectionLost(ConnectionError_):
@@ -211,6 +217,10 @@ class SlowConsumer(JsClientError):
 
 class SubscriptionClosed(JsClientError):
     """The subscription or iterator was closed and nothing is left in it."""
+
+
+class NoThread(JsClientError, RuntimeError):
+    """The system did not give the threads that were asked for; those that had been started were ended again."""
 
 
 # --- JetStream ------------------------------------------------------------------------------------------

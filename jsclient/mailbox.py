@@ -77,14 +77,16 @@ class Mailbox:
         """Add a chunk's messages; False when some were dropped and this is the first time of an episode."""
         first_drop = False
         if self.max_messages is not None:
+            # A new episode begins when the taker had caught up in between. Looked at before these messages are
+            # added: a burst that overflows at once would otherwise count to the episode before it.
+            if self.overflowing and len(self.items) * 2 <= self.max_messages and self._half_empty():
+                self.overflowing = False
             kept = self._admit(messages, nbytes)
             if len(kept) != len(messages):
                 self.dropped += len(messages) - len(kept)
                 first_drop = not self.overflowing
                 self.overflowing = True
                 messages = kept
-            elif self.overflowing and len(self.items) * 2 <= self.max_messages and self._half_empty():
-                self.overflowing = False  # a new episode begins when the taker had caught up in between
         self.items.extend(messages)
         if self._waiters:
             self._notify(len(messages))

@@ -21,10 +21,13 @@ class Pings:
         self.waiters: deque[Ticket[Any] | None] = deque()
         self._lock = threading.Lock()
 
-    def send(self, waiter: Ticket[Any] | None) -> None:
-        """Queue a PING; its PONG puts None into `waiter`, or the end of the link an exception."""
+    def send(self, waiter: Ticket[Any] | None, closing: bool = False) -> None:
+        """Queue a PING; its PONG puts None into `waiter`, or the end of the link an exception.
+
+        `closing`: although nothing is taken any more; the last frames are being sent on a link that lives.
+        """
         with self._lock:
-            if self.outbox.offline:
+            if self.outbox.offline and not closing:
                 if waiter is not None:
                     closed = self.outbox.closed
                     waiter.put(closed() if closed else errors.ConnectionLost("not connected at the moment"))

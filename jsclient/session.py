@@ -14,6 +14,7 @@ import logging
 import queue
 import threading
 import time
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import protocol
@@ -490,29 +491,41 @@ class Session:
             self.closing.set()
         self.pings.fail(_closed, pongs_come=True)  # they do, for the final flush
 
-    def final_flush(self, link: Link, timeout: float) -> None:
-        """Give the server a chance to read what was sent: a socket closed with unread input resets the stream."""
+    def final_flush(self, link: Link, timeout: float, last_words: Callable[[], list[bytes]]) -> None:
+        """Give the server a chance to read what was sent: a socket closed with unread input resets the stream.
+
+        `last_words` are asked for when all has come that the server had sent before it read our last frames.
+        """
         if link.error is not None or threading.current_thread() is link.reader:
             return
-        outbox = self.outbox
         deadline = Deadline(timeout)
+        if self._server_has_read(deadline):
+            frames = last_words()
+            if frames and link.error is None:
+                self.outbox.frames.extend(frames)
+                self._server_has_read(deadline, closing=True)
+
+    def _server_has_read(self, deadline: Deadline, closing: bool = False) -> bool:
+        """Whether the server has read everything that was sent, in time; nobody else may send any more."""
+        outbox = self.outbox
         ticket: waiting.Ticket[Any] = waiting.Ticket()
-        self.pings.send(ticket)
+        self.pings.send(ticket, closing)
         self.recall_reader()
         outbox.refuse(self.owner.closed_error)
         taken, stall = -1, Deadline(CLOSE_STALL)
         while not deadline.expired():
             outbox.drain(Deadline(deadline.at_most(CLOSE_SLICE)))
             try:
-                waiting.get(ticket, deadline.at_most(CLOSE_SLICE))
+                error = waiting.get(ticket, deadline.at_most(CLOSE_SLICE))
                 outbox.drain(Deadline(deadline.at_most(CLOSE_SLICE)))  # of a thread that was about to publish just then
-                return
+                return error is None
             except queue.Empty:
                 pass
             if outbox.bytes_out - outbox.unsent != taken or not outbox.unsent:
                 taken, stall = outbox.bytes_out - outbox.unsent, Deadline(CLOSE_STALL)
             elif stall.expired():
-                return  # the server takes nothing: senders that wait for it are let go
+                return False  # the server takes nothing: senders that wait for it are let go
+        return False
 
     def end_close(self, link: Link | None) -> None:
         """Last step: end the threads that belong to the link."""

@@ -14,6 +14,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.mailbox import Mailbox
 from jsclient.message import Msg
 from jsclient.states import LinkEvent, Wake
+from jsclient.takers import Taker
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -28,6 +29,9 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 
 NEXT_TIMEOUT: Final = 30.0
 """Seconds that `next` waits unless told otherwise."""
+
+NO_THREAD_PAUSE: Final = 0.1
+"""Seconds after which a thread for a callback is asked for again when the system gave none."""
 
 WORKER_IDLE: Final = 10.0
 """Seconds without a message after which the worker thread of a callback ends; the next message starts one."""
@@ -73,7 +77,7 @@ class BaseSubscription:
         self.mailbox.close(reason)
 
 
-class Subscription(BaseSubscription):
+class Subscription(BaseSubscription, Taker):
     """A subscription of the application. Thread-safe: several threads may take from it, each message goes to one.
 
     Use it as an iterator (ends when it is closed or drained), with `next(timeout)`, or with a callback. Leaving
@@ -173,7 +177,8 @@ class Subscription(BaseSubscription):
             except RuntimeError as error:  # no more threads, or the interpreter is going down: the reader goes on
                 self._worker = None
                 self._idle.set()
-                log.error("no thread for the callback of %r: %s", self.subject, error)
+                log.error("no thread for the callback of %r, trying again: %s", self.subject, error)
+                self.connection.clock.call_later(NO_THREAD_PAUSE, self._start_worker)
 
     def _work(self) -> None:
         callback = self._callback
@@ -200,9 +205,8 @@ class Subscription(BaseSubscription):
     # --- ending -----------------------------------------------------------------------------------------
 
     def end(self, reason: BaseException) -> None:
-        # After close() no callback is called any more; what a drain has left to its callback still is.
-        discard = self._callback is not None and self.mailbox.closed is None
-        self.mailbox.close(reason, discard=discard)
+        # After close() no callback is called any more.
+        self.mailbox.close(reason, discard=self._callback is not None)
 
     @property
     def pending(self) -> int:
@@ -261,7 +265,7 @@ class Subscription(BaseSubscription):
         rest is then thrown away.
         """
         deadline = Deadline(resolve(timeout, self.connection.options.drain_timeout))
-        if self.begin_drain():
+        if self._withdraw():
             try:
                 self.connection.flush(deadline.at_most(self.connection.options.drain_timeout))
             except (errors.TimedOut, errors.ConnectionError_):
@@ -271,9 +275,12 @@ class Subscription(BaseSubscription):
 
     # The steps of a drain, for a Connection that drains many at once. Between the first two it flushes.
 
-    def begin_drain(self) -> bool:
-        """UNSUB, and go on receiving what the server sent before it; False when that has been done already."""
-        if self._ended:
+    def begin_drain(self) -> None:
+        self._withdraw()
+
+    def _withdraw(self) -> bool:
+        """UNSUB, and go on receiving what the server sent before it; False when nothing comes any more."""
+        if self._ended or self.mailbox.closed is not None:
             return False
         self._ended = True
         self.connection.remove_subscription(self, tell_server=True, keep_sink=True)
@@ -284,9 +291,12 @@ class Subscription(BaseSubscription):
         self.connection.remove_subscription(self)
         self.mailbox.close(_closed(self.subject))
 
+    def runs_here(self) -> bool:
+        return threading.current_thread() is self._worker
+
     def finish_drain(self, deadline: Deadline) -> None:
         """Wait for the application to take what is left; without a callback that is other threads' work."""
-        if threading.current_thread() is self._worker:
+        if self.runs_here():
             return  # a callback drains its own subscription: what is left comes after it returns
         if self._callback is not None:
             self._start_worker()

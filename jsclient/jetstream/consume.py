@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.takers import Taker, start_all, wait_for
 
 if TYPE_CHECKING:
-    from jsclient.connection import Connection
+    from jsclient.jetstream.iterating import MessageIterator
     from jsclient.jetstream.message import JetStreamMsg
 
 log = logging.getLogger("jsclient.jetstream.consume")
@@ -20,29 +21,15 @@ STOP_TIMEOUT: Final = 30.0
 """Seconds that leaving a `with` block or `drain` waits for handlers in flight."""
 
 
-class MessageSource(Protocol):
-    """What a consume takes from: the iterators of pull, ordered and push consumers."""
-
-    options: Any
-    source: Any
-    connection: Connection
-
-    @property
-    def buffered(self) -> int: ...
-    def __iter__(self) -> Iterator[JetStreamMsg]: ...
-    def stop(self) -> None: ...
-    def drain(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class ConsumeContext:
+class ConsumeContext(Taker):
     """A running consume. Leaving its `with` block stops it and waits for the handlers in flight.
 
     With one worker messages are handled in order; with more, each message by one of them. When the consume ends by
-    itself (consumer deleted, `stop_after` reached) `error` says why (None in good order), and `wait` raises it.
+    itself (consumer deleted, the credentials of the connection revoked, `sys.exit` in a handler, `stop_after`
+    reached) `error` says why (None in good order), `wait` raises it, and `on_error` is told once.
     """
 
-    def __init__(self, messages: MessageSource, handler: Callable[[JetStreamMsg], Any], workers: int) -> None:
+    def __init__(self, messages: MessageIterator, handler: Callable[[JetStreamMsg], Any], workers: int) -> None:
         if not callable(handler):
             messages.close()
             raise errors.ConfigError("consume needs a handler: a function that takes one message")
@@ -55,14 +42,22 @@ class ConsumeContext:
         self._lock = waiting.new_lock()
         self._running = workers
         self._done = waiting.Gate()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         name = f"jsclient-worker-{messages.source}"
         self._threads = [
             threading.Thread(target=self._work, name=f"{name}-{i}" if workers > 1 else name, daemon=True)
             for i in range(workers)
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            messages.connection.takers.enter(self, instead_of=messages)
+            messages.connection.check_takes()
+            start_all(self._threads, f"the consume of {messages.source}")
+        except BaseException:
+            self._messages.stop()
+            # A thread that never ran has no number; those that run end by themselves.
+            self._worker_ended(sum(thread.ident is None for thread in self._threads))
+            self.close()
+            raise
 
     def _work(self) -> None:
         handler = self._handler
@@ -74,19 +69,25 @@ class ConsumeContext:
                 except Exception as error:
                     self._handler_failed(error, message)
                 message = None  # or the last one would live until the next comes
-        except (errors.IteratorClosed, errors.ConnectionClosed):
+        except errors.IteratorClosed:
             pass
-        except Exception as error:
+        except errors.ConnectionClosed as closed:
+            if closed.reason is not None:  # else the application has closed it
+                self._ended_by(closed.reason)
+        except BaseException as error:  # also SystemExit in a handler: nobody would see what has ended here
             self._ended_by(error)
         finally:
-            with self._lock:
-                self._running -= 1
-                last = self._running == 0
-            if last:
-                try:
-                    self._messages.close()
-                finally:
-                    self._done.set()
+            self._worker_ended(1)
+
+    def _worker_ended(self, count: int) -> None:
+        with self._lock:
+            self._running -= count
+            last = count > 0 and self._running == 0
+        if last:
+            try:
+                self._messages.close()
+            finally:
+                self._done.set()
 
     def _handler_failed(self, error: Exception, message: JetStreamMsg) -> None:
         """The message stays unacked: the server sends it again after ack_wait."""
@@ -98,16 +99,18 @@ class ConsumeContext:
         except Exception:
             log.exception("a hook of the application failed")
 
-    def _ended_by(self, error: Exception) -> None:
+    def _ended_by(self, error: BaseException) -> None:
+        """One worker met the end: it is that of all, and told once."""
         with self._lock:
             first = self.error is None
             self.error = self.error or error
+        self._messages.stop()
         if first:
-            log.error("consume of %s ended: %s", self._messages.source, error)
+            log.error("consume of %s ended: %s", self._messages.source, error or repr(error))
             if self._on_error is not None:
                 try:
                     self._on_error(error)
-                except Exception:
+                except BaseException:  # also SystemExit: the other workers and `wait` have to learn of the end
                     log.exception("a hook of the application failed")
 
     # --- for the application ------------------------------------------------------------------------------
@@ -123,7 +126,10 @@ class ConsumeContext:
         return self._messages
 
     def wait(self, timeout: Timeout = None) -> bool:
-        """Wait until it has ended (for ever by default); False after the timeout. Raises the error that ended it."""
+        """Wait until it has ended (for ever by default); False after the timeout.
+
+        Raises what ended it: ConsumerDeleted, AuthError of a connection that is given up, SystemExit of a handler ...
+        """
         self._messages.connection.check_process()
         if not self._done.wait(resolve(timeout, None)):
             return False
@@ -142,7 +148,7 @@ class ConsumeContext:
         """
         deadline = Deadline(resolve(timeout, STOP_TIMEOUT))
         self._messages.drain()
-        if threading.current_thread() in self._threads:
+        if self.runs_here():
             return
         if not self._done.wait(deadline.remaining()):
             self._messages.stop()
@@ -152,8 +158,35 @@ class ConsumeContext:
         """Stop, and wait at most `timeout` seconds (30 by default) for handlers in flight; idempotent."""
         self.stop()
         # In a forked child none of them lives, and nobody would ever say that it is done.
-        if threading.current_thread() not in self._threads and any(thread.is_alive() for thread in self._threads):
+        if not self.runs_here() and any(thread.is_alive() for thread in self._threads):
             self._done.wait(resolve(timeout, STOP_TIMEOUT))
+
+    # --- the end of the connection: see Taker -------------------------------------------------------------
+
+    def begin_drain(self) -> None:
+        self._messages.withdraw()
+
+    def all_received(self) -> None:
+        self._messages.complete()
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        if wait_for(self._done, deadline, lambda: self._messages.connection.closed):
+            return
+        left = self._messages.buffered
+        self._messages.close()
+        raise errors.DrainTimeout(
+            f"a handler of {self._messages.source} did not end in time: the acks of the consume will not arrive, and "
+            f"{left} messages that were not started went back"
+        )
+
+    def end(self, reason: errors.ConnectionClosed) -> None:
+        self._messages.end(reason)
+
+    def hand_back(self) -> list[bytes]:
+        return self._messages.hand_back()
+
+    def runs_here(self) -> bool:
+        return threading.current_thread() in self._threads
 
     def __enter__(self) -> ConsumeContext:
         return self

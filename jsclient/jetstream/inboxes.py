@@ -186,9 +186,13 @@ def pool_of(connection: Connection) -> PullInboxes:
 
 def nak_all(messages: list[Msg], connection: Connection) -> None:
     """Give messages back to the server, so that another consumer gets them now and not after ack_wait."""
-    for message in messages:
-        if message.raw_reply:
-            try:
-                connection.post(b"PUB " + message.raw_reply + b" 4\r\n-NAK\r\n")
-            except errors.JsClientError:
-                return  # the connection is gone: ack_wait does it
+    for frame in nak_frames(messages):
+        try:
+            connection.post(frame)
+        except errors.JsClientError:
+            return  # the connection is gone: ack_wait does it
+
+
+def nak_frames(messages: list[Msg]) -> list[bytes]:
+    """What `nak_all` sends."""
+    return [b"PUB " + message.raw_reply + b" 4\r\n-NAK\r\n" for message in messages if message.raw_reply]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING, Any, TypeVar
+import threading
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from jsclient import errors
-from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient import errors, waiting
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.fetch import FETCH_TIMEOUT
-from jsclient.jetstream.inboxes import nak_all
+from jsclient.jetstream.inboxes import nak_all, nak_frames
+from jsclient.takers import SLICE, Taker
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -18,22 +20,36 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jsclient.jetstream.pull")
 
+PATIENCE: Final = 5.0
+"""Seconds that the drain of a connection waits for the application to come for the next message of an iterator."""
+
 S = TypeVar("S", bound="MessageIterator")
 
 
-class MessageIterator:
-    """Base of Messages and PushMessages. A subclass takes from the mailbox in `_get`."""
+class MessageIterator(Taker):
+    """Base of Messages and PushMessages. A subclass takes from the mailbox in `_get`, and says how its subscription
+    is withdrawn (`withdraw`, `complete`, `_leftovers`).
 
+    How it ends is said here. Whatever ends it sets `_stopped` (and `_terminal`, the reason, where it is not the
+    application's own wish): from then on nothing is delivered any more, and what is there is given back.
+    """
+
+    application_driven = True  # unless a consume or a pool has entered its connection instead of it
     connection: Connection
     source: Any
     options: Any
     _mailbox: Mailbox
     _terminal: Exception | None = None
     _stopped = False
+    _draining = False
     _closed = True  # until there is something to close
+    _user = 0  # a thread that took from it
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
         """The next message, or None after the timeout."""
+        raise AssertionError("subclasses say it")
+
+    def drain(self) -> None:
         raise AssertionError("subclasses say it")
 
     def close(self) -> None:
@@ -101,6 +117,73 @@ class MessageIterator:
     @property
     def _wants_acks(self) -> bool:
         raise AssertionError("subclasses say it")
+
+    @property
+    def delivered(self) -> int:
+        raise AssertionError("subclasses say it")
+
+    # --- how it ends with its connection: steps for whoever takes from it ------------------------------------
+
+    def withdraw(self) -> None:
+        """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
+        raise AssertionError("subclasses say it")
+
+    def complete(self) -> None:
+        """After `withdraw` and a flush: the iteration ends with what is there."""
+        raise AssertionError("subclasses say it")
+
+    def _leftovers(self) -> list[Msg]:
+        """Empty the mailbox; what was delivered and not taken."""
+        raise AssertionError("subclasses say it")
+
+    # --- the same where the application takes: see Taker ------------------------------------------------------
+
+    def begin_drain(self) -> None:
+        if self._wants_acks:  # else nothing is lost, and a handler that still runs may be reading from it
+            self.withdraw()
+
+    def all_received(self) -> None:
+        if self._wants_acks:
+            self.complete()
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        """The application may take what was received as long as it comes for more; the rest goes back."""
+        if not self._wants_acks:
+            self.withdraw()
+            self.complete()
+            return
+        waited = self._closed or not self.delivered or self._user == threading.get_ident()
+        over = waited or self._wait_for_application(deadline)
+        left = self.buffered
+        self.close()
+        if not over and deadline.expired():
+            raise errors.DrainTimeout(
+                f"the application still works on a message of {self.source}: its ack will not arrive, and {left} "
+                "messages that it did not come for went back"
+            )
+
+    def _wait_for_application(self, deadline: Deadline) -> bool:
+        """Until it has come for the next message and there was none; False when it does not come."""
+        seen, patience, gate = -1, Deadline(PATIENCE), waiting.Gate()
+        while not (self._closed or deadline.expired() or self.connection.closed):
+            if self.delivered != seen:
+                seen, patience = self.delivered, Deadline(PATIENCE)
+            elif patience.expired():
+                log.warning("%s: nobody comes for the next message; what was received goes back", self.source)
+                return False
+            gate.wait(deadline.at_most(SLICE))
+        return self._closed
+
+    def end(self, reason: errors.ConnectionClosed) -> None:
+        if not self._closed and not self._stopped:
+            self._terminal = self._terminal or reason
+        self._stopped = True
+        self.withdraw()
+        self._mailbox.wake()
+
+    def hand_back(self) -> list[bytes]:
+        left = self._leftovers()
+        return nak_frames(left) if self._wants_acks and not self.options.leave_buffered else []
 
     def _give_back(self, messages: list[Msg]) -> None:
         if self._wants_acks and not self.options.leave_buffered:

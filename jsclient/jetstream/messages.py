@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
@@ -70,6 +71,7 @@ class Messages(MessageIterator):
         self._stopped = False
         self._draining = False
         self._closed = False
+        self.connection.takers.enter(self)
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -160,7 +162,7 @@ class Messages(MessageIterator):
             self._status(item)
             return None
         if self._stopped:
-            self._give_back([item])
+            self._mailbox.items.appendleft(item)  # given back with the rest, after the pull was withdrawn
             return None
         if self.options.group:
             self.source.learn_pin(self.options.group, item)
@@ -190,6 +192,7 @@ class Messages(MessageIterator):
 
     def _keep_pulling(self, now: float | None = None) -> None:
         """Send the pull that is due, if any."""
+        self._user = get_ident()
         with self._lock:
             self._due = False
             need = self._state.need(time.monotonic() if now is None else now) if self._pulls else None
@@ -416,14 +419,23 @@ class Messages(MessageIterator):
         with self._lock:
             if self._draining or self._stopped:
                 return
-            self._draining = True
-        connection, inbox = self.connection, self._inbox.inbox
-        connection.remove_subscription(inbox, tell_server=True, keep_sink=True)
+            self.withdraw()
         try:
-            connection.flush(1.0)
+            self.connection.flush(1.0)
         except errors.JsClientError:
             pass  # nothing more can come over a link that is gone
-        inbox.drain_sub()
+        self.complete()
+
+    def withdraw(self) -> None:
+        self._draining = True
+        if self._mailbox.closed is None:
+            self.connection.remove_subscription(self._inbox.inbox, tell_server=True, keep_sink=True)
+
+    def complete(self) -> None:
+        self._inbox.inbox.drain_sub()
+
+    def _leftovers(self) -> list[Msg]:
+        return self._inbox.leftovers()
 
     def close(self) -> None:
         """Stop and release the subscription; messages not taken go back to the server at once. Idempotent."""
@@ -435,6 +447,8 @@ class Messages(MessageIterator):
         give_back = not self.options.leave_buffered and self.connection.is_connected
         self._mailbox.wake()
         pool_of(self.connection).forget(self._inbox)
+        if self.connection.closed:
+            return  # the end of the connection hands back what is there
         self._give_back(self._inbox.settle(graceful=give_back))
 
     def __del__(self) -> None:

@@ -120,8 +120,10 @@ class OrderedMessages(Messages):
     # --- taking -------------------------------------------------------------------------------------------
 
     def _get_slowly(self, item: Any, timeout: float | None) -> JetStreamMsg | None:
-        if item is not None and not self._stopped:
-            return self._deliver(item)  # checked already; it has headers
+        if item is not None:
+            if not self._stopped:
+                return self._deliver(item)  # checked already; it has headers
+            self._ready.appendleft(item)  # not delivered: the next use begins with it
         deadline = Deadline(timeout)
         if not take_turn(self._order, timeout):
             return None

@@ -163,13 +163,13 @@ class OrderedPushMessages(PushMessages):
 
     def _check_open(self) -> None:
         super()._check_open()
-        if not self._because:
+        if not self._because or self._draining:
             return
         log.info("%s: %s; making a new one", self.source, self._because)
         self.resets += 1
         make_again(
             self._create,
-            stopped=lambda: self._stopped,
+            stopped=lambda: self._stopped or self._draining,
             pause=self._pause,
             fail=super()._fail,
             report=super()._report,

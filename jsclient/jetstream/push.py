@@ -10,6 +10,7 @@ import datetime as dt
 import logging
 import time
 from collections.abc import Callable
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
@@ -79,7 +80,8 @@ class PushSink:
     def link_event(self, event: LinkEvent) -> None:
         self.mailbox.last_frame = time.monotonic()
         if event is LinkEvent.CLOSED:
-            self.mailbox.close(errors.ConnectionClosed("the connection was closed"))
+            if self.mailbox.closed is None:  # `end` of whatever takes from it has told why already
+                self.mailbox.close(errors.ConnectionClosed("the connection is closed"))
         else:
             self.mailbox.put(event)
 
@@ -112,11 +114,13 @@ class PushMessages(MessageIterator):
         self._delivered = 0
         self._subscription = self.connection.open_sink(self._subject, self._sink, config.deliver_group or "")
         self._closed = False
+        self.connection.takers.enter(self)
 
     # --- taking -------------------------------------------------------------------------------------------
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
         deadline = Deadline(timeout)
+        self._user = get_ident()
         while True:
             self._check_open()
             try:
@@ -138,7 +142,7 @@ class PushMessages(MessageIterator):
                 self._status(item)
                 continue
             if self._stopped:
-                self._give_back([item])
+                self._mailbox.items.appendleft(item)  # given back with the rest, after the UNSUB
                 continue
             message = self._admit(item)
             if message is not None:
@@ -156,7 +160,7 @@ class PushMessages(MessageIterator):
     def _wait(self, deadline: Deadline) -> Any:
         self.connection.flush_outbox()
         left = deadline.remaining()
-        if self._beat and self._connected:
+        if self._beat and self._connected and not self._draining:
             due = self._watchdog.due(self._mailbox.last_frame) - time.monotonic()
             if due <= 0:
                 self._silent(deadline)
@@ -229,17 +233,38 @@ class PushMessages(MessageIterator):
     def drain(self) -> None:
         """Unsubscribe; the iteration ends after what was received."""
         self._unsubscribe()
+        self.complete()
+
+    def withdraw(self) -> None:
+        self._draining = True
+        if self._mailbox.closed is None:
+            self.connection.remove_subscription(self._subscription, tell_server=True, keep_sink=True)
+
+    def complete(self) -> None:
+        self.connection.remove_subscription(self._subscription)
         self._mailbox.close(errors.SubscriptionClosed(f"{self.source} was drained"))
 
+    def _leftovers(self) -> list[Msg]:
+        left: list[Msg] = []
+        items = self._mailbox.items
+        while items:
+            try:
+                item = items.popleft()
+            except IndexError:
+                break
+            if not isinstance(item, LinkEvent) and item.status is None:
+                left.append(item)
+        return left
+
     def _unsubscribe(self) -> None:
-        connection, subscription = self.connection, self._subscription
-        connection.remove_subscription(subscription, tell_server=True, keep_sink=True)
+        connection = self.connection
+        self.withdraw()
         try:
             if connection.is_connected:
                 connection.flush(1.0)
         except errors.JsClientError:
             pass  # nothing more comes over a link that is gone
-        connection.remove_subscription(subscription)
+        connection.remove_subscription(self._subscription)
 
     def close(self) -> None:
         """Unsubscribe; what was received and not taken goes back to the server at once. Idempotent."""
@@ -249,9 +274,11 @@ class PushMessages(MessageIterator):
                 return
             self._closed = True
         self._mailbox.wake()
+        if self.connection.closed:
+            return  # the end of the connection hands back what is there
         if self._mailbox.closed is None:
             self._unsubscribe()
-        left = [m for m in tuple(self._mailbox.items) if not isinstance(m, LinkEvent) and m.status is None]
+        left = self._leftovers()
         self._mailbox.close(errors.SubscriptionClosed(f"{self.source} was closed"), discard=True)
         self._give_back(left)
 

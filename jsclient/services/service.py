@@ -17,9 +17,12 @@ from jsclient import waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ConfigError,
+    ConnectionClosed,
     ConnectionError_,
+    DrainTimeout,
     InvalidName,
     JsClientError,
+    PermissionViolation,
     ServiceError,
     SubscriptionClosed,
     TimedOut,
@@ -37,6 +40,7 @@ from jsclient.services.models import (
 )
 from jsclient.services.request import Request, one_line
 from jsclient.states import LinkEvent
+from jsclient.takers import SLICE, Taker, start_all
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -66,7 +70,8 @@ class ServiceConfig:
     """What a service is. `queue_group` None means "q"; "" means none: every instance gets every request.
 
     `stats_handler(endpoint)` returns what STATS shows as `data` of an endpoint (anything that JSON can carry).
-    `on_stop(service)` is called once when the service has stopped, also when the connection closed.
+    `on_stop(service)` is called once when the service has stopped, also when the connection closed (`service.error`
+    says why, if the application has not closed it).
     """
 
     name: str
@@ -90,8 +95,12 @@ def _check_queue_group(group: str | None) -> None:
         raise InvalidName(f"queue group {group!r} must have no spaces, and '>' at its end only")
 
 
-class Endpoint:
-    """One endpoint of a service; made by `add_endpoint`. Its counters are `stats()`."""
+class Endpoint(Taker):
+    """One endpoint of a service; made by `add_endpoint`. Its counters are `stats()`.
+
+    `error` is what ended it although the service goes on: PermissionViolation when the server refuses its
+    subscription. Then INFO does not list it any more, and `stats()` tells the error.
+    """
 
     def __init__(
         self,
@@ -113,6 +122,8 @@ class Endpoint:
         self._last_error = ""
         self._subscription: Subscription | None = None
         self._threads: list[threading.Thread] = []
+        self._closing = False
+        self.error: Exception | None = None
 
     def info(self) -> EndpointInfo:
         return EndpointInfo(name=self.name, subject=self.subject, queue_group=self.queue_group, metadata=self.metadata)
@@ -147,11 +158,30 @@ class Endpoint:
             pending_messages=pending_messages,
             pending_bytes=pending_bytes,
         )
-        for number in range(workers):
-            label = f"jsclient-worker-{self._service.config.name}-{self.name}-{number}"
-            thread = threading.Thread(target=self._work, name=label, daemon=True)
-            self._threads.append(thread)
-            thread.start()
+        label = f"jsclient-worker-{self._service.config.name}-{self.name}"
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{label}-{number}", daemon=True) for number in range(workers)
+        ]
+        try:
+            self._service.nc.takers.enter(self)
+            start_all(self._threads, f"endpoint {self.name!r} of service {self._service.config.name}")
+            self._check_accepted()
+        except BaseException:
+            self._subscription.close()
+            raise
+
+    def _check_accepted(self) -> None:
+        """Raises PermissionViolation when the server refuses the subscription; without a link that comes later."""
+        nc = self._service.nc
+        try:
+            if nc.is_connected:
+                nc.flush()
+        except (ConnectionError_, TimedOut):
+            return
+        assert self._subscription is not None
+        refused = self._subscription.mailbox.closed
+        if isinstance(refused, PermissionViolation):
+            self._subscription.mailbox.raise_closed()
 
     def _work(self) -> None:
         assert self._subscription is not None
@@ -160,7 +190,21 @@ class Endpoint:
                 message = self._subscription.next(timeout=None)
             except (SubscriptionClosed, ConnectionError_):
                 return
+            except Exception as error:  # the server refused the subscription, perhaps on a later link
+                self._refused(error)
+                return
+            if self._closing:
+                return  # no handler starts after close()
             self._serve(message)
+
+    def _refused(self, error: Exception) -> None:
+        with self._lock:
+            first, self.error = self.error is None, self.error or error
+            if first:
+                self._errors += 1
+                self._last_error = one_line(str(error))
+        if first:
+            logger.error("endpoint %s of service %s ended: %s", self.name, self._service.config.name, error)
 
     def _serve(self, message: Msg) -> None:
         request = Request(message, self._service.nc)
@@ -172,7 +216,7 @@ class Endpoint:
         except ServiceError as error:
             failure = f"{error.code}:{error.description}"
             self._answer_error(request, error.code or "500", error.description or "error", error.data)
-        except Exception as error:
+        except BaseException as error:  # also SystemExit: it would end this worker, and nobody would answer any more
             failure = f"500:{one_line(repr(error))}"
             logger.exception("the handler of endpoint %s of service %s failed", self.name, self._service.config.name)
             self._answer_error(request, "500", one_line(repr(error)), b"")
@@ -204,6 +248,24 @@ class Endpoint:
         for thread in self._threads:
             if thread is not threading.current_thread():
                 thread.join(deadline.remaining())
+
+    # --- the end of the connection: see Taker -------------------------------------------------------------
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        """What was received is drained with the subscription; here it is waited for the last handlers."""
+        for thread in self._threads:
+            while thread.is_alive() and not (deadline.expired() or self._service.nc.closed):
+                thread.join(deadline.at_most(SLICE))
+        if any(thread.is_alive() for thread in self._threads):
+            raise DrainTimeout(f"a handler of endpoint {self.name!r} did not end in time: its answer will not arrive")
+
+    def end(self, reason: ConnectionClosed) -> None:
+        self._closing = True
+        if self._subscription is not None:
+            self._subscription.mailbox.close(reason, discard=True)
+
+    def runs_here(self) -> bool:
+        return threading.current_thread() in self._threads
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name} on {self.subject}>"
@@ -260,7 +322,10 @@ class Group:
 
 
 class Service(Group):
-    """A running service: made by `add_service`; `stop()` or the end of its `with` drains it."""
+    """A running service: made by `add_service`; `stop()` or the end of its `with` drains it.
+
+    `error` is what ended its connection, if that was not the application; `wait` raises it.
+    """
 
     def __init__(self, nc: Connection, config: ServiceConfig) -> None:
         super().__init__(self, "", config.queue_group)
@@ -273,6 +338,7 @@ class Service(Group):
         self._started = dt.datetime.now(dt.timezone.utc)
         self._stopping = False
         self._stopped = waiting.Gate()
+        self.error: BaseException | None = None
 
     def _start(self) -> None:
         answers = {"PING": self.ping, "INFO": self.info, "STATS": self.stats}
@@ -310,10 +376,10 @@ class Service(Group):
         return ServicePing(name=config.name, id=self.id, version=config.version, metadata=dict(config.metadata))
 
     def info(self) -> ServiceInfo:
-        """What INFO answers: description and endpoints."""
+        """What INFO answers: description and endpoints; those that the server refuses are not there."""
         config = self.config
         with self._lock:
-            endpoints = [endpoint.info() for endpoint in self._endpoints]
+            endpoints = [endpoint.info() for endpoint in self._endpoints if endpoint.error is None]
         return ServiceInfo(
             name=config.name,
             id=self.id,
@@ -354,8 +420,15 @@ class Service(Group):
         return self._stopped.is_set()
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Wait until the service has stopped; False when that did not happen within `timeout` seconds."""
-        return self._stopped.wait(timeout)
+        """Wait until the service has stopped; False when that did not happen within `timeout` seconds.
+
+        Raises what ended the connection (AuthError, ConnectFailed ...), unless the application has closed it: `error`.
+        """
+        if not self._stopped.wait(timeout):
+            return False
+        if self.error is not None:
+            raise self.error
+        return True
 
     def stop(self, timeout: Timeout = DEFAULT) -> None:
         """Take no new requests, finish those that wait or are in work (30 s by default), then stop answering verbs.
@@ -407,8 +480,9 @@ class Service(Group):
             first = not self._stopping
             self._stopping = True
         if first:
+            self.error = self.nc.closed_error().reason
             self._stopped.set()
-            self.nc.run_callback(self._tell)
+            self.nc.run_last_callback(self._tell)
 
     def __enter__(self) -> Service:
         return self

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.jetstream.inboxes import nak_frames
 from jsclient.jetstream.pull import UNLIMITED_BATCH
+from jsclient.takers import Taker, start_all, wait_for
 from jsclient.waiting import Gate
 from jsclient.workers import stats
-from jsclient.workers.keyed import KeyedQueue
+from jsclient.workers.keyed_work import KeyedWork
 from jsclient.workers.options import MAX_PREFETCH, PoolOptions
 from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Waits, Worker
 from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
@@ -30,7 +32,7 @@ DEFAULT_ACK_WAIT: Final = 30.0
 """The server's own default, where the consumer's configuration may not be read."""
 
 
-class WorkerPool:
+class WorkerPool(Taker):
     """Handle the messages of a pull consumer in `threads` threads. Starts at once; use it in a `with` block.
 
     The outcome of `handler(message)` decides the ack: it returns: ack (`confirm=True`: wait for the server's
@@ -66,22 +68,18 @@ class WorkerPool:
         self.connection = consumer.nc
         self.handler = handler
         waits = self._check_consumer()
-        self._settler = Settler(self, waits.backoff)
+        self.settler = Settler(self, waits.backoff)
         self._workers = [Worker() for _ in range(self.options.threads)]
         intervals = [wait / PART for wait in waits.ack]
         self._progress = Progress(
             self.connection, self._held, intervals, self.options.progress_limit, self._hung, self._stuck
         )
         self._first_interval = self._progress.intervals[0]
-        self._keyed = KeyedQueue()
-        self._keyed_held: dict[int, Held] = {}  # by sequence in the stream
-        self._keyed_hung: set[Any] = set()  # keys whose handler has run too long
-        self._taking = False
-        self._ready = threading.Condition(waiting.new_lock())
+        self._keyed = KeyedWork(self)
         self._turn = waiting.new_lock()  # who takes a message while nothing is prefetched
         self._suspects = waiting.new_lock()
         self._first_prefix = b"\0"
-        self._stopping = False
+        self.stopping = False
         self._release_asked = False
         self._giving_back = False
         self._given_back = 0
@@ -89,7 +87,8 @@ class WorkerPool:
         self._ended = Gate()
         self._running = len(self._workers)
         self._running_lock = waiting.new_lock()
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
+        self._unstarted: list[JetStreamMsg] = []  # what the end of the connection found waiting here
         unit = self.options.batch[0] if self.options.batch else 1
         first = min(len(self._workers) * unit, waits.max_batch or UNLIMITED_BATCH)
         # No byte limit: the window changes all the time, and pulls that share out bytes would get crumbs. Memory is
@@ -101,15 +100,24 @@ class WorkerPool:
         self._start()
 
     def _start(self) -> None:
-        work = self._work_keyed if self.options.key else self._work_batches if self.options.batch else self._work
+        work = self._keyed.work if self.options.key else self._work_batches if self.options.batch else self._work
         for number, worker in enumerate(self._workers):
             name = f"jsclient-worker-pool-{self.consumer.name}-{number}"
             worker.thread = threading.Thread(target=self._guard, args=(work, worker), name=name, daemon=True)
-        if self.options.in_progress:
-            self._progress.start()
-        for worker in self._workers:
-            assert worker.thread is not None
-            worker.thread.start()
+        threads = [worker.thread for worker in self._workers if worker.thread is not None]
+        try:
+            self.connection.takers.enter(self, instead_of=self._messages)
+            self.connection.check_takes()
+            if self.options.in_progress:
+                self._progress.start()
+            start_all(threads, f"the pool of {self.consumer}")
+        except BaseException:
+            self.stopping = True
+            self._messages.stop()
+            # A thread that never ran has no number; those that run end by themselves.
+            self._worker_ended(sum(thread.ident is None for thread in threads))
+            self.stop()
+            raise
 
     def _check_consumer(self) -> Waits:
         info = self.consumer.cached_info
@@ -139,41 +147,58 @@ class WorkerPool:
     def _guard(self, work: Callable[[Worker], None], worker: Worker) -> None:
         try:
             work(worker)
-        except (errors.IteratorClosed, errors.ConnectionClosed):
+        except errors.IteratorClosed:
             pass
-        except Exception as error:
-            if self.error is None:
-                self.error = error
-                log.error("the pool of %s ends: %s", self.consumer, error)
-            # What ends one worker ends all: a pool that lost some of its threads would look healthy.
-            self._stopping = True
-            self._messages.stop()
+        except errors.ConnectionClosed as closed:
+            self._ended_by(closed.reason)
+        except BaseException as error:
+            self._ended_by(error)
         finally:
-            with self._running_lock:
-                self._running -= 1
-                last = self._running == 0
-            with self._ready:
-                self._ready.notify_all()
-            if last:
-                self._progress.stop()
-                try:
-                    self._release()
-                finally:
-                    self._ended.set()
+            self._worker_ended(1)
+
+    def _ended_by(self, error: BaseException | None) -> None:
+        """What ends one worker ends all: a pool that lost some of its threads would look healthy. Told once; None:
+        the application itself has closed the connection."""
+        first = error is not None and self._note_end(error)
+        self.stopping = True
+        self._messages.stop()
+        if first:
+            self.event("failed", None, error)
+
+    def _note_end(self, error: BaseException) -> bool:
+        """True the first time."""
+        with self._running_lock:
+            first = self.error is None
+            self.error = self.error or error
+        if first:
+            log.error("the pool of %s ends: %s", self.consumer, error or repr(error))
+        return first
+
+    def _worker_ended(self, count: int) -> None:
+        with self._running_lock:
+            self._running -= count
+            last = count > 0 and self._running == 0
+        self._keyed.wake()
+        if last:
+            self._progress.stop()
+            try:
+                self._release()
+            finally:
+                self._ended.set()
 
     def _work(self, worker: Worker) -> None:
         # The hot path of the pool, in one function: what it adds to a bare consume loop is a lookup of the first
         # delivery, two looks at the clock, and the ack. With a Held per message and calls for counting and acking it
         # cost 7.9 us where consume took 4.4; like this 5.2.
         take, prefetch, monotonic = self._messages.__next__, self._prefetch, time.monotonic
-        handler, settler, counters = self.handler, self._settler, worker.counters
+        handler, settler, counters = self.handler, self.settler, worker.counters
         plain = settler.plain
         held = Held(None, self._first_interval)
         here = (held,)
         note_time = counters.times.append
         calls, spent = 0, 0.0  # that the worker has not been told of
         message: JetStreamMsg | None
-        while not self._stopping:
+        while not self.stopping:
             if prefetch.size:
                 try:
                     message = take()
@@ -230,7 +255,7 @@ class WorkerPool:
     def _work_batches(self, worker: Worker) -> None:
         assert self.options.batch is not None
         get, seconds = self._messages._get, self.options.batch[1]
-        while not self._stopping:
+        while not self.stopping:
             message = get(None) if self._prefetch.size else self._take_one(worker)
             if message is None:
                 continue
@@ -241,12 +266,15 @@ class WorkerPool:
                 self._gather(worker, batch, Deadline(seconds))
             except errors.JsClientError:
                 pass  # stopped, closed or deleted: handle what is in hand, the next get says it again
-            if batch:
+            if batch and self.connection.closed:
+                for message in batch:
+                    self.not_started(message)
+            elif batch:
                 self._handle_batch(worker, batch)
 
     def _gather(self, worker: Worker, batch: list[JetStreamMsg], deadline: Deadline) -> None:
         assert self.options.batch is not None
-        while len(batch) < self.options.batch[0] and not self._stopping:
+        while len(batch) < self.options.batch[0] and not self.stopping:
             message = self._messages._get(deadline.remaining())
             if message is not None:
                 self._add_to(worker, batch, message)
@@ -254,22 +282,22 @@ class WorkerPool:
                 return
 
     def _add_to(self, worker: Worker, batch: list[JetStreamMsg], message: JetStreamMsg) -> None:
-        deliveries = self._count_of(message)
-        if self._settler.is_spent(message, deliveries):
-            self._settler.exhausted(worker, message, deliveries)
+        deliveries = self.count_of(message)
+        if self.settler.is_spent(message, deliveries):
+            self.settler.exhausted(worker, message, deliveries)
             return
-        worker.held = (*worker.held, self._hold(message))
+        worker.held = (*worker.held, self.hold(message))
         batch.append(message)
 
     def _handle_again(self, worker: Worker, message: JetStreamMsg) -> None:
         """A message that was delivered before, or the very first one of the pool."""
-        deliveries = self._deliveries(worker, message)
+        deliveries = self.deliveries(worker, message)
         worker.held = (Held(message, self._progress.interval(deliveries)),)
-        if self._settler.is_spent(message, deliveries):
-            self._settler.exhausted(worker, message, deliveries)
+        if self.settler.is_spent(message, deliveries):
+            self.settler.exhausted(worker, message, deliveries)
             worker.held = ()
             return
-        if self._settler.is_suspect(deliveries):
+        if self.settler.is_suspect(deliveries):
             with self._suspects:  # alone, and acked before the next: one that kills the process takes no other along
                 self._try_again(worker, message, deliveries)
                 self.connection.flush_outbox()
@@ -288,29 +316,42 @@ class WorkerPool:
         self.count(worker, seconds, message)
         if error is None:
             worker.held = ()
-            self._settler.handled(worker, message, seconds)
+            self.settler.handled(worker, message, seconds)
         else:
-            self._settler.failed(worker, message, error, deliveries, seconds)
+            self.settler.failed(worker, message, error, deliveries, seconds)
 
     def _handle_batch(self, worker: Worker, batch: list[JetStreamMsg]) -> None:
         started = time.monotonic()
-        outcomes = self._settler.call_batch(self.handler, batch)
+        outcomes = self.settler.call_batch(self.handler, batch)
         seconds = time.monotonic() - started
         self.count(worker, seconds / len(batch), batch[-1])
-        self._settler.settle_batch(worker, batch, outcomes, seconds, self._deliveries)
+        self.settler.settle_batch(worker, batch, outcomes, seconds, self.deliveries)
         worker.held = ()
 
-    def _hold(self, message: JetStreamMsg) -> Held:
-        return Held(message, self._progress.interval(self._count_of(message)))
+    def take_for(self, worker: Worker, timeout: float | None) -> JetStreamMsg | None:
+        """The next message, for a worker that is the only one to take; asks for no more than workers are free."""
+        if not self._prefetch.size:
+            self._prefetch.make_room(worker)
+        return self._messages._get(timeout)
 
-    def _deliveries(self, worker: Worker, message: JetStreamMsg) -> int:
+    def not_started(self, message: JetStreamMsg) -> None:
+        """A message that was taken when the end came: it goes back."""
+        if self.connection.closed:
+            self._unstarted.append(message)
+        else:
+            self.settler.give_back(message)
+
+    def hold(self, message: JetStreamMsg) -> Held:
+        return Held(message, self._progress.interval(self.count_of(message)))
+
+    def deliveries(self, worker: Worker, message: JetStreamMsg) -> int:
         """How often the message was delivered; learns what the ack subject of a first delivery begins with."""
-        count = self._count_of(message)
+        count = self.count_of(message)
         if count > 1:
             worker.counters.redelivered += 1
         return count
 
-    def _count_of(self, message: JetStreamMsg) -> int:
+    def count_of(self, message: JetStreamMsg) -> int:
         try:
             meta = message.metadata
         except errors.NotJetStreamMessage:
@@ -320,95 +361,6 @@ class WorkerPool:
             # $JS.ACK.<stream>.<consumer>.<delivered>. or, with domain and account, two tokens more before the stream
             self._first_prefix = b".".join(tokens[: 5 if len(tokens) == 9 else 7]) + b"."
         return meta.num_delivered
-
-    # --- order by key -----------------------------------------------------------------------------------
-
-    def _work_keyed(self, worker: Worker) -> None:
-        """One worker at a time takes from the server, so that a key's messages are queued in stream order."""
-        while not self._stopping:
-            found = self._next_keyed(worker)
-            while found is not None:
-                key, message = found
-                found = self._handle_keyed(worker, key, message)
-
-    def _next_keyed(self, worker: Worker) -> tuple[Any, JetStreamMsg] | None:
-        with self._ready:
-            now = time.monotonic()
-            due = self._keyed.due(now)
-            if due is not None:
-                worker.held = self._held_of(due[1])
-                return due
-            next_due = self._keyed.next_due()
-            timeout = None if next_due is None else max(next_due - now, 0.0)
-            full = self._keyed.backlog >= self.options.max_prefetch + len(self._workers)
-            if self._taking or full:
-                self._ready.wait(timeout)
-                return None
-            self._taking = True
-        try:
-            return self._take_keyed(worker, timeout)
-        finally:
-            with self._ready:
-                self._taking = False
-                self._ready.notify()
-
-    def _take_keyed(self, worker: Worker, timeout: float | None) -> tuple[Any, JetStreamMsg] | None:
-        if not self._prefetch.size:
-            self._prefetch.make_room(worker)
-        message = self._messages._get(timeout)
-        if message is None:
-            return None
-        assert self.options.key is not None
-        held = self._hold(message)
-        held.waiting = True
-        try:
-            key = self.options.key(message)
-            hash(key)
-        except BaseException as error:
-            self._settler.failed(worker, message, error, self._count_of(message), 0.0)
-            return None
-        with self._ready:
-            sequence = _sequence(message)
-            if sequence in self._keyed_held:
-                # Its ack_wait ran out while it waits (or runs) here, after an outage: in hand already, and in order.
-                return None
-            self._keyed_held[sequence] = held
-            held.key = key
-            if key in self._keyed_hung:
-                held.interval = float("inf")
-            if self._keyed.admit(key, message):
-                worker.held = (held,)
-                return key, message
-            return None
-
-    def _held_of(self, message: JetStreamMsg) -> tuple[Held, ...]:
-        held = self._keyed_held.get(_sequence(message))
-        return () if held is None else (held,)
-
-    def _handle_keyed(self, worker: Worker, key: Any, message: JetStreamMsg) -> tuple[Any, JetStreamMsg] | None:
-        """Handle one message; returns the next one of the same key, if any."""
-        (held,) = worker.held or (self._hold(message),)
-        deliveries = self._deliveries(worker, message)
-        held.started = time.monotonic()
-        held.waiting = False
-        delay = self._settler.run_keyed(worker, message, deliveries, held.retries)
-        with self._ready:
-            held.waiting, held.hung = True, None
-            worker.held = ()
-            self._keyed_hung.discard(key)
-            if delay is not None and not self._stopping:
-                held.retries += 1
-                self._keyed.park(key, message, time.monotonic() + delay)
-                self._ready.notify_all()
-                return None
-            self._keyed_held.pop(_sequence(message), None)
-            following = self._keyed.done(key)
-            if following is not None:
-                worker.held = self._held_of(following)
-            self._ready.notify()
-        if delay is not None:
-            self._settler.give_back(message)
-        return None if following is None else (key, following)
 
     def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None:
         """Note how long a handler took."""
@@ -425,9 +377,7 @@ class WorkerPool:
 
     def _held(self) -> Iterable[Held]:
         held = {id(item): item for worker in self._workers for item in worker.held}
-        if self._keyed_held:
-            with self._ready:
-                held.update((id(item), item) for item in self._keyed_held.values())
+        held.update((id(item), item) for item in self._keyed.held())
         return held.values()
 
     def _hung(self, held: Held) -> None:
@@ -439,16 +389,13 @@ class WorkerPool:
             self.options.progress_limit,
         )
         if self.options.key is not None:
-            with self._ready:  # others may have what waits behind it, too
-                self._keyed_hung.add(held.key)
-                for message in self._keyed.behind(held.key):
-                    self._keyed_held[_sequence(message)].interval = float("inf")
+            self._keyed.hung(held.key)
         self.connection.run_callback(self.event, "hung", held.hung, None, seconds)
 
     def _stuck(self, now: float) -> None:
         """Fast handlers prefetch. When all of a sudden every worker is busy for as long as after which the server is
         told of it, what waits here is not told of and would be delivered again: others get it now."""
-        if self._giving_back or self._stopping or not self._messages.buffered:
+        if self._giving_back or self.stopping or not self._messages.buffered:
             return
         since = now - self._first_interval
         if all(worker.held and all(held.started < since for held in worker.held) for worker in self._workers):
@@ -459,8 +406,8 @@ class WorkerPool:
         count = 0
         try:
             self._prefetch.shrink(self._first_interval)
-            while not self._stopping and (message := self._messages._get(0)) is not None:
-                self._settler.give_back(message)
+            while not self.stopping and (message := self._messages._get(0)) is not None:
+                self.settler.give_back(message)
                 count += 1
             self.connection.flush_outbox()
         except errors.JsClientError:
@@ -497,7 +444,7 @@ class WorkerPool:
             buffered=messages.buffered,
             pulls_outstanding=len(messages._state.open),
             missed_heartbeats=messages.missed_heartbeats,
-            running=not self._ended.is_set() and not self._stopping,
+            running=not self._ended.is_set() and not self.stopping,
         )
 
     @property
@@ -510,7 +457,7 @@ class WorkerPool:
     def wait(self, timeout: Timeout = None) -> bool:
         """Wait until it has ended by itself or was stopped (for ever by default); False after the timeout.
 
-        Raises the error that ended it, such as ConsumerDeleted.
+        Raises what ended it: ConsumerDeleted, AuthError of a connection that is given up ...
         """
         self.connection.check_process()
         if not self._ended.wait(resolve(timeout, None)):
@@ -525,9 +472,9 @@ class WorkerPool:
         Never raises for a handler that does not end: the report names what was cut off. `wait=False` returns None
         at once: safe in signal handlers; so does a call inside a handler. Acks are flushed before it returns.
         """
-        self._stopping = True
+        self.stopping = True
         self._messages.stop()
-        if not wait or threading.current_thread() in {worker.thread for worker in self._workers}:
+        if not wait or self.runs_here():
             if not self._release_asked:
                 self._release_asked = True
                 self.connection.clock.call_soon(lambda: self._in_background(self._release, "release"))
@@ -535,7 +482,7 @@ class WorkerPool:
         deadline = Deadline(resolve(timeout, self.options.stop_timeout))
         self._release()
         finished = self._ended.wait(deadline.remaining())
-        running = [held.message for worker in self._workers for held in worker.held if held.message is not None]
+        running = self._in_hand()
         for message in running:
             self.event("cut off", message)
         if not self.connection.closed:
@@ -547,22 +494,59 @@ class WorkerPool:
 
     def _release(self) -> None:
         """What was received and not started goes back to the server now, not after ack_wait."""
-        self._stopping = True
+        self.stopping = True
         with self._released:
             self._messages.close()
-            with self._ready:
-                rest = self._keyed.clear()
-                for message in rest:
-                    self._keyed_held.pop(_sequence(message), None)
-                self._ready.notify_all()
+            if self.connection.closed:
+                return  # its end hands back what is there
+            rest = self._keyed.clear()
             for message in rest:
-                self._settler.give_back(message)
+                self.settler.give_back(message)
             self._given_back += len(rest)
         if not self.connection.closed:
             self.connection.flush_outbox()
 
+    def _in_hand(self) -> list[JetStreamMsg]:
+        """The messages whose handlers run."""
+        return [held.message for worker in self._workers for held in worker.held if held.message is not None]
+
+    # --- the end of the connection: see Taker -----------------------------------------------------------
+
+    def begin_drain(self) -> None:
+        self.stopping = True
+        self._messages.withdraw()
+        self._messages.stop()
+
+    def all_received(self) -> None:
+        self._messages.complete()
+        self._release()
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        if not wait_for(self._ended, deadline, lambda: self.connection.closed):
+            raise errors.DrainTimeout(
+                f"{len(self._in_hand())} handlers of the pool of {self.consumer} did not end in time: their messages "
+                "come again"
+            )
+
+    def end(self, reason: errors.ConnectionClosed) -> None:
+        if not self.stopping and reason.reason is not None and self._note_end(reason.reason):
+            self.connection.run_callback(self.event, "failed", None, reason.reason)
+        self.stopping = True
+        self._messages.end(reason)
+        self._unstarted += self._keyed.clear()
+
+    def hand_back(self) -> list[bytes]:
+        unstarted, self._unstarted = self._unstarted, []
+        return self._messages.hand_back() + nak_frames([message.msg for message in unstarted])
+
+    def runs_here(self) -> bool:
+        return threading.current_thread() in {worker.thread for worker in self._workers}
+
     def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
-        """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread."""
+        """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread.
+
+        Raises what ended it, as `wait` does, if that was not the application.
+        """
         until_signal(self._ended)
         report = self.stop(timeout)
         if self.error is not None:
@@ -577,18 +561,11 @@ class WorkerPool:
         self.stop()
 
     def __repr__(self) -> str:
-        state = "closed" if self.closed else "stopping" if self._stopping else "running"
+        state = "closed" if self.closed else "stopping" if self.stopping else "running"
         return f"<WorkerPool of {self.consumer} {len(self._workers)} threads {state}>"
 
     def __reduce__(self) -> Any:
         return self.connection.refuse_pickle(self)
-
-
-def _sequence(message: JetStreamMsg) -> int:
-    try:
-        return message.metadata.stream_seq
-    except errors.NotJetStreamMessage:
-        return -id(message)
 
 
 def worker_threads(pool: WorkerPool) -> Iterator[threading.Thread]:

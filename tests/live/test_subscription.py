@@ -204,17 +204,22 @@ def test_a_callback_may_close_the_connection(server: NatsServer) -> None:
 
 
 def test_a_callback_may_drain_the_connection(server: NatsServer) -> None:
-    nc = jsclient.connect(server.url)
-    done = threading.Event()
+    """It is not waited for there: it waits for that callback, whose answer still goes out."""
+    with jsclient.connect(server.url) as other:
+        answers = other.subscribe("end.answers")
+        other.flush()
+        nc = jsclient.connect(server.url)
 
-    def callback(message: jsclient.Msg) -> None:
-        nc.drain(timeout=5)
-        done.set()
+        def callback(message: jsclient.Msg) -> None:
+            nc.drain(timeout=5)
+            wait_until(lambda: nc.is_draining)
+            nc.publish("end.answers", message.data)
 
-    nc.subscribe("end", callback)
-    nc.publish("end", b"")
-    assert done.wait(5)
-    assert nc.closed
+        nc.subscribe("end", callback)
+        nc.publish("end", b"1")
+        nc.publish("end", b"2")
+        assert [answers.next(timeout=5).data for _ in range(2)] == [b"1", b"2"]
+        wait_until(lambda: nc.closed)
 
 
 def test_the_worker_ends_when_idle_and_comes_back(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
