@@ -38,10 +38,12 @@ class Link:
         self.stream = stream
         self.info = info
         self.server = server
-        self.info_in_clear = False  # INFO came before TLS: somebody between may have written it
+        self.info_in_clear = True  # the last INFO did not come inside TLS: anybody between may have written it
         self.credentials_digest: Any = None
         self.events: list[Any] = []  # what came together with the PONG of the handshake
         self.pings_out = 0
+        self.answered = False  # a ping, after those of the handshake
+        self.messages_before = 0  # those that had come over all links when this one began to bring some
         self.reading = Reading(stream, parser)
         self.next_ping = self.last_lent = time.monotonic()  # the reader's
         self.error: BaseException | None = None  # why it went down; the first reason counts
@@ -59,15 +61,20 @@ def open_link(
     authenticator: Authenticator,
     *,
     abandoned: threading.Event,
+    must_encrypt: bool = False,
     on_stream: Callable[[Transport], None],
     on_digest: Callable[[Any], None],
 ) -> Link:
-    """Dial, upgrade, authenticate. Raises ConnectFailed and its kin, TlsError, AuthError, NotANatsServer."""
+    """Dial, upgrade, authenticate. Raises ConnectFailed and its kin, TlsError, AuthError, NotANatsServer.
+
+    `must_encrypt`: a link of this session was TLS, so that a server in clear is an impostor or stripped of it.
+    """
     deadline = Deadline(options.connect_timeout)
     stream = _dial(server, options, deadline, abandoned)
     on_stream(stream)  # shutting it down ends the handshake at any step
     try:
-        stream, parser, info = _greet(stream, server, options, deadline)
+        must_encrypt = must_encrypt or server.wants_tls or options.wants_tls
+        stream, parser, info = _greet(stream, server, options, must_encrypt, deadline)
         fields = authenticator.fields(
             info.nonce or None, url_user=server.user, url_password=server.password, url_token=server.token
         )
@@ -82,7 +89,7 @@ def open_link(
             # The server has hung up; its reason (an -ERR, a TLS alert) may still wait to be read below.
         link = Link(stream, parser, info, server)
         handshake_first = isinstance(options.tls, TLSOptions) and options.tls.handshake_first
-        link.info_in_clear = stream.secure and not server.websocket and not handshake_first
+        link.info_in_clear = not (stream.secure and (server.websocket or handshake_first))
         _await_pong(link, deadline)
         stream.set_tick(tick(options.ping_interval))
         return link
@@ -114,15 +121,20 @@ def _dial(server: Server, options: ConnectOptions, deadline: Deadline, abandoned
             local_address=options.local_address,
             socket_factory=options.socket_factory,
             abandoned=abandoned,
+            randomize=options.randomize,
         )
     except (OSError, UnicodeError) as error:  # UnicodeError: a host name that IDNA cannot encode
         raise errors.ConnectFailed(f"cannot reach {server.url}: {error}") from error
 
 
 def _greet(
-    stream: Transport, server: Server, options: ConnectOptions, deadline: Deadline
+    stream: Transport, server: Server, options: ConnectOptions, must_encrypt: bool, deadline: Deadline
 ) -> tuple[Transport, protocol.Parser[Msg], protocol.ServerInfo]:
-    """TLS and websocket as the URL, the options and INFO say; returns the stream that CONNECT goes over."""
+    """TLS and websocket as the URL, the options and INFO say; returns the stream that CONNECT goes over.
+
+    `ws://` says itself that it is in clear; `nats://` leaves that to the server, which is believed only as long as
+    nothing says `must_encrypt`.
+    """
     tls = options.tls if isinstance(options.tls, TLSOptions) else None
     first = tls is not None and tls.handshake_first
     if server.websocket:
@@ -143,12 +155,13 @@ def _greet(
     if first:
         stream = _start_tls(stream, server, options, deadline)
     parser, info, alone = _read_info(stream, server, deadline)
-    if first or not (server.wants_tls or options.wants_tls or info.tls_required):
+    if first or not (must_encrypt or info.tls_required):
         return stream, parser, info
     if not (info.tls_required or info.tls_available):
         raise errors.TlsError(
-            f"{server.url} offers no TLS, but a tls:// URL or a TLS option was given: nothing was said to it. "
-            "Check the address and the server's tls block; somebody between may be removing TLS"
+            f"{server.url} offers no TLS, but a tls:// URL or a TLS option was given, or this connection was encrypted "
+            "before: nothing was said to it. Check the address and the server's tls block; somebody between may be "
+            "removing TLS"
         )
     if not alone:
         raise errors.TlsError(f"{server.url} sent data in clear after INFO although TLS follows: refused")
@@ -249,6 +262,6 @@ def _await_pong(link: Link, deadline: Deadline) -> None:
                 return
             if isinstance(event, protocol.Info):
                 link.info = event.decode()  # 2.15 sends a second INFO before the first PONG
-                link.info_in_clear = False
+                link.info_in_clear = not link.stream.secure
             elif isinstance(event, protocol.Ping):
                 link.events.append(event)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 import random
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -15,13 +16,16 @@ from jsclient.errors import ConfigError
 from jsclient.secret import Literal, Secret
 
 DEFAULT_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
-MAX_SERVERS: Final = 1000  # a hostile INFO may name any number (reliability X10)
+MAX_SERVERS: Final = 1000  # of the user's
+MAX_DISCOVERED: Final = 100  # a hostile INFO may name any number (reliability X10); real clusters are smaller
 MAX_URL_LENGTH: Final = 4096
-BACKOFF_FIRST: Final = 0.05  # seconds before the second round through the pool; doubles from there
+FIRST_JITTER: Final = 0.1  # seconds within which the first attempt after a loss begins: a herd does not start as one
+BACKOFF_FIRST: Final = 0.05  # most seconds before the second round through the pool; doubles from there
 BACKOFF_MAX: Final = 4.0  # features.md 1.1: as async-nats; Go's fixed 2 s is slow at first and hard on a herd
-BACKOFF_JITTER: Final = 0.25  # part of the delay that is random, so that a thousand clients do not return at once
 HEALTHY_AFTER: Final = 1.0  # seconds a link must have lived for the back-off to start anew
 FLAP_ROUND: Final = 3  # a link that died young goes on from here: 0.2 s, not 4 s
+FLAP_SPACING: Final = 2.0  # seconds between two links to a server that drops us before it has served us
+OWN_AGAIN: Final = 2.0  # seconds after which a server of the user is tried before the next discovered one
 
 DelayHook = Callable[[int], float]
 
@@ -38,7 +42,9 @@ class Server:
     token: Secret | None = attrs.field(default=None, repr=False)
     path: str = "/"
     tls_name: str = ""
-    """The name that a certificate must carry; differs from `host` for discovered IP addresses."""
+    """The name that a certificate must carry; differs from `host` where another server named this one."""
+    origin: str = ""
+    """The host of the user's URL through which this server was discovered, "" for that one itself."""
     explicit: bool = True
     """Named by the user; False for servers that INFO has told us about."""
 
@@ -174,14 +180,18 @@ class _Entry:
     server: Server
     failures: int = 0  # in a row; limited by max_attempts
     lame: bool = False
+    confirmed: bool = True  # False: named only by an INFO that anybody between may have written
+    tried: float = -math.inf  # when it was picked, or lost
+    not_before: float = -math.inf  # a server that flaps is left alone until then
 
 
 class ServerPool:
-    """Which server to try next, and after what delay. Safe to use from several threads.
+    """Which server to try next, and after what delay. Safe to use from several threads; `now` is a monotonic clock.
 
-    A round is one pass over the pool. Inside the first round nothing is waited for; after each full
-    round without success the delay doubles from 0.05 s to 4 s. It starts anew once a link has lived for a
-    second. `delay_hook(round)` (1, 2, ...) replaces these delays and returns seconds.
+    A round is one pass over the pool. The first attempt after a loss waits up to 0.1 s, inside the first round nothing
+    else is waited for; after each full round without success the delay doubles from 0.05 s to 4 s, and any part of
+    it is waited (full jitter). It starts anew once a link has lived for a second. `delay_hook(round)` (1, 2, ...)
+    replaces these delays and returns seconds. A server that takes us and drops us at once is dialled every 2 s.
     """
 
     def __init__(
@@ -207,6 +217,8 @@ class ServerPool:
         self._tried = 0  # servers tried in this round
         self._round = 0
         self._up_since: float | None = None
+        self._lost = False  # there was a link
+        self._picked: _Entry | None = None
         self.websocket = False
         self.replace(urls)
 
@@ -244,32 +256,42 @@ class ServerPool:
 
     # --- picking
 
-    def next(self) -> Server | None:
+    def next(self, now: float = 0.0) -> Server | None:
         """The server to try now (after waiting for `delay()`), None when all have used up their attempts.
 
-        The server just tried goes to the end; one in lame duck mode is taken only when no other is left.
+        The server just tried goes to the end; one in lame duck mode is taken only when no other is left. A server of
+        the user that was not tried for two seconds comes before the next discovered one: of these a liar may have
+        named a hundred, and each may cost the whole `connect_timeout`.
         """
         with self._lock:
-            entry = next((e for e in self._entries if not e.lame), None) or next(iter(self._entries), None)
-            if entry is None:
+            usable = [e for e in self._entries if not e.lame] or self._entries
+            if not usable:
                 return None
+            ready = [e for e in usable if e.not_before <= now]
+            own = (e for e in ready if e.server.explicit and now - e.tried >= OWN_AGAIN)
+            entry = next(own, None) if self._tried or self._round else None
+            if entry is None:
+                entry = ready[0] if ready else min(usable, key=lambda e: e.not_before)
             self._entries.remove(entry)
             self._entries.append(entry)
+            entry.tried = now
+            self._picked = entry
             return entry.server
 
-    def delay(self) -> float:
-        """Seconds to wait before the next attempt; 0 inside the first round."""
+    def delay(self, now: float = 0.0) -> float:
+        """Seconds to wait before dialling what `next` has returned; 0 inside the first round."""
         with self._lock:
-            at_start, number = self._tried == 0, self._round
-        if not at_start or number == 0:
-            return 0.0
-        if self._delay_hook is not None:
+            at_start, number, lost = self._tried == 0, self._round, self._lost
+            picked = self._picked
+        if at_start and number and self._delay_hook is not None:
             return max(0.0, float(self._delay_hook(number)))
-        return self._backoff(number)
+        rest = 0.0 if picked is None or self._delay_hook is not None else max(0.0, picked.not_before - now)
+        if not at_start:
+            return rest
+        return rest + (self._backoff(number) if number else self._rng.uniform(0.0, FIRST_JITTER) if lost else 0.0)
 
     def _backoff(self, number: int) -> float:
-        full = min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(number - 1, 16))
-        return full * (1 - BACKOFF_JITTER * self._rng.random())
+        return self._rng.uniform(0.0, min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(number - 1, 16)))
 
     def prefer(self, server: Server) -> None:
         """Try this one next (it need not be in the pool)."""
@@ -311,13 +333,24 @@ class ServerPool:
                 entry.failures = 0
                 entry.lame = False
 
-    def disconnected(self, now: float) -> None:
-        """The link is gone. If it lived for a second the back-off starts anew, else it goes on."""
+    def disconnected(self, now: float, served: bool = False) -> None:
+        """The link is gone. If it lived for a second the back-off starts anew, else it goes on.
+
+        `served`: something came over it, a message or a PONG. A server that greets and drops us flaps: it is left alone
+        for a while, so that its clients do not keep it from coming up. One that served us was cut off, and is dialled
+        at once.
+        """
         with self._lock:
             lived = self._up_since is not None and now - self._up_since >= HEALTHY_AFTER
+            entry = None if self._current is None else self._find(self._current.host, self._current.port)
+            if entry is not None:
+                entry.tried = now  # others come first: this one is perhaps no more
+                if not served and self._up_since is not None:
+                    entry.not_before = self._up_since + FLAP_SPACING
             self._up_since = None
             self._current = None
             self._tried = 0
+            self._lost = True
             self._round = 0 if lived else self._round + 1
 
     def lame_duck(self, server: Server) -> None:
@@ -350,9 +383,11 @@ class ServerPool:
         Discovered servers that are no longer named are removed, named ones of the user never. What is
         not an address is ignored, and so is everything beyond the cap. They inherit scheme and user
         information, and as bare IP addresses also the name that the certificate must carry (never taken
-        from INFO: an attacker could write there what he likes). `doubtful`: this INFO came in clear, and any
-        public authority is trusted. Then names of foreign domains need a certificate for that name, too: otherwise
-        somebody between could name a host of his own here and cut us off, to be told our credentials there.
+        from INFO: an attacker could write there what he likes).
+
+        `doubtful`: this INFO came in clear, so anybody between may have written it: a host with a good certificate
+        for its own name, to be told our credentials there once the link is cut. What only such an INFO names needs a
+        certificate for the host of the user's URL, until an INFO inside TLS names it, too.
         """
         # nats-server 2.9 to 2.15 put the websocket addresses into connect_urls when they talk to a websocket client.
         named = (self.websocket and ws_connect_urls) or connect_urls
@@ -360,26 +395,32 @@ class ServerPool:
         if not named or source is None or self._ignore_discovered:
             return []
         found: dict[tuple[str, int], Server] = {}
-        for text in named[: self._cap * 2]:
+        for text in named[: MAX_DISCOVERED * 2]:
             server = _discovered(text, source, doubtful)
-            if server is not None and len(found) < self._cap:
+            if server is not None and len(found) < MAX_DISCOVERED:
                 found[(server.host, server.port)] = server
-        return self._merge(found, source)
+        return self._merge(found, source, doubtful)
 
-    def _merge(self, found: dict[tuple[str, int], Server], source: Server) -> list[Server]:
+    def _merge(self, found: dict[tuple[str, int], Server], source: Server, doubtful: bool) -> list[Server]:
         with self._lock:
             keep = {(source.host, source.port), *found}
-            self._entries = [e for e in self._entries if e.server.explicit or (e.server.host, e.server.port) in keep]
-            known = {(e.server.host, e.server.port) for e in self._entries}
+            self._entries = [
+                e
+                for e in self._entries
+                if e.server.explicit or (e.server.host, e.server.port) in keep or (doubtful and e.confirmed)
+            ]
             for entry in self._entries:
-                # Named again by a live server: a restarted one is no lame duck any more.
-                if (entry.server.host, entry.server.port) in found:
-                    entry.lame = False
-            room = max(0, self._cap - len(self._entries))
-            new = [server for address, server in found.items() if address not in known][:room]
+                again = found.pop((entry.server.host, entry.server.port), None)
+                if again is None:
+                    continue
+                entry.lame = False  # named by a live server: a restarted one is no lame duck any more
+                if not doubtful and not entry.confirmed:
+                    entry.server, entry.confirmed = again, True
+            room = MAX_DISCOVERED - sum(not e.server.explicit for e in self._entries)
+            new = list(found.values())[: max(0, room)]
             if self._randomize:
                 self._rng.shuffle(new)
-            self._entries.extend(_Entry(server) for server in new)
+            self._entries.extend(_Entry(server, confirmed=not doubtful) for server in new)
             return new
 
     def _find(self, host: str, port: int) -> _Entry | None:
@@ -397,8 +438,8 @@ def _discovered(text: object, source: Server, doubtful: bool) -> Server | None:
         server = parse_url(text if "://" in text else f"{source.scheme}://{text}", explicit=False)
     except ConfigError:
         return None
-    name = source.tls_name or source.host
-    keeps_name = not is_ip(name) if is_ip(server.host) else doubtful and not _akin(server.host, name)
+    origin = source.origin or source.host
+    keeps_name = doubtful or (is_ip(server.host) and not is_ip(origin))
     return attrs.evolve(
         server,
         scheme=source.scheme,
@@ -406,12 +447,6 @@ def _discovered(text: object, source: Server, doubtful: bool) -> Server | None:
         user=source.user,
         password=source.password,
         token=source.token,
-        tls_name=name if keeps_name else "",
+        tls_name=origin if keeps_name else "",
+        origin=origin,
     )
-
-
-def _akin(host: str, name: str) -> bool:
-    """Siblings or children of a host: n2.example.com of n1.example.com, n1.example.com of example.com."""
-    parent = name.partition(".")[2]
-    domain = parent if "." in parent else name
-    return host == domain or host.endswith(f".{domain}")

@@ -21,7 +21,7 @@ import protocol
 from jsclient import errors, server_errors, waiting
 from jsclient.durations import Deadline
 from jsclient.link import Link, open_link, tick
-from jsclient.options import ConnectOptions, TLSOptions
+from jsclient.options import ConnectOptions
 from jsclient.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
 from jsclient.pings import Pings
 from jsclient.reading import AT_ONCE, LARGE
@@ -86,10 +86,12 @@ class Session:
         self.reconnects = 0
         self.info = protocol.ServerInfo()
         self.connected = waiting.Gate()
-        self.closing = waiting.Gate()  # wakes the connector from its delays
+        self.closing = waiting.Gate()
+        self._hurry = waiting.Gate()  # ends the delay of the connector
         self.closed = waiting.Gate()
         self.pings = Pings(outbox)
         self._ever_connected = False
+        self._was_secure = False  # a link was TLS: then all that follow are
         self._connectors = 0
         self._connector: threading.Thread | None = None
         self._dialling: Transport | None = None
@@ -141,10 +143,12 @@ class Session:
         failures: list[BaseException] = []
         limit = len(self.pool) if once else None
         while not self.closing.is_set():
-            server = self.pool.next()
+            server = self.pool.next(time.monotonic())
             if server is None:
                 return self._gave_up(attempts, failures)
-            if self.closing.wait(self._delay()):
+            if self._hurry.wait(self._delay()):
+                self._hurry.clear()  # first: who closes sets the other one before
+            if self.closing.is_set():
                 break
             try:
                 link = self._open(server)
@@ -170,7 +174,7 @@ class Session:
 
     def _delay(self) -> float:
         try:
-            return self.pool.delay()
+            return self.pool.delay(time.monotonic())
         except Exception:  # the user's hook: no reason to give the connection up
             log.exception("the delay hook of the reconnect policy failed")
             return BACKOFF_MAX
@@ -181,6 +185,7 @@ class Session:
             self.options,
             self.authenticator,
             abandoned=self.closing,
+            must_encrypt=self._was_secure,
             on_stream=self._note_stream,
             on_digest=self._note_credentials,
         )
@@ -232,6 +237,9 @@ class Session:
             link.stream.close()
             return
         self._auth_refused = (None, 0.0, 0)
+        link.messages_before = self.owner.stats().messages_in
+        self._was_secure = self._was_secure or link.stream.secure
+        self._hurry.clear()
         self.pool.connected(link.server, time.monotonic())
         self._take_info(link, link.info)
         self.owner.link_up(link, first)
@@ -366,7 +374,7 @@ class Session:
             elif isinstance(event, protocol.Pong):
                 self._pong(link)
             elif isinstance(event, protocol.Info):
-                link.info_in_clear = False
+                link.info_in_clear = not link.stream.secure
                 self._take_info(link, event.decode())
             elif isinstance(event, protocol.Err):
                 self._err(link, server_errors.classify(event.text))
@@ -375,13 +383,13 @@ class Session:
 
     def _pong(self, link: Link) -> None:
         link.pings_out = 0
+        link.answered = True
         self.pings.answered()
 
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
         self.info = link.info = info
         self.owner.set_max_payload(info.max_payload)
-        doubtful = link.info_in_clear and not (isinstance(self.options.tls, TLSOptions) and self.options.tls.ca_file)
-        discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=doubtful)
+        discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=link.info_in_clear)
         if discovered:
             self.owner.servers_discovered([server.url for server in discovered])
         if info.ldm:
@@ -458,7 +466,8 @@ class Session:
             self.last_error = reason
         link.shutdown()
         withdrawn = self.outbox.detach()
-        self.pool.disconnected(time.monotonic())
+        served = link.answered or self.owner.stats().messages_in > link.messages_before
+        self.pool.disconnected(time.monotonic(), served)
         make = _lost(reason)
         self.pings.fail(make)
         self.owner.link_lost(make, reason, withdrawn)
@@ -468,7 +477,8 @@ class Session:
             self.owner.fail(reason or errors.ConnectionLost("the link is gone"))
 
     def force_reconnect(self) -> None:
-        """Give the present link up and dial again."""
+        """Give the present link up, if there is one, and dial now: no delay is waited for."""
+        self._hurry.set()
         link = self.link
         if link is not None:
             link.error = link.error or errors.ConnectionLost("reconnecting, as asked for")
@@ -489,6 +499,7 @@ class Session:
         with self.lock:
             self.state = ConnectionState.CLOSED
             self.closing.set()
+        self._hurry.set()
         self.pings.fail(_closed, pongs_come=True)  # they do, for the final flush
 
     def final_flush(self, link: Link, timeout: float, last_words: Callable[[], list[bytes]]) -> None:

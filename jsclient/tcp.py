@@ -12,6 +12,7 @@ import abc
 import contextlib
 import errno
 import os
+import random
 import select
 import socket
 import struct
@@ -352,18 +353,21 @@ def connect_tcp(
     local_address: str | tuple[str, int] | None = None,
     socket_factory: SocketFactory | None = None,
     abandoned: threading.Event | None = None,
+    randomize: bool = False,
 ) -> TcpTransport:
     """Connect to the first address of `host` that answers.
 
     Every address gets its share of what is left of `timeout` (seconds, name resolution included, which
-    cannot be interrupted). `socket_factory(host, port, timeout)` replaces all of it and returns a
-    connected socket. Setting `abandoned` from another thread ends the attempt within 0.1 s. Raises
-    OSError with the reason of each address.
+    cannot be interrupted), in the order of the resolver or, with `randomize`, in any. `socket_factory(host, port,
+    timeout)` replaces all of it and returns a connected socket. Setting `abandoned` from another thread ends the
+    attempt within 0.1 s. Raises OSError with the reason of each address.
     """
     deadline = Deadline(timeout)
     if socket_factory is not None:
         return wrap_socket(socket_factory(host, port, timeout), format_address(host, port))
     addresses = list(dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    if randomize:
+        random.shuffle(addresses)
     failures: list[tuple[str, OSError]] = []
     for index, (family, kind, proto, _, address) in enumerate(addresses):
         left = deadline.remaining()

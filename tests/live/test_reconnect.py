@@ -38,7 +38,7 @@ def reconnected(nc: jsclient.Connection, times: int, within: float = 5) -> None:
 
 @pytest.mark.timeout(400)
 def test_cuts_at_random_byte_offsets(proxy: Proxy, count: Count) -> None:
-    """Anywhere in the stream or in the handshake of the next connection: connected again within 2 s each."""
+    """Anywhere in the stream or in the handshake of the next connection: connected again within 2.5 s each."""
     seed = random.randrange(1 << 30)
     chance = random.Random(seed)
     slowest = 0.0
@@ -62,7 +62,8 @@ def test_cuts_at_random_byte_offsets(proxy: Proxy, count: Count) -> None:
             nc.publish("cut.end", b"%d" % number)
             while echo.next(timeout=5).subject != "cut.end":
                 pass
-        assert slowest < 2, f"seed {seed}: {slowest:.2f} s"
+        # Two seconds where it was cut before the server had served us: then it could be one that flaps.
+        assert slowest < 2.5, f"seed {seed}: {slowest:.2f} s"
 
 
 def _cuts(proxy: Proxy, number: int) -> None:
@@ -160,6 +161,7 @@ def test_threads_that_publish_through_cuts_keep_their_order(proxy: Proxy, server
             wait_until(lambda least=1000 * (cut + 1): sub.pending > least)  # type: ignore[misc]
             proxy.cut()
             reconnected(nc, cut + 1)
+            nc.flush(timeout=10)  # or the server counts as one that flaps: then it is dialled every two seconds only
         stop.set()
         for thread in threads:
             thread.join(5)
@@ -285,6 +287,7 @@ def test_events_come_serially_on_their_own_thread(proxy: Proxy) -> None:
     for number in (1, 2):
         proxy.cut()
         reconnected(nc, number)
+        nc.flush()
     seen = [told.get(timeout=5) for _ in range(4)]  # before close: what is to be told just then may be lost with it
     nc.close()
     seen += [told.get(timeout=5) for _ in range(2)]

@@ -256,7 +256,7 @@ def test_discovered_addresses_keep_the_name_of_the_certificate(certs: Certificat
 def test_a_name_that_was_told_in_clear(certs: Certificates, ours: TLSOptions, own_authority: bool) -> None:
     """Somebody between adds a host of his, which has a certificate for its own name, and cuts the link.
 
-    Where any public authority is trusted he is refused; with an authority of our own that host is one of us.
+    It is refused, also where one authority of our own is trusted: not every host that it knows is a NATS server.
     """
 
     def dial(host: str, port: int, timeout: float | None) -> socket.socket:
@@ -273,13 +273,34 @@ def test_a_name_that_was_told_in_clear(certs: Certificates, ours: TLSOptions, ow
         with jsclient.connect(f"tls://localhost:{proxy.port}", tls=tls, socket_factory=dial) as nc:
             assert f"tls://other.example:{added.port}" in nc.servers
             proxy.refuse()
-            if own_authority:
-                wait_until(lambda: nc.is_connected and nc.server_info.server_name == "added")
-            else:
-                wait_until(lambda: isinstance(nc.last_error, errors.TlsError))
-                assert "localhost" in str(nc.last_error)
-                assert added.monitor("varz")["total_connections"] >= 1
-                assert not added.monitor("connz")["connections"]
+            wait_until(lambda: isinstance(nc.last_error, errors.TlsError))
+            assert "localhost" in str(nc.last_error)
+            assert added.monitor("varz")["total_connections"] >= 1
+            assert not added.monitor("connz")["connections"]
+
+
+def test_a_nats_url_is_encrypted_again_once_it_was(
+    tls_server: NatsServer, certs: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing but INFO, which comes in clear, has said that there is TLS: the next one may say there is none."""
+    monkeypatch.setenv("SSL_CERT_FILE", certs.ca)  # what OpenSSL trusts by default: no TLS option is given
+    with Proxy(tls_server.port) as proxy, FakeServer(plain_info) as thief:
+        more = f'"connect_urls":["127.0.0.1:{thief.port}"],"tls_required":true'.encode()
+        proxy.mutate(lambda data: data.replace(b'"tls_required":true', more) if data.startswith(b"INFO") else data)
+        with jsclient.connect(f"nats://127.0.0.1:{proxy.port}", user="u", password="marker") as nc:
+            assert is_secure(nc)
+            assert f"nats://127.0.0.1:{thief.port}" in nc.servers
+            nc.flush()
+            proxy.mutate(lambda data: data.replace(b'"tls_required":true,', b"") if data.startswith(b"INFO") else data)
+            proxy.cut()
+            before = proxy.up.bytes
+            wait_until(lambda: len(thief.clients) >= 1)
+            wait_until(lambda: isinstance(nc.last_error, errors.TlsError) and "encrypted before" in str(nc.last_error))
+            assert proxy.up.bytes == before
+            silent_about(thief, 1)
+            proxy.heal()
+            wait_until(lambda: nc.is_connected)
+            assert is_secure(nc)
 
 
 def test_a_reconnect_is_encrypted_again(tls_server: NatsServer, ours: TLSOptions) -> None:
@@ -288,6 +309,7 @@ def test_a_reconnect_is_encrypted_again(tls_server: NatsServer, ours: TLSOptions
             proxy.cut()
             wait_until(lambda count=count: nc.stats().reconnects == count and nc.is_connected)
             assert is_secure(nc)
+            nc.flush()
         # Now TLS is taken out: the connection never comes back in clear.
         proxy.mutate(lambda data: data.replace(b'"tls_required":true,', b"") if data.startswith(b"INFO") else data)
         proxy.cut()
