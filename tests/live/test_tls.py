@@ -276,7 +276,42 @@ def test_a_name_that_was_told_in_clear(certs: Certificates, ours: TLSOptions, ow
             wait_until(lambda: isinstance(nc.last_error, errors.TlsError))
             assert "localhost" in str(nc.last_error)
             assert added.monitor("varz")["total_connections"] >= 1
-            assert not added.monitor("connz")["connections"]
+            assert not any("lang" in client for client in added.monitor("connz")["connections"]), "a CONNECT has come"
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_a_name_that_is_confirmed_inside_tls(certs: Certificates, ours: TLSOptions, late: bool) -> None:
+    """The second server has a name of its own: it is used where an INFO inside TLS names it, too.
+
+    2.15 sends one at once, older servers when the cluster changes; until then its name is hearsay.
+    """
+
+    def dial(host: str, port: int, timeout: float | None) -> socket.socket:
+        return socket.create_connection(("127.0.0.1", port), timeout)
+
+    ports = [free_port(), free_port()]
+    routes = [free_port(), free_port()]
+    good = clustered(0, routes, certs.server_config())
+    other = clustered(1, routes, certs.server_config(certs.wrong_name), f'client_advertise: "other.example:{ports[1]}"')
+    one = NatsServer(good, jetstream=False, port=ports[0], name="one")
+    two = NatsServer(other, jetstream=False, port=ports[1], name="two")
+    with one, two:
+        wait_until(lambda: one.monitor("varz").get("connect_urls"))
+        if late:
+            two.stop()
+        with jsclient.connect(f"tls://localhost:{ports[0]}", tls=ours, socket_factory=dial) as nc:
+            if late:
+                two.start()
+            wait_until(lambda: f"tls://other.example:{ports[1]}" in nc.servers, 20)
+            nc.flush()
+            confirmed = late or nc.server_info.connect_info
+            one.stop()
+            if confirmed:
+                wait_until(lambda: nc.is_connected and nc.server_info.server_name == "two", 20)
+                assert is_secure(nc)
+            else:
+                wait_until(lambda: isinstance(nc.last_error, errors.TlsError), 20)
+                assert "localhost" in str(nc.last_error)
 
 
 def test_a_nats_url_is_encrypted_again_once_it_was(
