@@ -14,6 +14,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient.jetstream.message import at_least
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -77,18 +78,31 @@ class PullInbox:
     def _is_message(self, item: Any) -> bool:
         return not isinstance(item, (LinkEvent, Exception)) and not self.is_control(item)
 
-    def settle(self, graceful: bool = True, timeout: float = FLUSH_TIMEOUT) -> list[Msg]:
-        """UNSUB, and return the messages that the server had already sent and nobody took."""
+    def settle(self, graceful: bool = True, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
+        """UNSUB, and return the messages that the server had already sent and nobody took; `more`: the caller may have
+        others that go back with them."""
         connection = self.connection
         if self.mailbox.closed is None and graceful:
             connection.remove_subscription(self.inbox, tell_server=True, keep_sink=True)
             try:
                 connection.flush(timeout)
+                if more or self.mailbox.items:
+                    self._forget_pulls(timeout)
             except errors.JsClientError:
                 pass  # nothing more comes over a link that is gone
         left = self.leftovers()
         self.inbox.close()
         return left
+
+    def _forget_pulls(self, timeout: float) -> None:
+        """Make an old server drop the pulls of an inbox that was unsubscribed, before anything is given back.
+
+        Servers before 2.10 keep them until they look for one to serve. With nothing but such pulls, 2.9.10 forgets the
+        message that was given back and delivers another one twice; to be asked about the consumer makes it look.
+        """
+        head, found, name = self.pull_subject.partition("CONSUMER.MSG.NEXT.")
+        if found and not at_least(self.connection, (2, 10, 0)):
+            self.connection.request(f"{head}CONSUMER.INFO.{name}", timeout=timeout)
 
     def leftovers(self) -> list[Msg]:
         """Empty the mailbox; only delivered messages are returned."""

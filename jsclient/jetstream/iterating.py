@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
@@ -42,6 +43,8 @@ class MessageIterator(Taker):
     _terminal: Exception | None = None
     _stopped = False
     _draining = False
+    _settled = False  # the server knows that we take nothing more
+    _returned: deque[Msg]
     _closed = True  # until there is something to close
     _user = 0  # a thread that took from it
 
@@ -107,12 +110,15 @@ class MessageIterator(Taker):
         return self._closed
 
     def stop(self) -> None:
-        """End the iteration: blocked and later calls end at once. Safe in a signal handler; does not wait.
+        """End the iteration: blocked and later calls end at once, and the server is told to send nothing more. Safe in
+        a signal handler; does not wait.
 
         What was received and not taken is given back when the iterator is next asked, or closed.
         """
         self._stopped = True
         self._mailbox.wake()
+        # On another thread: ours may be interrupted in the middle of a subscription, with its lock taken.
+        self.connection.clock.call_soon(self.withdraw)
 
     @property
     def _wants_acks(self) -> bool:
@@ -182,12 +188,31 @@ class MessageIterator(Taker):
         self._mailbox.wake()
 
     def hand_back(self) -> list[bytes]:
-        left = self._leftovers()
+        self._settled = True
+        left = self._leftovers() + self._take_returned()
         return nak_frames(left) if self._wants_acks and not self.options.leave_buffered else []
 
     def _give_back(self, messages: list[Msg]) -> None:
+        """To the server, for others; once it knows that we take nothing more, or they would come back to us."""
+        self._settled = True  # first: what is returned from here on goes back without us
+        messages += self._take_returned()
         if self._wants_acks and not self.options.leave_buffered:
             nak_all(messages, self.connection)
+
+    def _return(self, message: Msg) -> None:
+        """Taken from the mailbox after the end: it goes back with the rest."""
+        self._returned.append(message)
+        if self._settled:
+            self._give_back([])
+
+    def _take_returned(self) -> list[Msg]:
+        taken: list[Msg] = []
+        while self._returned:
+            try:
+                taken.append(self._returned.popleft())
+            except IndexError:
+                break
+        return taken
 
     def __enter__(self: S) -> S:
         return self

@@ -200,7 +200,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         where the server would ignore the whole ack."""
         body = TERM
         if reason is not None:
-            if not _at_least(self.connection, _TERM_REASON_SINCE):
+            if not at_least(self.connection, _TERM_REASON_SINCE):
                 raise NotSupported("term(reason) needs nats-server 2.10.4: an older one ignores such an ack")
             body = TERM + b" " + reason.encode()
         self._finish(body)
@@ -265,7 +265,8 @@ def _no_reply() -> NoReturn:
     raise MsgNoReply("the message has no reply subject: no consumer waits for an ack of it")
 
 
-def _at_least(connection: Connection, wanted: tuple[int, int, int]) -> bool:
+def at_least(connection: Connection, wanted: tuple[int, int, int]) -> bool:
+    """Whether the server that we are connected to is so new."""
     numbers = connection.server_info.version.split("-")[0].split(".")
     try:
         return tuple(int(n) for n in numbers[:3]) >= wanted

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
 from jsclient.jetstream.gone import ASK_TIMEOUT
-from jsclient.jetstream.inboxes import ELECTION, pool_of
+from jsclient.jetstream.inboxes import ELECTION, PullInbox, nak_all, pool_of
 from jsclient.jetstream.iterating import MessageIterator, call_hook
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.options import Paused, PullOptions, Resumed
@@ -70,6 +71,7 @@ class Messages(MessageIterator):
         self._terminal = None
         self._stopped = False
         self._draining = False
+        self._returned = deque()
         self._closed = False
         self.connection.takers.enter(self)
 
@@ -162,7 +164,7 @@ class Messages(MessageIterator):
             self._status(item)
             return None
         if self._stopped:
-            self._mailbox.items.appendleft(item)  # given back with the rest, after the pull was withdrawn
+            self._return(item)
             return None
         if self.options.group:
             self.source.learn_pin(self.options.group, item)
@@ -449,17 +451,24 @@ class Messages(MessageIterator):
         pool_of(self.connection).forget(self._inbox)
         if self.connection.closed:
             return  # the end of the connection hands back what is there
-        self._give_back(self._inbox.settle(graceful=give_back))
+        self._give_back(self._inbox.settle(graceful=give_back, more=self._wants_acks))
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
             try:
                 pool_of(self.connection).forget(self._inbox)
+                give_back = self._wants_acks and not self.options.leave_buffered and self.connection.is_connected
                 # A finalizer runs anywhere, also where our locks are held: the work is done on another thread.
-                self.connection.run_callback(self._inbox.inbox.close)
+                self.connection.run_callback(_abandon, self._inbox, give_back)
             except Exception:  # the interpreter is going down
                 pass
 
     def __repr__(self) -> str:
         state = "closed" if self._closed else "stopped" if self._stopped else "open"
         return f"<Messages of {self.source} {state} buffered={len(self._mailbox)}>"
+
+
+def _abandon(inbox: PullInbox, give_back: bool) -> None:
+    left = inbox.settle(graceful=give_back)
+    if give_back:
+        nak_all(left, inbox.connection)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypedDict
@@ -112,6 +113,7 @@ class PushMessages(MessageIterator):
         self._terminal = None
         self._stopped = False
         self._delivered = 0
+        self._returned = deque()
         self._subscription = self.connection.open_sink(self._subject, self._sink, config.deliver_group or "")
         self._closed = False
         self.connection.takers.enter(self)
@@ -142,7 +144,7 @@ class PushMessages(MessageIterator):
                 self._status(item)
                 continue
             if self._stopped:
-                self._mailbox.items.appendleft(item)  # given back with the rest, after the UNSUB
+                self._return(item)
                 continue
             message = self._admit(item)
             if message is not None:
