@@ -349,8 +349,7 @@ class Connection(ConnectionCore):
         start = time.monotonic()
         self._session.pings.send(ticket)
         self._session.recall_reader()
-        if not self._outbox.drain(deadline):
-            self.clock.kick()
+        self._outbox.nudge()
         try:
             error = waiting.get(ticket, deadline.remaining())
         except queue.Empty:
@@ -382,17 +381,22 @@ class Connection(ConnectionCore):
             self.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
         token, reply, ticket = self._requests.new()
         under_way = self._requests.waiting
+        frame = Unkept(self.encode(subject, payload, reply, headers))
         try:
             under_way[token] = (ticket, subject)
             self._requests.check_open()
-            self.post_now(Unkept(self.encode(subject, payload, reply, headers)), deadline)
+            self.post_now(frame, deadline)
             self._messages_out += 1
             reading = self.lent_reading()
             message: Any = None if reading is None else reading.read_reply(self._request_sid, reply, ticket, deadline)
             if message is None:
                 message = waiting.get(ticket, deadline.remaining())
         except queue.Empty:
+            if self._outbox.withdraw(frame):
+                raise _unsent(subject, seconds) from None
             raise errors.RequestTimeout(f"no reply from {subject!r} within {seconds:g} s") from None
+        except errors.BufferFull:
+            raise _unsent(subject, seconds) from None
         finally:
             under_way.pop(token, None)
             if under_way:
@@ -514,6 +518,12 @@ class Connection(ConnectionCore):
 
 def no_responders(subject: str) -> errors.NoResponders:
     return errors.NoResponders(f"nobody listens on {subject!r}: the request was certainly not delivered", subject)
+
+
+def _unsent(subject: str, seconds: float | None) -> errors.RequestTimeout:
+    return errors.RequestTimeout(
+        f"the server takes no data: the request to {subject!r} could not be sent in its time of {seconds} s", sent=False
+    )
 
 
 def _refuse_raw(reply: Any, headers: Any) -> None:

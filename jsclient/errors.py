@@ -153,7 +153,8 @@ class StaleConnection(ConnectionError_):
 
 
 class BufferFull(ConnectionError_):
-    """The buffer for publishes while disconnected is full; nothing was added to it."""
+    """Too much waits to be sent: while disconnected more than `pending_buffer`, while connected because the server takes
+    too little. Nothing of the message was sent."""
 
 
 # --- waiting --------------------------------------------------------------------------------------------
@@ -164,7 +165,11 @@ class TimedOut(JsClientError, TimeoutError):
 
 
 class RequestTimeout(TimedOut):
-    """No reply came in time; whether the request was handled is not known."""
+    """No reply came in time; whether the request was handled is not known unless `sent` is False: nothing of it was."""
+
+    def __init__(self, message: str = "", sent: bool = True) -> None:
+        super().__init__(message)
+        self.sent = sent
 
 
 class FlushTimeout(TimedOut):

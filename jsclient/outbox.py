@@ -5,28 +5,33 @@ this keeps 0.44-0.51 of it). Two ways in:
 
 * `post` coalesces: async publishes and acks leave at 32 KiB, core publishes at 96, by the flusher about a
   millisecond later, or before any call of ours blocks;
-* `post_now` appends, then drains at once: requests, synchronous publishes, pulls, flushes. The caller sends its
-  own bytes; a writer thread on this path costs a wake-up per request (p50 8.6-16 ms instead of 5.3 beside a
-  busy thread).
+* `post_now` appends, then sends at once what the kernel takes: requests, synchronous publishes, pulls, flushes. The
+  caller sends its own bytes; a writer thread on this path costs a wake-up per request (p50 8.6-16 ms instead of 5.3
+  beside a busy thread). What the kernel does not take at once is the flusher's: no caller waits for the network here.
+
+Both are bounded: a caller that finds a megabyte queued waits for room, within its timeout, and otherwise learns that
+nothing of its message was sent. A frame that is still queued when its caller gives up can be withdrawn.
 
 Plain `bytes` frames (core publishes, acks) that the kernel has not taken when the link is lost are kept for the
 next link. `Unkept` frames are not: their owners re-issue them or fail them.
 
 The send lock is an RLock that is only ever *tried* on this path. It is reentrant for one reason: its ownership is
-recorded in C together with the acquisition, so a KeyboardInterrupt between acquiring it and entering the `try`
-cannot leave it held for ever, and a signal handler that publishes while its own thread sends can tell.
+recorded in C together with the acquisition. So a KeyboardInterrupt between acquiring it and entering the `try` cannot
+leave it held for ever; and a signal handler on top of its own thread's sending can tell. Such a handler ends the permit
+of that lock (see `sending`), puts a new lock in its place, and sends: it may wait for an answer, and so may others,
+although the thread beneath it cannot give the old lock back before the handler returns.
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.durations import FOREVER, Deadline
+from jsclient.sending import BULK, LARGE_FRAME, Sending, Vector
 
 if TYPE_CHECKING:
     from jsclient.transport import Transport
@@ -34,14 +39,6 @@ if TYPE_CHECKING:
 COALESCE: Final = 32 * 1024
 """Queued bytes that leave at once: 4-5 times cheaper than a write per message. More would let the server rest while
 the next messages of a window are made: at 128 KiB asynchronous publishes were a tenth slower."""
-
-BULK: Final = 96 * 1024
-"""The same for messages that nobody answers, and the most that is joined into one write. Beside 32 KiB a publish of
-128 B takes 0.49 us of CPU instead of 0.55, of 1 KiB 0.91 instead of 1.27, of 16 KiB 7.0 instead of 12.4. 512 KiB gain
-another tenth, for large messages only."""
-
-LARGE_FRAME: Final = 16 * 1024
-"""From this size frames go out as an iovec: copying them into one block costs twice as much."""
 
 HIGH_WATER: Final = 1024 * 1024
 """While connected, a publisher that finds this much queued waits for the sender instead of adding to it."""
@@ -52,10 +49,14 @@ FRAME_OVERHEAD: Final = 64
 """Bytes that a frame counts beside its own against the buffer limit while disconnected."""
 
 WRITE_TIMEOUT: Final = 10.0
-"""Seconds that a write may stall: then the frames stay queued and the caller is told."""
+"""Seconds that a publisher waits for room unless its call has a timeout: then the message is not sent."""
 
 PATIENCE: Final = 0.2
 """Seconds that a stalled write waits before it looks whether the connection was closed meanwhile."""
+
+SETTLE: Final = 1.0
+"""Seconds that the end of a link waits for the thread that is sending; the socket was shut down, so it has no reason
+to stay but a signal handler on top of it."""
 
 AT_ONCE: Final = Deadline(0)
 """For who sends only what the kernel takes without waiting."""
@@ -63,26 +64,13 @@ AT_ONCE: Final = Deadline(0)
 ROUNDS: Final = 64
 """Writes that one caller does for the others before it hands the rest to the flusher."""
 
+__all__ = ["AT_ONCE", "BULK", "COALESCE", "LARGE_FRAME", "Outbox", "Unkept", "UnkeptVector", "Vector"]
+
 
 class Unkept(bytes):
     """A frame that must not be sent again on another link: its owner re-issues it or fails it."""
 
     __slots__ = ()
-
-
-class Vector(bytes):
-    """A frame with a large payload, in parts that are never joined: a publish of 128 KiB was copied three times on
-    its way to the kernel, 60 us of it. As bytes it is its first part (the control line), `len()` is that of all."""
-
-    parts: tuple[bytes, ...]
-
-    def __new__(cls, *parts: bytes) -> Vector:
-        self = super().__new__(cls, parts[0])
-        self.parts = parts
-        return self
-
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
 
 
 class UnkeptVector(Vector, Unkept):
@@ -106,27 +94,28 @@ class Outbox:
         self.offline = True
         self.closed: Callable[[], BaseException] | None = None
         self.ticking = False  # the flusher is awake and will drain within a millisecond
-        self.lock = threading.RLock()
-        self.transport: Transport | None = None
-        self.writing: list[bytes] = []  # popped, and perhaps not yet taken by the kernel
-        self.bytes_out = 0
+        self._bytes_before = 0  # sent over links that have ended
+        self._right: tuple[Any, list[int]] = (threading.RLock(), [0])  # the send lock, and its permit
+        self._sending: Sending | None = None
         self._kick = kick
         self._broken = broken
         self._limit = limit
         self._block_when_full = block_when_full
         self._write_timeout = min(write_timeout, FOREVER)
-        # Guards the account of what is queued while offline, and the switch between online and offline.
-        # Entered as a lock, never as a Condition: `with condition` runs Python code in which Ctrl-C leaves it locked.
-        self._offline_lock = threading.Lock()
-        self._offline_changed = threading.Condition(self._offline_lock)
+        self._stalled = False  # the last sender has waited in vain
+        # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
+        # because a signal handler or a finalizer may publish on top of a thread that is in there.
+        self._account = threading.RLock()
         self._offline_bytes = 0
+        self._online = waiting.Gate()  # opens when this offline time ends; each has its own
 
     # --- ways in ----------------------------------------------------------------------------------------
 
     def post(self, frame: bytes, limit: int = COALESCE) -> None:
         """Queue a frame; it leaves with others, at once when `limit` bytes are queued.
 
-        Raises BufferFull, ConnectionLost (Unkept while offline) or why the connection is closed.
+        Raises BufferFull, ConnectionLost (Unkept while offline) or why the connection is closed: in each case nothing
+        of the frame is sent.
         """
         if self.offline:
             self._post_offline(frame)
@@ -135,20 +124,35 @@ class Outbox:
         size = len(frame)  # not inside the addition: a call is where threads change, and the count would be lost
         self.size += size
         if self.size >= limit:
-            self._relieve()
+            self._relieve(frame)
         elif not self.ticking:
             self._kick()
 
     def post_now(self, frame: bytes, deadline: Deadline | None = None) -> None:
-        """Queue a frame and send at once, until `deadline` at most. What is left then stays queued."""
+        """Queue a frame and send what the kernel takes at once. Raises as `post` does.
+
+        `deadline` bounds the wait for room in a full queue (None: `write_timeout`), then BufferFull.
+        """
+        if self.size >= HIGH_WATER and not self._make_room(deadline or Deadline(self._write_timeout)):
+            raise self._full()
         if self.offline:
             self._post_offline(frame)
             return
         self.frames.append(frame)
         size = len(frame)
         self.size += size
-        if not self.drain(deadline):
+        if not self.drain(AT_ONCE):
             self._kick()
+
+    def withdraw(self, frame: bytes) -> bool:
+        """Take a frame back that its caller does not want any more; True when it was still queued: nothing is sent."""
+        try:
+            self.frames.remove(frame)
+        except ValueError:
+            return False
+        size = len(frame)
+        self.size -= size
+        return True
 
     def nudge(self) -> None:
         """Send without ever blocking (the reader's way); what does not go out is left to the flusher."""
@@ -167,22 +171,26 @@ class Outbox:
 
         The deadline is that of the whole call. Without one every write may stall for `write_timeout`.
         """
-        lock = self.lock
         rounds = 0
-        while self.frames or self.unsent:
-            if lock._is_owned():  # type: ignore[attr-defined]
-                return False  # a signal handler inside our own write
+        while self.frames or self.holds_back():
+            lock, permit = self._right
+            if lock._is_owned():
+                # We are a signal handler on top of our own thread's sending.
+                if self._sending is None or not self._sending.transport.resumable:
+                    return False  # nobody can know how much is out
+                permit.clear()
+                lock, permit = self._right = (threading.RLock(), [0])
             try:
                 if not lock.acquire(False):
                     return False
-                done = self._send(deadline)
+                done = self._push(permit, deadline)
             finally:
                 # Twice, because Ctrl-C may strike during the first look, and a lock left behind would silence us.
                 try:
-                    if lock._is_owned():  # type: ignore[attr-defined]
+                    if lock._is_owned():
                         lock.release()
                 finally:
-                    if lock._is_owned():  # type: ignore[attr-defined]
+                    if lock._is_owned():
                         lock.release()
             if not done:
                 return False
@@ -193,86 +201,85 @@ class Outbox:
         return True
 
     @property
+    def lock(self) -> Any:
+        """The send lock: whoever holds it knows that no other thread is in a system call that sends."""
+        return self._right[0]
+
+    def holds_back(self) -> bool:
+        """True when something that has left the queue may not be out."""
+        sending = self._sending
+        return sending is not None and sending.holds_back()
+
+    @property
     def unsent(self) -> int:
-        """Bytes that the transport holds back because the kernel did not take them."""
-        transport = self.transport
-        return 0 if transport is None else transport.unsent
+        """Bytes that have left the queue, and that the kernel has not taken."""
+        sending = self._sending
+        return 0 if sending is None else sending.unsent
 
-    def _send(self, deadline: Deadline | None) -> bool:
+    @property
+    def bytes_out(self) -> int:
+        """Bytes that have left the queue for a transport, in all."""
+        sending = self._sending
+        return self._bytes_before + (0 if sending is None else sending.bytes_taken)
+
+    def _push(self, permit: list[int], deadline: Deadline | None) -> bool:
         """One write of up to 96 KiB; the caller holds the send lock. The clock is read only if the kernel is full."""
-        transport = self.transport
-        if transport is None:
+        sending = self._sending
+        if sending is None:
             return False
+        before = sending.bytes_taken
         try:
-            if transport.unsent and not (transport.send(b"", 0) or self._go_on(transport, deadline)):
-                return False
-            batch = self.writing = []
-            size = large = 0
-            popleft = self.frames.popleft
-            append = batch.append
-            try:
-                while size < BULK:
-                    frame = popleft()
-                    append(frame)
-                    size += len(frame)
-                    if len(frame) >= LARGE_FRAME:
-                        large += 1
-            except IndexError:
-                self.size = 0
-            else:
-                self.size -= size
-            self.bytes_out += size
-            if large:
-                data: bytes | list[bytes] = _parts(batch)
-            else:
-                data = batch[0] if len(batch) == 1 else b"".join(batch)
-            done = transport.send(data, 0) or self._go_on(transport, deadline)
-            if done:
-                self.writing = []
+            if deadline is AT_ONCE:
+                return sending.push(permit, 0)
+            deadline = Deadline(self._write_timeout) if deadline is None else deadline
+            done = sending.push(permit, deadline.at_most(PATIENCE))
+            # It goes on unless the connection is closed meanwhile: who sends then is let go.
+            while not done and self.closed is None and not sending.broken and not deadline.expired():
+                done = sending.push(permit, deadline.at_most(PATIENCE))
+            self._stalled = not done
             return done
-        except OSError as error:
-            self._broken(transport, error)
-            if transport.in_doubt or (error.errno is None and not isinstance(error, errors.TlsError)):
-                raise  # of a signal handler that struck here (an alarm's TimeoutError): its thread waits for it
-            return False
-        except BaseException as error:
-            # Interrupted in mid-write: how many bytes are out is unknown, so this link can never be used again.
-            self._broken(transport, error)
-            raise
+        finally:
+            taken = sending.bytes_taken - before
+            if self.frames:
+                self.size -= taken
+            else:
+                self.size = 0
 
-    def _go_on(self, transport: Transport, deadline: Deadline | None) -> bool:
-        """Send what a write has left, unless the connection is closed meanwhile: who sends then is let go."""
-        deadline = Deadline(self._write_timeout) if deadline is None else deadline
-        while True:
-            if transport.send(b"", deadline.at_most(PATIENCE)):
-                return True
-            if self.closed is not None or deadline.expired():
-                return False
+    # --- a full queue -----------------------------------------------------------------------------------
 
-    def _relieve(self) -> None:
+    def _relieve(self, frame: bytes) -> None:
         """The coalescing limit is reached: send, or make a publisher wait while too much is queued."""
-        start, taken = time.monotonic(), self.bytes_out - self.unsent
-        if self.drain():
-            return
-        if self.size < HIGH_WATER and len(self.frames) < HIGH_WATER_FRAMES:
-            if not self.ticking:
+        if not self.is_full():
+            # On a link that has stalled the flusher waits for the kernel; publishers queue up to the high-water mark.
+            if not self.drain(AT_ONCE if self._stalled else Deadline(PATIENCE)) and not self.ticking:
                 self._kick()
             return
-        if self.offline or self.lock._is_owned():  # type: ignore[attr-defined]
-            return
-        # Somebody else is sending and falls behind, or the link stalls: back-pressure instead of memory.
-        # `unsent` alone says nothing here: another thread may be in the middle of a write that makes progress.
-        end = start + self._write_timeout
-        self._wait_for_sender(max(0.0, end - time.monotonic()))
+        refusal: BaseException | None = None
+        try:
+            if not self._make_room(Deadline(self._write_timeout)):
+                refusal = self._full()
+        except errors.JsClientError as closed:
+            refusal = closed
+        if refusal is not None and self.withdraw(frame):
+            raise refusal
+
+    def is_full(self) -> bool:
+        """True when whoever adds to the queue has to wait first."""
+        return self.size + self.unsent >= HIGH_WATER or len(self.frames) >= HIGH_WATER_FRAMES
+
+    def _make_room(self, deadline: Deadline) -> bool:
+        """Wait until the queue is not full: back-pressure instead of memory. False when the time is up.
+
+        Raises why the connection is closed.
+        """
+        while self.is_full() and not self.offline:
+            if not self.drain(deadline):
+                if deadline.expired() or self.lock._is_owned():
+                    return False
+                self._wait_for_sender(deadline.at_most(PATIENCE))
         if self.closed is not None:
             raise self.closed()  # sending is up to close() now; who waited in line must not wait for it, too
-        self.drain(Deadline(end - time.monotonic()))
-        stalled = self.bytes_out - self.unsent == taken and time.monotonic() >= end
-        if stalled and self.unsent and not self.offline:
-            raise errors.UnknownOutcome(
-                f"the server has taken no data for {self._write_timeout:g} s; "
-                "the message stays queued and may still be sent"
-            )
+        return True
 
     def _wait_for_sender(self, timeout: float) -> None:
         """Until nobody holds the send lock."""
@@ -281,45 +288,54 @@ class Outbox:
             lock.acquire(True, timeout)
         finally:
             try:
-                if lock._is_owned():  # type: ignore[attr-defined]
+                if lock._is_owned():
                     lock.release()
             finally:
-                if lock._is_owned():  # type: ignore[attr-defined]
+                if lock._is_owned():
                     lock.release()
+
+    def _full(self) -> errors.BufferFull:
+        return errors.BufferFull(
+            f"{self.size + self.unsent} bytes wait for the server, which takes no data or too little; nothing of this "
+            "message was sent"
+        )
 
     # --- offline ----------------------------------------------------------------------------------------
 
     def _post_offline(self, frame: bytes) -> None:
-        with self._offline_lock:
-            self._admit_offline(frame)
-        if not self.offline:
-            self._kick()
-
-    def _admit_offline(self, frame: bytes) -> None:
-        cost = len(frame) + FRAME_OVERHEAD
         deadline: Deadline | None = None
-        while self.offline:
-            if self.closed is not None:
-                raise self.closed()
-            if isinstance(frame, Unkept):
-                raise errors.ConnectionLost("not connected at the moment: nothing was sent", sent=False)
-            if self._offline_bytes + cost <= self._limit:
-                break
-            if self._block_when_full is not None and deadline is None:
+        while True:
+            online = self._online  # before the look: the end of this offline time is not missed
+            with self._account:
+                if self._admit_offline(frame):
+                    break
+            if deadline is None and self._block_when_full is not None:
                 deadline = Deadline(self._block_when_full)
-            if deadline is None or deadline.expired():
+            if deadline is None or not online.wait(deadline.remaining()):
                 raise errors.BufferFull(
                     f"{self._offline_bytes} bytes are waiting for the connection to come back, the limit "
                     f"(pending_buffer) is {self._limit}; this message was not added"
                 )
-            self._offline_changed.wait(deadline.remaining())
+        if not self.offline:
+            self._kick()
+
+    def _admit_offline(self, frame: bytes) -> bool:
+        cost = len(frame) + FRAME_OVERHEAD
+        if self.offline:
+            if self.closed is not None:
+                raise self.closed()
+            if isinstance(frame, Unkept):
+                raise errors.ConnectionLost("not connected at the moment: nothing was sent", sent=False)
+            if self._offline_bytes + cost > self._limit:
+                return False
         self._offline_bytes += cost
         self.frames.append(frame)
-        self.size += len(frame)
+        self.size += cost - FRAME_OVERHEAD
+        return True
 
     def attach(self, transport: Transport, first: list[bytes]) -> None:
         """Go online: `first` (the subscriptions) leaves before what was kept."""
-        with self._offline_lock:
+        with self._account:
             # An Unkept frame that slipped in while the old link went down belongs to nobody any more. Another one
             # may slip in right now, without a lock: so the queue is emptied and refilled, never iterated.
             kept = [frame for frame in self._take_all() if not isinstance(frame, Unkept)]
@@ -329,29 +345,50 @@ class Outbox:
             self._offline_bytes = 0
             if self.closed is not None:
                 return  # closed while the link was being made
-            self.transport = transport
+            self._sending = Sending(transport, self.frames, self._broken)
+            self._stalled = False
             self.offline = False
-            self._offline_changed.notify_all()
+            self._online.set()
 
     def detach(self) -> list[bytes]:
         """Go offline: keep what may be sent again, forget the rest, and return what was forgotten unsent.
 
         The transport must have been shut down: a thread that is writing then fails and lets go of the send lock.
         """
-        with self._offline_lock:
-            self.offline = True
-        owned = self.lock.acquire(True, self._write_timeout)
+        self.go_offline()
+        lock = self._acquire(Deadline(SETTLE))
         try:
-            return self._withdraw()
+            if lock is None:
+                # The thread beneath a handler cannot give its lock back, and will find that its permit has ended.
+                self._right[1].clear()
+                self._right = (threading.RLock(), [0])
+            return self._withdraw_all(settled=lock is not None)
         finally:
-            if owned:
-                self.lock.release()
+            if lock is not None:
+                lock.release()
 
-    def _withdraw(self) -> list[bytes]:
-        with self._offline_lock:
-            transport, self.transport = self.transport, None
-            pending = [*self._not_taken(transport), *self._take_all()]
-            self.writing = []
+    def go_offline(self) -> None:
+        """Calls made from now on wait for the next link, or are counted against the limit."""
+        with self._account:
+            if not self.offline:
+                self._online = waiting.Gate()
+                self.offline = True
+
+    def _acquire(self, deadline: Deadline) -> Any:
+        """The send lock, acquired, or None: a thread that has it does not come back."""
+        while True:
+            lock = self.lock
+            if not lock.acquire(True, deadline.at_most(SETTLE)):
+                return None
+            if lock is self.lock:
+                return lock
+            lock.release()
+
+    def _withdraw_all(self, settled: bool) -> list[bytes]:
+        with self._account:
+            sending, self._sending = self._sending, None
+            self._bytes_before += 0 if sending is None else sending.bytes_taken
+            pending = [*(sending.untouched() if sending is not None and settled else ()), *self._take_all()]
             kept = [frame for frame in pending if not isinstance(frame, Unkept)]
             withdrawn: list[bytes] = [frame for frame in pending if isinstance(frame, Unkept)]
             self.frames.extendleft(reversed(kept))
@@ -367,53 +404,27 @@ class Outbox:
             except IndexError:
                 return taken
 
-    def _not_taken(self, transport: Transport | None) -> list[bytes]:
-        """The frames being written of which the kernel has taken no byte.
-
-        Under TLS and websockets the transport counts its own bytes, not ours, and after an interrupted write nobody
-        knows: then nothing is claimed, because a frame that is sent twice is worse than a core message that is lost.
-        """
-        certain = transport is not None and transport.counts_plain_bytes and not transport.in_doubt
-        unsent = transport.unsent if transport is not None and certain else 0
-        batch = list(self.writing)
-        whole: list[bytes] = []
-        while batch and len(batch[-1]) <= unsent:
-            frame = batch.pop()
-            unsent -= len(frame)
-            whole.append(frame)
-        return whole[::-1]
-
     def refuse(self, reason: Callable[[], BaseException]) -> None:
         """Take nothing more: whoever posts or waits for room gets `reason()`. What is queued can still be drained."""
-        with self._offline_lock:
+        with self._account:
             self.closed = reason
             self.offline = True
-            self._offline_changed.notify_all()
+            self._online.set()
 
     def close(self, reason: Callable[[], BaseException]) -> int:
         """Nothing more goes out; returns how many frames that were to be kept are thrown away."""
         self.refuse(reason)
-        with self._offline_lock:
-            self.transport = None
+        with self._account:
+            self._sending = None
             left = sum(not isinstance(frame, Unkept) for frame in self._take_all())
             self.size = 0
             return left
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
-        self.lock = threading.RLock()
-        self._offline_lock = threading.Lock()
-        self._offline_changed = threading.Condition(self._offline_lock)
+        self._right = (threading.RLock(), [0])
+        self._account = threading.RLock()
+        self._online = waiting.Gate()
+        self._sending = None
         self.frames = deque()
-        self.writing = []
         self.close(reason)
-
-
-def _parts(frames: list[bytes]) -> list[bytes]:
-    parts: list[bytes] = []
-    for frame in frames:
-        if isinstance(frame, Vector):
-            parts += frame.parts
-        else:
-            parts.append(frame)
-    return parts

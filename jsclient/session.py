@@ -445,7 +445,7 @@ class Session:
             # Never for a link that has been replaced meanwhile: nobody would end the new one and go online again.
             if self.link is link and not self.closing.is_set():
                 self.connected.clear()
-                self.outbox.offline = True
+                self.outbox.go_offline()
 
     def link_down(self, link: Link, error: BaseException | None) -> None:
         """Called once by the reader of the link when it ends, for whatever reason."""
@@ -453,7 +453,7 @@ class Session:
         with self.lock:
             if self.link is not link:
                 return
-            self.outbox.offline = True  # first: who sees that the link is gone is counted against pending_buffer
+            self.outbox.go_offline()  # first: who sees that the link is gone is counted against pending_buffer
             self.link = None
             closing = self.closing.is_set()
             again = self.options.reconnect.enabled and not closing and self.state is ConnectionState.CONNECTED

@@ -20,7 +20,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Any, Final
 
 from jsclient.durations import Deadline
 
@@ -28,13 +28,15 @@ RECV_SIZE: Final = 112 * 1024
 """Bytes asked for in one recv. A small message costs 1.4 us at this size and 16 us at 128 KiB and more, where malloc
 maps and unmaps memory for every call; streams of messages gain nothing measurable beyond 64 KiB."""
 
-LARGE_FRAME: Final = 16 * 1024  # from this size on, copying into one buffer costs more than sendmsg
 IDLE_TICK: Final = 0.5  # seconds after which a silent recv returns None
 CONNECT_SLICE: Final = 0.1  # seconds between two looks at `abandoned` while a connection is being made
-FEW_FRAMES: Final = 3  # so few (one message with a large payload) leave as they are: joining gains nothing
 MAX_VECTORS: Final = 512  # buffers per sendmsg; IOV_MAX is 1024 on Linux
 
 _AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
+
+permitted: Final[Callable[..., Any]] = {}.get  # type: ignore[assignment]
+"""`map(permitted, permit, items)` yields the items while the permit lasts, all in C: `get` of an empty dict returns its
+second argument."""
 
 Buffer = bytes | memoryview
 SocketFactory = Callable[[str, int, float | None], socket.socket]
@@ -47,10 +49,10 @@ class Transport(abc.ABC):
     """Address of the other side, for messages: "127.0.0.1:4222"."""
     secure: bool = False
     """True when the bytes are encrypted on the way."""
-    counts_plain_bytes: bool = False
-    """True when `unsent` counts the very bytes that were given to `send`, so that whole frames can be told apart."""
-    in_doubt: bool = False
-    """True when a write was interrupted such that `unsent` may count bytes that are out."""
+    hands_over: bool = False
+    """True when `hand_over` and `wait_writable` exist: what is sent goes out as it is, and the caller keeps the rest."""
+    resumable: bool = False
+    """True when `hand_over` is one call into C, after which it is known what was sent, whatever interrupts."""
 
     @property
     @abc.abstractmethod
@@ -79,6 +81,15 @@ class Transport(abc.ABC):
 
     def take(self, permit: list[int]) -> Iterable[bytes]:
         """Yields what is there, read while it is iterated and in one call into C, if `permit` then holds a number."""
+        raise NotImplementedError
+
+    def hand_over(self, buffers: Sequence[Buffer], permit: list[int]) -> Iterable[int]:
+        """Sends what the kernel takes of the buffers while it is iterated, if `permit` then holds a number, and yields
+        how many bytes that were. Never blocks: BlockingIOError when the kernel takes none. OSError on failure."""
+        raise NotImplementedError
+
+    def wait_writable(self, timeout: float) -> bool:
+        """Until `hand_over` has something to say, or False after `timeout` seconds."""
         raise NotImplementedError
 
     @abc.abstractmethod
@@ -110,7 +121,7 @@ class Transport(abc.ABC):
 class TcpTransport(Transport):
     """A connected TCP (or Unix) socket."""
 
-    counts_plain_bytes = True
+    hands_over = True
     can_take = True
     unsent = 0  # no property: asked several times per send
 
@@ -120,7 +131,7 @@ class TcpTransport(Transport):
         self.unsent = 0
         self._shut = False
         # False for a socket of the application's that sends in Python code, as those for proxies do.
-        self._native = all(isinstance(getattr(sock, name, print), type(print)) for name in ("send", "sendmsg"))
+        self.resumable = all(isinstance(getattr(sock, name, print), type(print)) for name in ("send", "sendmsg"))
         self.peer = peer
         sock.setblocking(True)
         self.set_tick(IDLE_TICK)
@@ -152,94 +163,50 @@ class TcpTransport(Transport):
         packed = struct.pack("@ll", whole, max(1, int((seconds - whole) * 1_000_000)))
         self._sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, packed)
 
-    # --- writing
+    # --- writing (POSIX: a blocking socket, flags per call)
+
+    _FLAGS: Final = getattr(socket, "MSG_DONTWAIT", 0) | getattr(socket, "MSG_NOSIGNAL", 0)
+    _FLAGS_ONCE: Final = (_FLAGS,)
+
+    def hand_over(self, buffers: Sequence[Buffer], permit: list[int]) -> Iterable[int]:
+        if len(buffers) == 1:
+            return map(self._sock.send, map(permitted, permit, buffers), self._FLAGS_ONCE)
+        return map(self._sock.sendmsg, map(permitted, permit, (buffers[:MAX_VECTORS],)), ((),), self._FLAGS_ONCE)
+
+    def wait_writable(self, timeout: float | None) -> bool:
+        return self._shut or self._poll(select.POLLOUT, timeout)
 
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        buffers = [data] if isinstance(data, bytes) else _gather(data)
-        if self.unsent:
-            self._keep(buffers)
-        elif data:
-            self._hand_over(buffers)
-        return not self.unsent or self._send_tail(timeout)
-
-    def _hand_over(self, buffers: Sequence[Buffer]) -> None:
-        """Keep what the kernel does not take at once, and only that: `unsent` makes the flusher look every tick."""
-        self.in_doubt = True
-        try:
-            sent = self._try_send(buffers)
-        except OSError:
-            if not self.in_doubt:
-                self._keep(buffers)  # the kernel took none of it: that may go out on the next link
-            raise
-        if sent != sum(map(len, buffers)):
-            self._keep(buffers)
-            self._drop(sent)
-        self.in_doubt = False
-
-    def _keep(self, buffers: Sequence[Buffer]) -> None:
-        for buffer in buffers:
+        for buffer in [data] if isinstance(data, bytes) else data:
             if buffer:
                 self._tail.append(buffer)
                 self.unsent += len(buffer)
-
-    def _send_tail(self, timeout: float | None) -> bool:
         deadline: Deadline | None = None
         while self.unsent:
-            self.in_doubt = True
-            sent = self._try_send([self._tail[i] for i in range(min(len(self._tail), MAX_VECTORS))])
-            self._drop(sent)
-            self.in_doubt = False
-            if sent:
+            try:
+                self._drop(self._sock.send(self._tail[0], self._FLAGS))
                 continue
+            except BlockingIOError as error:
+                if error.errno is None:
+                    raise  # of a signal handler
             if timeout == 0:
                 return False
             deadline = deadline or Deadline(timeout)
-            if not self._wait_writable(deadline.remaining()):
+            if not self.wait_writable(deadline.remaining()):
                 return False
         return True
 
     def _drop(self, sent: int) -> None:
         """Take the `sent` bytes that the kernel has accepted off the head of the tail."""
         self.unsent -= sent
-        tail = self._tail
-        while sent:
-            head = tail[0]
-            if len(head) > sent:
-                tail[0] = memoryview(head)[sent:]
-                return
-            sent -= len(head)
-            tail.popleft()
-
-    # --- the system calls (POSIX: a blocking socket, flags per call)
-
-    _FLAGS: Final = getattr(socket, "MSG_DONTWAIT", 0) | getattr(socket, "MSG_NOSIGNAL", 0)
-
-    def _try_send(self, buffers: Sequence[Buffer]) -> int:
-        """Bytes that the kernel took at once, 0 when its buffer is full."""
-        try:
-            if len(buffers) == 1:
-                return self._sock.send(buffers[0], self._FLAGS)
-            return self._sock.sendmsg(buffers[:MAX_VECTORS], (), self._FLAGS)
-        except OSError as error:
-            return self._not_sent(error)
-
-    def _not_sent(self, error: OSError) -> int:
-        """0 when the kernel's buffer is full. Other errors are raised, and say that nothing was taken only if they are
-        the system call's own: a signal handler that raises a TimeoutError runs right behind a call that has succeeded.
-        """
-        trace = error.__traceback__
-        straight = trace is not None and trace.tb_next is None
-        own = error.errno is not None and (straight or not self._native)
-        if own and isinstance(error, BlockingIOError):
-            return 0
-        self.in_doubt = not own
-        raise error
+        head = self._tail[0]
+        if len(head) > sent:
+            self._tail[0] = memoryview(head)[sent:]
+        else:
+            self._tail.popleft()
 
     def _wait_readable(self, timeout: float | None) -> bool:
         return self._poll(select.POLLIN, timeout)
-
-    def _wait_writable(self, timeout: float | None) -> bool:
-        return self._poll(select.POLLOUT, timeout)
 
     def _poll(self, event: int, timeout: float | None) -> bool:
         if self._shut:
@@ -290,17 +257,17 @@ class SelectTcpTransport(TcpTransport):
     def set_tick(self, seconds: float) -> None:
         self._tick = seconds
 
-    def _try_send(self, buffers: Sequence[Buffer]) -> int:
-        try:
-            return self._sock.send(buffers[0])
-        except OSError as error:
-            return self._not_sent(error)
+    _FLAGS: Final = 0
+    _FLAGS_ONCE: Final = (0,)
+
+    def hand_over(self, buffers: Sequence[Buffer], permit: list[int]) -> Iterable[int]:
+        return map(self._sock.send, map(permitted, permit, buffers[:1]))
 
     def _wait_readable(self, timeout: float | None) -> bool:
         return self._select(True, timeout)
 
-    def _wait_writable(self, timeout: float | None) -> bool:
-        return self._select(False, timeout)
+    def wait_writable(self, timeout: float | None) -> bool:
+        return self._shut or self._select(False, timeout)
 
     def _select(self, reading: bool, timeout: float | None) -> bool:
         """Wait in slices: shutdown() in another thread does not wake select on every system."""
@@ -313,27 +280,6 @@ class SelectTcpTransport(TcpTransport):
             if deadline.expired():
                 return False
         raise OSError(errno.ESHUTDOWN, "the stream was shut down")
-
-
-def _gather(frames: Sequence[bytes]) -> list[Buffer]:
-    """Join runs of small frames, leave large ones alone: copying those costs more than a vector does."""
-    if 0 < len(frames) <= FEW_FRAMES:
-        return list(frames)
-    if all(len(frame) < LARGE_FRAME for frame in frames):
-        return [b"".join(frames)]
-    buffers: list[Buffer] = []
-    small: list[bytes] = []
-    for frame in frames:
-        if len(frame) < LARGE_FRAME:
-            small.append(frame)
-            continue
-        if small:
-            buffers.append(b"".join(small))
-            small.clear()
-        buffers.append(frame)
-    if small:
-        buffers.append(b"".join(small))
-    return buffers
 
 
 def wrap_socket(sock: socket.socket, peer: str = "") -> TcpTransport:

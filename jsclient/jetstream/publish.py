@@ -227,7 +227,9 @@ class Delivery:
             self._pause(error)
         elif isinstance(error, NoResponders):
             self._after_no_responders(error)
-        elif isinstance(error, ConnectionLost) and not error.sent:
+        elif isinstance(error, (ConnectionLost, RequestTimeout)) and not error.sent:
+            if self.deadline.expired():
+                raise self._give_up(error) from error
             self._wait_for_link(error)
         else:
             self.in_doubt = True

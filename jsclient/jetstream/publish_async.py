@@ -27,7 +27,6 @@ from jsclient.errors import (
     ConnectionLost,
     TimedOut,
     TooManyStalledMessages,
-    UnknownOutcome,
 )
 from jsclient.jetstream.publish import RETRY_WAIT, check_payload, decode_fast
 from jsclient.jetstream.publish_future import PublishFuture, PubMsg
@@ -195,8 +194,6 @@ class AsyncPublisher:
             self._post(frame)
         except ConnectionLost:
             self.recovery.hold(future)
-        except UnknownOutcome:
-            pass  # queued behind a stalled link; its ack or the sweep tells
         except Exception:
             self.take(token)
             raise

@@ -257,8 +257,8 @@ class WindowPublisher:
     def _post(self, data: bytes) -> None:
         try:
             self._nc.post_now(Unkept(data))
-        except (errors.ConnectionLost, errors.UnknownOutcome):
-            # Offline: everything pending is sent again when the link is back.
+        except (errors.ConnectionLost, errors.BufferFull):
+            # Offline, or nothing is taken: everything pending is sent again when the link is back.
             self._reconnected = self._reconnected or self._nc.is_connected
 
     def _raise(self) -> None:

@@ -26,7 +26,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and nc._outbox.transport is None
+    return nc.state is ConnectionState.RECONNECTING and nc._outbox._sending is None
 
 
 def reconnected(nc: jsclient.Connection, times: int, within: float = 5) -> None:

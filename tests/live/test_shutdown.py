@@ -26,7 +26,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and nc._outbox.transport is None
+    return nc.state is ConnectionState.RECONNECTING and nc._outbox._sending is None
 
 
 class Blocked:
@@ -192,7 +192,7 @@ def test_close_releases_who_waits_for_a_reconnect(proxy: Proxy, call: str) -> No
     }
     blocked = Blocked(calls[call])
     if call == "publish":
-        wait_until(lambda: nc._outbox._offline_changed._waiters)  # type: ignore[attr-defined]
+        wait_until(lambda: nc._outbox._online._tickets)
     start = time.monotonic()
     nc.close()
     assert isinstance(blocked.ended.get(timeout=5), errors.ConnectionClosed)
@@ -260,7 +260,7 @@ def test_close_without_waiting_on_a_stalled_link(proxy: Proxy) -> None:
     nc = jsclient.connect(proxy.url)
     sub = nc.subscribe("soon")
     proxy.stall()
-    with pytest.raises(errors.UnknownOutcome):
+    with pytest.raises(errors.BufferFull):
         nc._outbox._write_timeout = 0.2
         while True:
             nc.publish("stalled", b"x" * 100_000)

@@ -381,9 +381,8 @@ def test_handlers_may_wait_while_their_thread_reads_the_socket(
         def handler(*_):
             global slowest, calls
             begin = time.monotonic()
-            if not nc._outbox.lock._is_owned():  # beneath us our own thread sends: nothing else can, before we return
-                {WAITS[wait]}
-                calls += 1
+            {WAITS[wait]}
+            calls += 1
             slowest = max(slowest, time.monotonic() - begin)
             signal.setitimer(signal.ITIMER_REAL, 0.001 + random.random() * 0.01)
         signal.signal(signal.SIGALRM, handler)
@@ -428,12 +427,6 @@ def test_ctrl_c_in_messages_loses_and_doubles_nothing(server: NatsServer, count:
                         return
             filler = threading.Thread(target=fill, daemon=True)
             filler.start()
-            def ctrl_c(*_):
-                if not nc._outbox.lock._is_owned():  # in mid-write it costs the link: without acks messages, too
-                    raise KeyboardInterrupt
-                signal.setitimer(signal.ITIMER_REAL, 0.0005)  # then a little later
-            signal.signal(signal.SIGINT, ctrl_c)
-            signal.signal(signal.SIGALRM, ctrl_c)
             last = -1
             with consumer.messages() as messages:
                 def step():
@@ -500,6 +493,6 @@ def test_an_alarm_in_publishes_reaches_its_thread_and_doubles_nothing(server: Na
         count(20_000, 2_000),
         timeout=80,
     )
-    assert "reconnects 0" not in out
+    assert "reconnects 0 " in out
     assert "twice []" in out
     assert_no_protocol_error(server)

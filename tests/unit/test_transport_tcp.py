@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jsclient.tcp import SelectTcpTransport, TcpTransport, Transport, _gather, connect_tcp, format_address
+from jsclient.tcp import SelectTcpTransport, TcpTransport, Transport, connect_tcp, format_address
 from tests.sockets import ProxySocket
 
 Pair = tuple[TcpTransport, socket.socket]
@@ -205,19 +205,6 @@ def test_close_in_a_forked_child_leaves_the_stream_of_the_parent(pair: Pair) -> 
     os.waitpid(child, 0)
     assert transport.send(b"still here", 1)
     assert theirs.recv(100) == b"still here"
-
-
-# --- frames to buffers
-
-
-def test_small_frames_are_joined_and_large_ones_left_alone() -> None:
-    large = b"L" * 20_000
-    assert _gather([b"a", b"b", b"c", b"d"]) == [b"abcd"]
-    assert _gather([b"a", large, b"b"]) == [b"a", large, b"b"], "few are not worth it"
-    gathered = _gather([b"a", b"b", large, large, b"c"])
-    assert gathered == [b"ab", large, large, b"c"]
-    assert gathered[1] is large
-    assert _gather([large])[0] is large
 
 
 # --- connecting

@@ -1,0 +1,307 @@
+"""Sending, interrupted at every point at which CPython may run a signal handler: no frame is lost or doubled.
+
+Signal handlers run where the interpreter looks for them: at the start of a function, at a jump back, and after a call.
+A trace function finds these points in the modules that send, and strikes at each of them in turn.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from types import CodeType, FrameType
+from typing import Any
+
+import pytest
+
+from jsclient import errors, outbox, sending, tcp
+from jsclient.durations import Deadline
+from jsclient.outbox import AT_ONCE, Outbox, Unkept, Vector
+from jsclient.sending import BULK, LARGE_FRAME, Batch
+from jsclient.tcp import TcpTransport
+from tests.sockets import ProxySocket
+
+FILES = {module.__file__ for module in (outbox, sending, tcp)}
+
+pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="the points are those of 3.11 and later")
+
+
+@functools.lru_cache(maxsize=None)
+def points(code: CodeType) -> frozenset[int]:
+    """Offsets of the instructions before which a signal handler may run."""
+    found, behind = set(), False
+    for instruction in dis.get_instructions(code):
+        if behind:
+            found.add(instruction.offset)
+        behind = instruction.opname.startswith(("CALL", "JUMP_BACKWARD", "RESUME", "PRECALL"))
+    return frozenset(found)
+
+
+class Strike:
+    """Runs `handler` at the `number`-th point of what is traced."""
+
+    def __init__(self, number: int, handler: Callable[[], None]) -> None:
+        self.left, self.handler, self.done = number, handler, False
+
+    def trace(self, frame: FrameType, event: str, _: Any) -> Any:
+        if frame.f_code.co_filename not in FILES or self.done:
+            return None
+        frame.f_trace_opcodes, frame.f_trace_lines = True, False
+        if event == "opcode" and frame.f_lasti in points(frame.f_code):
+            self.left -= 1
+            if self.left == 0:
+                self.done = True
+                sys.settrace(None)
+                frame.f_trace_opcodes = False
+                self.handler()
+        return self.trace
+
+    def run(self, call: Callable[[], object]) -> None:
+        before = sys.gettrace()
+        sys.settrace(self.trace)
+        try:
+            call()
+        finally:
+            sys.settrace(before)
+
+
+class Line:
+    """An outbox over a real socket, with a peer that reads when asked."""
+
+    def __init__(self, proxy: bool = False) -> None:
+        ours, self.peer = socket.socketpair()
+        ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+        self.peer.setblocking(False)
+        self.transport = TcpTransport(ProxySocket(fileno=ours.detach()) if proxy else ours)
+        self.broken: list[BaseException] = []
+        self.outbox = Outbox(kick=lambda: None, broken=lambda _, error: self.broken.append(error), limit=1 << 20)
+        self.outbox.attach(self.transport, [])
+        self.got = bytearray()
+
+    def read(self) -> None:
+        try:
+            while chunk := self.peer.recv(1 << 20):
+                self.got += chunk
+        except BlockingIOError:
+            pass
+
+    def finish(self) -> bytes:
+        """Send the rest, from another thread: none of the locks may be left behind."""
+
+        def drain() -> None:
+            while self.outbox.frames or self.outbox.unsent:
+                self.outbox.drain(AT_ONCE)
+                self.read()
+
+        thread = threading.Thread(target=drain, daemon=True)
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive(), "it hangs"
+        self.read()
+        return bytes(self.got)
+
+    def close(self) -> None:
+        self.transport.close()
+        self.peer.close()
+
+
+SCENES = {
+    "one": [b"one;"],
+    "few": [b"one;", b"two;", b"three;"],
+    "many": [b"%d;" % number for number in range(300)],
+    "bulk": [bytes([65 + number % 20]) * 1000 + b";" for number in range(250)],
+    "large": [b"small;", Vector(b"line;", b"L" * 3 * LARGE_FRAME, b"!;"), b"behind;", *([b"x" * 200_000 + b";"] * 3)],
+}
+
+
+def whole(frames: list[bytes]) -> bytes:
+    return b"".join(b"".join(frame.parts) if isinstance(frame, Vector) else frame for frame in frames)
+
+
+def strikes(scene: str, handler: Callable[[Line], None]) -> Iterator[Line]:
+    """One line for each point: the scene was sent, and the handler came in between."""
+    for number in range(1, 100_000):
+        line = Line()
+        line.outbox.frames.extend(SCENES[scene][:-1])
+        strike = Strike(number, lambda line=line: handler(line))  # type: ignore[misc]
+        try:
+            strike.run(lambda line=line: line.outbox.post_now(SCENES[scene][-1]))  # type: ignore[misc]
+        except (KeyboardInterrupt, TimeoutError, BlockingIOError, ValueError, IndexError):
+            pass
+        yield line
+        line.close()
+        if not strike.done:
+            assert number > 20, "nothing was traced"
+            return
+
+
+def raises(error: type[BaseException]) -> Callable[[Line], None]:
+    def handler(_: Line) -> None:
+        raise error("a handler's own")
+
+    return handler
+
+
+@pytest.mark.parametrize(
+    ("scene", "error"),
+    [
+        *((scene, KeyboardInterrupt) for scene in SCENES),
+        *(("few", error) for error in (TimeoutError, BlockingIOError, ValueError, IndexError)),
+    ],
+)
+def test_an_exception_of_a_handler_loses_neither_frame_nor_link(scene: str, error: type[BaseException]) -> None:
+    last = SCENES[scene][-1]
+    for line in strikes(scene, raises(error)):
+        got, expected = line.finish(), whole(SCENES[scene])
+        # The frame of the call itself may not have been queued yet; everything else has.
+        assert got in (expected, expected[: -len(last)])
+        assert not line.broken
+        assert line.outbox.unsent == 0
+        assert not line.outbox.lock._is_owned()
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_handler_on_top_of_a_write_sends_at_once(scene: str) -> None:
+    def handler(line: Line) -> None:
+        line.outbox.post_now(Unkept(b"<handler>"))
+        for _ in range(2000):  # it waits for an answer: what it has sent must be out, although its thread cannot go on
+            line.read()
+            if b"<handler>" in line.got:
+                return
+            line.outbox.drain(AT_ONCE)
+        pytest.fail("the frame of the handler is stuck")
+
+    for line in strikes(scene, handler):
+        got = line.finish()
+        assert got.count(b"<handler>") <= 1
+        if scene in ("one", "few", "many"):  # else it may stand within a large frame's own bytes only if that is torn
+            assert all(part + b";" in SCENES[scene] for part in got.replace(b"<handler>", b"").split(b";")[:-1])
+        assert got.replace(b"<handler>", b"") == whole(SCENES[scene])
+        assert not line.broken
+
+
+@pytest.mark.parametrize("scene", ["few", "large"])
+def test_a_handler_that_lets_another_thread_send(scene: str) -> None:
+    def handler(line: Line) -> None:
+        line.outbox.drain(AT_ONCE)  # takes the place of the write beneath
+        thread = threading.Thread(target=line.outbox.post_now, args=(b"<other>",))
+        thread.start()
+        thread.join(10)
+        assert not thread.is_alive()
+
+    for line in strikes(scene, handler):
+        got = line.finish()
+        assert got.replace(b"<other>", b"") == whole(SCENES[scene])
+        assert not line.broken
+
+
+def test_after_a_loss_the_frames_of_an_interrupted_write_are_told_apart() -> None:
+    """Each frame is out, or kept for the next link, or (one that is partly out) neither; never both."""
+    frames = [b"%04d" % number + b"x" * 3000 + b";" for number in range(100)]
+    SCENES["loss"] = frames
+    try:
+        for line in strikes("loss", raises(KeyboardInterrupt)):
+            line.transport.shutdown()
+            assert line.outbox.detach() == []
+            line.read()
+            kept = [frame for frame in line.outbox.frames if frame != frames[-1]]
+            out = [frame + b";" for frame in bytes(line.got).split(b";")[:-1]]
+            torn = len(frames) - 1 - len(kept) - len([frame for frame in out if frame != frames[-1]])
+            assert 0 <= torn <= 1
+            assert [*out, *frames[len(out) + torn : len(frames) - 1]] == [*out, *kept]
+    finally:
+        del SCENES["loss"]
+
+
+def test_a_socket_that_sends_in_python_code_is_given_up_when_interrupted() -> None:
+    line = Line(proxy=True)
+
+    def interrupted(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    line.transport._sock.send = interrupted  # type: ignore[method-assign, assignment]
+    with pytest.raises(KeyboardInterrupt):
+        line.outbox.post_now(b"x;")
+    assert line.broken
+    line.transport.shutdown()
+    assert line.outbox.detach() == []
+    assert not line.outbox.frames, "it may be out: a frame that is sent twice is worse than a lost one"
+    line.close()
+
+
+def test_a_handler_on_top_of_a_socket_in_python_code_leaves_the_stream_alone() -> None:
+    line = Line(proxy=True)
+    real = line.transport._sock.send
+
+    def send(*arguments: Any) -> int:
+        line.transport._sock.send = real  # type: ignore[method-assign]
+        line.outbox.post_now(b"2;")
+        return real(*arguments)
+
+    line.transport._sock.send = send  # type: ignore[method-assign, assignment]
+    line.outbox.post_now(b"1;")
+    assert line.finish() == b"1;2;"
+    line.close()
+
+
+def test_a_batch_is_joined_up_to_its_limit() -> None:
+    line = Line()
+    for frames in ([b"x" * 1000] * 500, [b"y" * (LARGE_FRAME + 1)] * 200):
+        line.outbox.frames.extend(frames)
+        seen: list[Batch] = []
+        real = line.outbox._sending._send  # type: ignore[union-attr]
+        line.outbox._sending._send = lambda batch, *rest: seen.append(batch) or real(batch, *rest)  # type: ignore
+        line.finish()
+        assert max(batch.size for batch in seen) < BULK + sending.AT_A_TIME * len(frames[0])
+        line.outbox._sending._send = real  # type: ignore
+    line.close()
+
+
+def test_small_frames_are_joined_and_large_ones_left_alone() -> None:
+    large = b"L" * 20_000
+
+    def blocks(*frames: bytes) -> Any:
+        batch = Batch()
+        batch.frames.extend(frames)
+        batch.form()
+        return batch.blocks
+
+    assert blocks(b"a", b"b", b"c", b"d") == [b"abcd"]
+    assert blocks(b"a", large, b"b") == [b"a", large, b"b"], "few are not worth it"
+    gathered = blocks(b"a", b"b", large, Vector(b"line", large, b"end"), b"c")
+    assert gathered == [b"ab", large, b"line", large, b"endc"]
+    assert gathered[1] is large
+    assert blocks(large)[0] is large
+
+
+def test_a_full_queue_makes_callers_wait_within_their_time() -> None:
+    line = Line()
+    line.outbox._write_timeout = 0.05
+    accepted = 0
+    with pytest.raises(errors.BufferFull, match="nothing of this message"):
+        while True:
+            line.outbox.post(b"%08d" % accepted + b"x" * 10_000 + b";")
+            accepted += 1
+    with pytest.raises(errors.BufferFull):
+        while True:
+            line.outbox.post_now(Unkept(b"x" * 5000 + b";"), deadline=Deadline(0.05))
+            accepted += 1
+    with pytest.raises(errors.BufferFull):
+        line.outbox.post_now(Unkept(b"request;"), deadline=Deadline(0.05))
+    got = line.finish()
+    assert got.count(b";") == accepted
+    assert b"request" not in got
+    line.close()
+
+
+def test_an_unsent_frame_can_be_withdrawn() -> None:
+    line = Line()
+    line.outbox.post_now(b"x" * 10_000_000)
+    line.outbox.post_now(request := Unkept(b"request;"))
+    assert line.outbox.withdraw(request)
+    assert not line.outbox.withdraw(request)
+    assert b"request" not in line.finish()
+    line.close()
