@@ -245,7 +245,8 @@ class Connection(ConnectionCore):
         """Publish; leaves with others within about a millisecond (`flush` waits for the server to have read it).
 
         At most once: what is on its way when a link breaks may be lost. While disconnected up to `pending_buffer`
-        bytes are kept, then BufferFull. Raises InvalidSubject, InvalidHeader, PayloadTooLarge before sending.
+        bytes are kept; for a server that takes too little it waits up to `write_timeout`. Then BufferFull: nothing of
+        the message is sent. Raises InvalidSubject, InvalidHeader, PayloadTooLarge before sending.
         """
         if self.draining:
             self.check_draining()

@@ -153,8 +153,8 @@ class StaleConnection(ConnectionError_):
 
 
 class BufferFull(ConnectionError_):
-    """Too much waits to be sent: while disconnected more than `pending_buffer`, while connected because the server takes
-    too little. Nothing of the message was sent."""
+    """Too much waits to be sent: more than `pending_buffer` while disconnected, else what the server is slow to take.
+    Nothing of the message was sent."""
 
 
 # --- waiting --------------------------------------------------------------------------------------------

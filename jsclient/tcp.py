@@ -34,7 +34,7 @@ MAX_VECTORS: Final = 512  # buffers per sendmsg; IOV_MAX is 1024 on Linux
 
 _AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
 
-permitted: Final[Callable[..., Any]] = {}.get  # type: ignore[assignment]
+permitted: Final[Callable[..., Any]] = {}.get
 """`map(permitted, permit, items)` yields the items while the permit lasts, all in C: `get` of an empty dict returns its
 second argument."""
 
@@ -50,7 +50,7 @@ class Transport(abc.ABC):
     secure: bool = False
     """True when the bytes are encrypted on the way."""
     hands_over: bool = False
-    """True when `hand_over` and `wait_writable` exist: what is sent goes out as it is, and the caller keeps the rest."""
+    """True when `hand_over` and `wait_writable` exist: bytes go out as they are, and the caller keeps the rest."""
     resumable: bool = False
     """True when `hand_over` is one call into C, after which it is known what was sent, whatever interrupts."""
 
@@ -256,9 +256,6 @@ class SelectTcpTransport(TcpTransport):
 
     def set_tick(self, seconds: float) -> None:
         self._tick = seconds
-
-    _FLAGS: Final = 0
-    _FLAGS_ONCE: Final = (0,)
 
     def hand_over(self, buffers: Sequence[Buffer], permit: list[int]) -> Iterable[int]:
         return map(self._sock.send, map(permitted, permit, buffers[:1]))

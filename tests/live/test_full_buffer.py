@@ -11,6 +11,7 @@ import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, errors
+from jsclient.jetstream import JetStream
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 Count = Callable[[int, int], int]
@@ -59,3 +60,38 @@ def test_no_buffer_means_failing_at_once(server: NatsServer) -> None:
             nc.publish("a", b"")
         with pytest.raises((errors.TimedOut, errors.ConnectionLost)):
             nc.request("a", timeout=0.2)
+
+
+def test_a_server_that_takes_nothing_fills_no_memory(server: NatsServer) -> None:
+    """Requests and publishes of all kinds on a stalled link: they end in their time, and what waits stays bounded."""
+    with Proxy(server.port) as proxy:
+        nc = jsclient.connect(f"nats://127.0.0.1:{proxy.port}", write_timeout=0.1)
+        js = JetStream(nc)
+        nc.flush()
+        proxy.stall()
+        unsent = outcomes = 0
+        slowest = 0.0
+        for number in range(60):
+            started = time.monotonic()
+            try:
+                if number % 3 == 0:
+                    nc.publish("full.core", bytes(500_000))
+                elif number % 3 == 1:
+                    js.publish("full.js", bytes(500_000), timeout=0.05)
+                else:
+                    nc.request("full.request", bytes(500_000), timeout=0.05)
+            except (errors.BufferFull, errors.NotStored):
+                unsent += 1
+            except errors.RequestTimeout as error:
+                unsent += not error.sent
+                outcomes += error.sent
+            except errors.PublishUnknown:
+                outcomes += 1
+            slowest = max(slowest, time.monotonic() - started)
+            assert nc.health().buffered_bytes < 4 << 20
+        assert slowest < 1
+        assert unsent > 20
+        assert outcomes > 0, "the first ones may have been sent"
+        proxy.resume()
+        nc.flush(timeout=20)
+        nc.close()

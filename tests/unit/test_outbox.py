@@ -10,7 +10,6 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
-from unittest.mock import Mock
 
 import pytest
 

@@ -29,7 +29,7 @@ FILES = {module.__file__ for module in (outbox, sending, tcp)}
 pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="the points are those of 3.11 and later")
 
 
-@functools.lru_cache(maxsize=None)
+@functools.cache
 def points(code: CodeType) -> frozenset[int]:
     """Offsets of the instructions before which a signal handler may run."""
     found, behind = set(), False
@@ -247,16 +247,22 @@ def test_a_handler_on_top_of_a_socket_in_python_code_leaves_the_stream_alone() -
     line.close()
 
 
-def test_a_batch_is_joined_up_to_its_limit() -> None:
+@pytest.mark.parametrize("size", [1000, LARGE_FRAME + 1])
+def test_a_batch_is_joined_up_to_its_limit(size: int) -> None:
     line = Line()
-    for frames in ([b"x" * 1000] * 500, [b"y" * (LARGE_FRAME + 1)] * 200):
-        line.outbox.frames.extend(frames)
-        seen: list[Batch] = []
-        real = line.outbox._sending._send  # type: ignore[union-attr]
-        line.outbox._sending._send = lambda batch, *rest: seen.append(batch) or real(batch, *rest)  # type: ignore
-        line.finish()
-        assert max(batch.size for batch in seen) < BULK + sending.AT_A_TIME * len(frames[0])
-        line.outbox._sending._send = real  # type: ignore
+    line.outbox.frames.extend([bytes(size)] * 500)
+    sizes: list[int] = []
+    sender = line.outbox._sending
+    assert sender is not None
+    real = sender._send
+
+    def send(batch: Batch, *rest: Any) -> bool:
+        sizes.append(batch.size)
+        return real(batch, *rest)
+
+    sender._send = send  # type: ignore[method-assign]
+    line.finish()
+    assert max(sizes) < BULK + sending.AT_A_TIME * size
     line.close()
 
 

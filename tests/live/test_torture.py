@@ -1,0 +1,160 @@
+"""Signal handlers that raise, and that wait, at any moment of a thread that sends and waits beside many others."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jsclient.testing import NatsServer
+
+Count = Callable[[int, int], int]
+
+pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
+
+PREAMBLE = """
+import json, os, signal, sys, threading, time
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import JetStream, StreamConfig
+
+url, seconds, options = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
+helper = jsclient.connect(url)
+helper.subscribe("torture.echo", lambda message: message.respond(message.data))
+helper.flush()
+nc = jsclient.connect(url, reconnect=jsclient.ReconnectPolicy(delay=lambda *_: 0.0))
+js = JetStream(nc)
+js.create_or_update_stream(StreamConfig(name="TORTURE", subjects=["torture.js"], storage="memory", max_msgs=1000))
+stop, worst, done, failed = False, [0.0], [0], []
+
+class Alarm(Exception):
+    pass
+
+def timed(call):
+    begin = time.monotonic()
+    try:
+        call()
+        done[0] += 1
+    except Alarm:
+        pass
+    except errors.JsClientError as error:
+        failed.append(repr(error))
+    finally:
+        took = time.monotonic() - begin
+        if took > worst[0]:
+            worst[0] = took
+
+def step(number):
+    kind = number % 3
+    if kind == 0:
+        timed(lambda: nc.request("torture.echo", b"x" * (number % 2000), timeout=3))
+    elif kind == 1:
+        timed(lambda: js.publish("torture.js", b"y", timeout=3))
+    else:
+        timed(lambda: nc.publish("torture.none", b"z"))
+
+def others(first):
+    number = first
+    while not stop:
+        step(number)
+        number += 1
+
+threads = [threading.Thread(target=others, args=(n,), daemon=True) for n in range(options["threads"])]
+"""
+
+END = """
+stop = True
+signal.setitimer(signal.ITIMER_REAL, 0)
+for thread in threads:
+    thread.join(10)
+stuck = sum(thread.is_alive() for thread in threads)
+print(json.dumps({"stuck": stuck, "worst": worst[0], "done": done[0], "failed": failed[:5], "failures": len(failed),
+                  "waiting": len(nc._requests.waiting), "links": nc.stats().reconnects, "extra": extra}))
+os._exit(0)
+"""
+
+
+def run(server: NatsServer, script: str, seconds: float, **options: Any) -> dict[str, Any]:
+    code = PREAMBLE + textwrap.dedent(script) + END
+    command = [sys.executable, "-c", code, server.url, str(seconds), json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 40, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    log = server.log_text()
+    assert not any(word in log for word in ("arser", "Unknown Protocol")), log[-2000:]
+    found: dict[str, Any] = json.loads(done.stdout)
+    print(found)
+    return found
+
+
+def test_exceptions_at_1400_hz_in_the_main_thread_cost_no_link(server: NatsServer, count: Count) -> None:
+    found = run(
+        server,
+        """
+        extra = 0
+        def strike(*_):
+            global extra
+            extra += 1
+            raise Alarm
+        signal.signal(signal.SIGALRM, strike)
+        for thread in threads:
+            thread.start()
+        end = time.monotonic() + seconds
+        number = 0
+        while True:
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
+                while time.monotonic() < end:
+                    step(number)
+                    number += 1
+                signal.setitimer(signal.ITIMER_REAL, 0)
+                break
+            except Alarm:
+                pass
+        """,
+        count(4, 1),
+        threads=15,
+    )
+    assert found["links"] == 0
+    assert found["stuck"] == 0
+    assert found["failures"] == 0, found["failed"]
+    assert found["worst"] < 1.0  # alone: below 0.25
+    assert found["extra"] > 100
+
+
+@pytest.mark.parametrize("interval", [0.03, 0.0007])
+def test_handlers_that_make_requests_stall_nobody(server: NatsServer, interval: float, count: Count) -> None:
+    """On top of anything, its own thread's writes included."""
+    found = run(
+        server,
+        """
+        extra = 0
+        def ask(*_):
+            global extra
+            timed(lambda: nc.request("torture.echo", b"handler", timeout=3))
+            extra += 1
+            signal.setitimer(signal.ITIMER_REAL, options["interval"])
+        signal.signal(signal.SIGALRM, ask)
+        for thread in threads:
+            thread.start()
+        signal.setitimer(signal.ITIMER_REAL, options["interval"])
+        end = time.monotonic() + seconds
+        number = 0
+        while time.monotonic() < end:
+            step(number)
+            number += 1
+        """,
+        count(4, 1),
+        threads=7,
+        interval=interval,
+    )
+    assert found["links"] == 0
+    assert found["stuck"] == 0
+    assert found["failures"] == 0, found["failed"]
+    assert found["worst"] < 1.5  # alone: below 0.15
+    assert found["extra"] > 5
