@@ -26,7 +26,7 @@ FLOORS = {
     **dict.fromkeys(["options", "nuid", "nkeys", "auth", "servers", "secret"], 1),
     **dict.fromkeys(["transport", "tcp", "tls", "ws", "waiting", "reading", "link"], 2),
     "jetstream": 4,
-    **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup"], 5),
+    **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor"], 5),
     **dict.fromkeys(["spark", "testing"], 6),
     **dict.fromkeys(["__main__", "cli"], 7),
 }

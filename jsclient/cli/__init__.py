@@ -23,6 +23,7 @@ _ABSENT = (
     errors.MessageNotFound,
     errors.KeyNotFound,
     errors.BucketNotFound,
+    errors.ObjectNotFound,
     errors.NoMessages,
 )
 

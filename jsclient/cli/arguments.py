@@ -16,7 +16,22 @@ Run = Callable[[argparse.Namespace], "int | None"]
 
 
 def parser() -> argparse.ArgumentParser:
-    from jsclient.cli import bench, buckets, core, server, streams
+    from jsclient.cli import (
+        account,
+        bench,
+        buckets,
+        check,
+        completion,
+        consumers,
+        context,
+        core,
+        events,
+        objects,
+        server,
+        services,
+        streams,
+        top,
+    )
 
     common = _common()
     main = argparse.ArgumentParser(
@@ -26,7 +41,8 @@ def parser() -> argparse.ArgumentParser:
     )
     main.add_argument("--version", action="version", version=jsclient.__version__)
     commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for module in (core, streams, buckets, bench, server):
+    everyday = (core, streams, consumers, buckets, objects, services)
+    for module in (*everyday, events, check, top, account, context, server, bench, completion):
         module.add_commands(commands, common)
     return main
 

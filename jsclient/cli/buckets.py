@@ -1,4 +1,4 @@
-"""`kv get|put|watch`."""
+"""`kv ...`: key-value buckets."""
 
 from __future__ import annotations
 
@@ -6,22 +6,53 @@ import argparse
 import sys
 from typing import Any
 
+import jsclient
 from jsclient import keyvalue
-from jsclient.cli.arguments import command, connect, group, jetstream, positive
-from jsclient.cli.output import line, payload_text, record
+from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
+from jsclient.cli.output import ask, fields, line, payload_text, record, size, table
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     kv = group(commands, "kv", "Key-value buckets.")
+    listing = command(kv, common, "ls", list_keys, "List the buckets, or the keys of one.")
+    listing.add_argument("bucket", nargs="?")
+    listing.add_argument("pattern", nargs="?", default=keyvalue.ALL_KEYS, help="wildcards allowed (default: all)")
+    add = command(kv, common, "add", add_bucket, "Create a bucket.")
+    add.add_argument("bucket")
+    add.add_argument("--history", type=positive, default=1, help="revisions kept per key (default 1)")
+    add.add_argument("--ttl", type=seconds, help="seconds until a value expires")
+    add.add_argument("--storage", choices=("file", "memory"), default="file")
+    add.add_argument("--replicas", type=positive, default=1)
+    add.add_argument("--max-value-size", type=positive)
+    add.add_argument("--description")
+    command(kv, common, "info", bucket_info, "Settings and size of a bucket.").add_argument("bucket")
     get = command(kv, common, "get", get_value, "Print the value of a key.")
-    get.add_argument("bucket")
-    get.add_argument("key")
+    _bucket_and_key(get)
     get.add_argument("--revision", type=int)
     put = command(kv, common, "put", put_value, "Set a key; prints the revision.")
-    put.add_argument("bucket")
-    put.add_argument("key")
+    _bucket_and_key(put)
     put.add_argument("value", nargs="?", help="- or nothing: standard input")
     put.add_argument("--revision", type=int, help="only if this is the present revision (0: only if there is none)")
+    create = command(kv, common, "create", create_value, "Set a key that has no value yet; prints the revision.")
+    _bucket_and_key(create)
+    create.add_argument("value", nargs="?", help="- or nothing: standard input")
+    update = command(kv, common, "update", update_value, "Set a key whose revision is known; prints the new one.")
+    _bucket_and_key(update)
+    update.add_argument("value", help="-: standard input")
+    update.add_argument("revision", type=int)
+    for name, run, text in (
+        ("del", delete_key, "Delete a key: a marker stays, and the history before it. Without a key: the bucket."),
+        ("purge", purge_key, "Delete a key with its history; a marker stays."),
+    ):
+        removal = command(kv, common, name, run, text)
+        removal.add_argument("bucket")
+        removal.add_argument("key", nargs="?" if name == "del" else None)
+        removal.add_argument("-f", "--force", action="store_true", help="do not ask")
+    _bucket_and_key(command(kv, common, "history", history, "All revisions of a key that are kept."))
+    compact = command(kv, common, "compact", compact_bucket, "Remove markers of deleted keys.")
+    compact.add_argument("bucket")
+    compact.add_argument("--older-than", type=seconds, default=1800.0, help="seconds (default 1800; 0: all)")
+    compact.add_argument("-f", "--force", action="store_true", help="do not ask")
     watch = command(kv, common, "watch", watch_keys, "Print the values of keys, then every change.")
     watch.add_argument("bucket")
     watch.add_argument("key", nargs="?", default=keyvalue.ALL_KEYS, help="wildcards allowed (default: all)")
@@ -30,9 +61,79 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     watch.add_argument("--count", type=positive, help="end after so many entries")
 
 
+def _bucket_and_key(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("bucket")
+    parser.add_argument("key")
+
+
+def _open(nc: jsclient.Connection, options: argparse.Namespace) -> keyvalue.KeyValue:
+    return keyvalue.key_value(jetstream(nc, options), options.bucket)
+
+
+def list_keys(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        if options.bucket is None:
+            _list_buckets(list(keyvalue.key_value_stores(jetstream(nc, options))), options.json)
+            return
+        for key in sorted(_open(nc, options).keys(options.pattern)):
+            if options.json:
+                record({"bucket": options.bucket, "key": key})
+            else:
+                line(key)
+
+
+def _list_buckets(found: list[keyvalue.KeyValueStatus], as_json: bool) -> None:
+    if as_json:
+        for one in found:
+            record({"bucket": one.bucket, "values": one.values, "bytes": one.bytes, "history": one.history})
+    elif found:
+        rows = [(one.bucket, f"{one.values:,}", size(one.bytes), one.history, one.ttl or "-") for one in found]
+        table(("BUCKET", "VALUES", "SIZE", "HISTORY", "TTL"), rows)
+    else:
+        line("no buckets")
+
+
+def add_bucket(options: argparse.Namespace) -> None:
+    config = keyvalue.KeyValueConfig(
+        bucket=options.bucket,
+        history=options.history,
+        ttl=options.ttl,
+        storage=options.storage,
+        replicas=options.replicas,
+        max_value_size=options.max_value_size,
+        description=options.description,
+    )
+    with connect(options) as nc:
+        status = keyvalue.create_key_value(jetstream(nc, options), config).status()
+    _show(status, options.json)
+
+
+def bucket_info(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        status = _open(nc, options).status()
+    _show(status, options.json)
+
+
+def _show(status: keyvalue.KeyValueStatus, as_json: bool) -> None:
+    config = status.stream_info.config
+    pairs: dict[str, Any] = {
+        "values": status.values,
+        "bytes": status.bytes,
+        "history": status.history,
+        "ttl": status.ttl,
+        "storage": config.storage,
+        "replicas": config.num_replicas,
+        "description": config.description,
+    }
+    if as_json:
+        record({"bucket": status.bucket, **pairs})
+    else:
+        fields(f"Bucket {status.bucket}", pairs.items())
+
+
 def get_value(options: argparse.Namespace) -> None:
     with connect(options) as nc:
-        bucket = keyvalue.key_value(jetstream(nc, options), options.bucket)
+        bucket = _open(nc, options)
         if options.revision is None:
             entry = bucket.get(options.key)
         else:
@@ -44,39 +145,114 @@ def get_value(options: argparse.Namespace) -> None:
         sys.stdout.buffer.flush()
 
 
-def put_value(options: argparse.Namespace) -> None:
-    value = options.value.encode() if options.value not in (None, "-") else sys.stdin.buffer.read()
+def _value(options: argparse.Namespace) -> bytes:
+    return options.value.encode() if options.value not in (None, "-") else sys.stdin.buffer.read()
+
+
+def _store(options: argparse.Namespace, revision: int | None) -> None:
+    value = _value(options)
     with connect(options) as nc:
-        bucket = keyvalue.key_value(jetstream(nc, options), options.bucket)
-        if options.revision is None:
-            revision = bucket.put(options.key, value)
-        elif options.revision == 0:
-            revision = bucket.create(options.key, value)
+        bucket = _open(nc, options)
+        if revision is None:
+            stored = bucket.put(options.key, value)
+        elif revision == 0:
+            stored = bucket.create(options.key, value)
         else:
-            revision = bucket.update(options.key, value, options.revision)
+            stored = bucket.update(options.key, value, revision)
     if options.json:
-        record({"bucket": options.bucket, "key": options.key, "revision": revision})
+        record({"bucket": options.bucket, "key": options.key, "revision": stored})
     else:
-        line(str(revision))
+        line(str(stored))
+
+
+def put_value(options: argparse.Namespace) -> None:
+    _store(options, options.revision)
+
+
+def create_value(options: argparse.Namespace) -> None:
+    _store(options, 0)
+
+
+def update_value(options: argparse.Namespace) -> None:
+    _store(options, options.revision)
+
+
+def delete_key(options: argparse.Namespace) -> int:
+    what = (
+        f"key {options.key} of bucket {options.bucket}" if options.key else f"bucket {options.bucket} with all its keys"
+    )
+    if not ask(f"Delete {what}?", options.force):
+        return 1
+    with connect(options) as nc:
+        if options.key:
+            _open(nc, options).delete(options.key)
+        else:
+            keyvalue.delete_key_value(jetstream(nc, options), options.bucket)
+    return _done(options, "deleted", options.key or options.bucket)
+
+
+def purge_key(options: argparse.Namespace) -> int:
+    if not ask(f"Delete key {options.key} of bucket {options.bucket} with its history?", options.force):
+        return 1
+    with connect(options) as nc:
+        _open(nc, options).purge(options.key)
+    return _done(options, "purged", options.key)
+
+
+def _done(options: argparse.Namespace, what: str, name: str) -> int:
+    if options.json:
+        record({"bucket": options.bucket, what: name})
+    else:
+        line(f"{what} {name}")
+    return 0
+
+
+def history(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        entries = _open(nc, options).history(options.key)
+    if options.json:
+        for entry in entries:
+            record(_plain(entry))
+        return
+    rows = [
+        (
+            entry.revision,
+            entry.operation.name,
+            entry.created.isoformat(timespec="milliseconds"),
+            payload_text(entry.value),
+        )
+        for entry in entries
+    ]
+    table(("REVISION", "OPERATION", "CREATED", "VALUE"), rows)
+
+
+def compact_bucket(options: argparse.Namespace) -> int:
+    if not ask(f"Remove the markers of deleted keys from bucket {options.bucket}?", options.force):
+        return 1
+    with connect(options) as nc:
+        removed = _open(nc, options).purge_deletes(options.older_than)
+    if options.json:
+        record({"bucket": options.bucket, "removed": removed})
+    else:
+        line(f"removed {removed} markers")
+    return 0
 
 
 def watch_keys(options: argparse.Namespace) -> None:
     left = options.count
-    with connect(options) as nc:
-        bucket = keyvalue.key_value(jetstream(nc, options), options.bucket)
-        with bucket.watch(options.key, updates_only=options.updates) as watcher:
-            for entry in watcher:
-                if entry is None:
-                    if options.once:
-                        return
-                    continue
-                if options.json:
-                    record(_plain(entry))
-                else:
-                    line(f"{entry.key} @ {entry.revision} {entry.operation.name} {payload_text(entry.value)}")
-                left = None if left is None else left - 1
-                if left == 0:
+    with connect(options) as nc, _open(nc, options).watch(options.key, updates_only=options.updates) as watcher:
+        for entry in watcher:
+            if entry is None:
+                if options.once:
                     return
+                continue
+            if options.json:
+                record(_plain(entry))
+            else:
+                line(f"{entry.key} @ {entry.revision} {entry.operation.name} {payload_text(entry.value)}")
+            left = None if left is None else left - 1
+            if left == 0:
+                return
 
 
 def _plain(entry: keyvalue.KeyValueEntry) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from jsclient.errors import ConfigError
 from jsclient.jetstream import wire
 
 
@@ -73,10 +74,59 @@ def print_message(message: Any, as_json: bool, raw: bool, **more: Any) -> None:
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
-    """Columns of text; figures to the right."""
+    """Columns of text; figures to the right. On a terminal `rich` draws them where it is installed (extra `cli`)."""
     cells = [[str(cell) for cell in row] for row in rows]
-    numeric = [all(row[i].replace(",", "").isdigit() for row in cells) for i in range(len(titles))]
+    numeric = [all(_is_figure(row[i]) for row in cells) for i in range(len(titles))]
+    if sys.stdout.isatty() and _rich_table(titles, cells, numeric):
+        return
     widths = [max(len(title), *(len(row[i]) for row in cells), 0) for i, title in enumerate(titles)]
     for row in [list(titles), *cells]:
         parts = [cell.rjust(w) if right else cell.ljust(w) for cell, w, right in zip(row, widths, numeric, strict=True)]
         line("  ".join(parts).rstrip())
+
+
+def _is_figure(cell: str) -> bool:
+    return cell.replace(",", "").replace(".", "", 1).isdigit() or cell == "-"
+
+
+def _rich_table(titles: Sequence[str], cells: list[list[str]], numeric: list[bool]) -> bool:
+    try:
+        from rich.console import Console
+        from rich.table import Table
+        from rich.text import Text
+    except ImportError:
+        return False
+    drawn = Table(box=None, header_style="bold", pad_edge=False)
+    for title, right in zip(titles, numeric, strict=True):
+        drawn.add_column(title, justify="right" if right else "left")
+    for row in cells:
+        drawn.add_row(*(Text(cell) for cell in row))  # Text: what a server says is never markup
+    Console().print(drawn)
+    return True
+
+
+def fields(title: str, pairs: Iterable[tuple[str, Any]]) -> None:
+    """A title and what is known under it, one line each; what is None is left out."""
+    line(title)
+    known = [(name, value) for name, value in pairs if value is not None]
+    width = max((len(name) for name, _ in known), default=0)
+    for name, value in known:
+        line(f"  {name.ljust(width)}  {value}")
+
+
+def size(count: float) -> str:
+    """Bytes for people: 1.5 KiB."""
+    for unit in ("B", "KiB", "MiB", "GiB", "TiB"):
+        if abs(count) < 1024 or unit == "TiB":
+            return f"{count:,.0f} {unit}" if unit == "B" else f"{count:,.1f} {unit}"
+        count /= 1024
+    raise AssertionError("not reached")
+
+
+def ask(question: str, forced: bool) -> bool:
+    """True if the user agrees. Without a terminal nobody can be asked: that is wrong usage without `--force`."""
+    if forced:
+        return True
+    if not sys.stdin.isatty():
+        raise ConfigError(f"{question} Nobody can be asked here: repeat it with --force")
+    return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")

@@ -1,27 +1,49 @@
-"""`server`: a private nats-server with JetStream in the foreground, for trying things out."""
+"""`server ...`: the servers of the system account, and `server run`, a private one for trying things out."""
 
 from __future__ import annotations
 
 import argparse
 import signal
+import time
 from typing import Any
 
-from jsclient.cli.output import line, record
+from jsclient import errors
+from jsclient.cli.arguments import command, connect, group
+from jsclient.cli.output import complain, fields, line, record, size, table
+from jsclient.system import Gathered, SystemClient
 from jsclient.waiting import Gate
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    server = group(commands, "server", "Servers: run a private one; list, report and change those of a system account.")
     text = "Run a private nats-server with JetStream until Ctrl-C (finds the binary: NATS_SERVER, PATH, .tools)."
-    server = commands.add_parser("server", help=text, description=text)
-    server.add_argument("--port", type=int, default=4222, help="0: any free one (default 4222)")
-    server.add_argument("--store", help="folder for streams (default: a temporary one, removed at the end)")
-    server.add_argument("--config", help="a configuration file to add")
-    server.add_argument("--json", action="store_true", help="JSON lines instead of text")
-    server.set_defaults(run=run)
+    running = server.add_parser("run", help=text, description=text)
+    running.add_argument("--port", type=int, default=4222, help="0: any free one (default 4222)")
+    running.add_argument("--store", help="folder for streams (default: a temporary one, removed at the end)")
+    running.add_argument("--config", help="a configuration file to add")
+    running.add_argument("--json", action="store_true", help="JSON lines instead of text")
+    running.set_defaults(run=run)
+    command(server, common, "ls", list_servers, "All servers and how busy they are (system account).")
+    info = command(server, common, "info", server_info, "Settings and figures of a server (system account).")
+    info.add_argument("name", nargs="?", default="", help="name or id (default: the one we are connected to)")
+    ping = command(server, common, "ping", ping_servers, "Round trip of each server (system account).")
+    ping.add_argument("--count", type=int, default=1)
+    report = command(server, common, "report", report_servers, "Tables over all servers (system account).")
+    report.add_argument("what", choices=("jetstream", "connections", "health"))
+    for name, act, help_text in (
+        ("kick", kick, "Cut off a client (server 2.10)."),
+        ("ldm", move, "Ask a client to move to another server (server 2.10)."),
+    ):
+        made = command(server, common, name, act, help_text)
+        made.add_argument("cid", type=int, help="the client's number: `server report connections`")
+        made.add_argument("name", help="name or id of its server")
+    reload = command(server, common, "reload", reload_server, "Have a server read its configuration (server 2.10).")
+    reload.add_argument("name", help="name or id")
 
 
 def run(options: argparse.Namespace) -> None:
     from jsclient.testing import NatsServer
+    from jsclient.testing.find import ServerNotFound
 
     config = ""
     if options.config:
@@ -30,7 +52,11 @@ def run(options: argparse.Namespace) -> None:
     stop = Gate()  # an Event's lock may be held by the very thread that the signal handler interrupts
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
-    with NatsServer(config, port=options.port or -1, store_dir=options.store) as server:
+    try:
+        started = NatsServer(config, port=options.port or -1, store_dir=options.store)
+    except ServerNotFound as error:  # no binary: one sentence says where it was looked for
+        raise OSError(str(error)) from None
+    with started as server:
         if options.json:
             record({"url": server.url, "pid": server.pid})
         else:
@@ -39,3 +65,211 @@ def run(options: argparse.Namespace) -> None:
             pass
         if not stop.is_set():
             raise OSError(f"the nats-server has ended by itself:\n{server.log_text()[-2000:]}")
+
+
+def _warn(gathered: Gathered) -> int:
+    """Tell what is missing from a table; returns the exit status."""
+    for refusal in gathered.errors:
+        complain(f"{refusal.name}: {refusal.code} {refusal.description}")
+    if gathered.missing:
+        complain(f"no answer from {', '.join(gathered.missing)}")
+    if gathered.unknown:
+        complain(f"{gathered.unknown} more servers of the cluster did not answer")
+    return 0 if gathered.complete and not gathered.errors else 1
+
+
+def _system(nc: Any, options: argparse.Namespace) -> SystemClient:
+    return SystemClient(nc, timeout=options.timeout)
+
+
+def _gather(options: argparse.Namespace, question: Any) -> Gathered:
+    with connect(options) as nc:
+        try:
+            gathered: Gathered = question(_system(nc, options))
+        except errors.NoResponders:
+            raise errors.ConfigError("no server answers: this needs a user of the system account") from None
+    if options.json:
+        for one in gathered:
+            record({"server": {"id": one.id, "name": one.name, "ver": one.version}, "data": one.data})
+    return gathered
+
+
+def list_servers(options: argparse.Namespace) -> int:
+    gathered = _gather(options, lambda system: system.servers())
+    if not options.json:
+        rows = [
+            (
+                one.name,
+                one.cluster or "-",
+                one.version,
+                one.host,
+                f"{one.data.get('connections', 0):,}",
+                f"{one.data.get('subscriptions', 0):,}",
+                size(one.data.get("mem", 0)),
+                f"{one.data.get('cpu', 0):g}",
+                f"{one.data.get('slow_consumers', 0):,}",
+                len(one.data.get("routes") or ()),
+            )
+            for one in gathered
+        ]
+        titles = (
+            "NAME",
+            "CLUSTER",
+            "VERSION",
+            "HOST",
+            "CONNECTIONS",
+            "SUBSCRIPTIONS",
+            "MEMORY",
+            "CPU %",
+            "SLOW",
+            "ROUTES",
+        )
+        table(titles, rows)
+    return _warn(gathered)
+
+
+def server_info(options: argparse.Namespace) -> int:
+    def question(system: SystemClient) -> Gathered:
+        return system.variables(server=options.name or system.nc.server_info.server_id)
+
+    gathered = _gather(options, question)
+    for one in () if options.json else gathered:
+        data = one.data
+        stats = (data.get("jetstream") or {}).get("stats") or {}
+        fields(
+            f"Server {one.name}",
+            (
+                ("id", one.id),
+                ("version", one.version),
+                ("cluster", one.cluster or None),
+                ("host", f"{data.get('host')}:{data.get('port')}"),
+                ("uptime", data.get("uptime")),
+                ("connections", f"{data.get('connections', 0):,} of {data.get('max_connections', 0):,}"),
+                ("memory", size(data.get("mem", 0))),
+                ("messages in", f"{data.get('in_msgs', 0):,}"),
+                ("messages out", f"{data.get('out_msgs', 0):,}"),
+                ("max payload", size(data.get("max_payload", 0))),
+                ("slow consumers", f"{data.get('slow_consumers', 0):,}"),
+                ("streams on disk", size(stats["storage"]) if "storage" in stats else None),
+            ),
+        )
+    return _warn(gathered)
+
+
+def ping_servers(options: argparse.Namespace) -> int:
+    status = 0
+    with connect(options) as nc:
+        system = _system(nc, options)
+        for _ in range(options.count):
+            start = time.perf_counter()
+            gathered = system.servers()
+            taken = time.perf_counter() - start
+            names = ", ".join(one.name for one in gathered)
+            if options.json:
+                record({"servers": [one.name for one in gathered], "seconds": taken, "complete": gathered.complete})
+            else:
+                line(f"{len(gathered)} servers in {taken * 1000:.2f} ms: {names}")
+            status |= _warn(gathered)
+    return status
+
+
+def report_servers(options: argparse.Namespace) -> int:
+    return {"jetstream": _report_jetstream, "connections": _report_connections, "health": _report_health}[options.what](
+        options
+    )
+
+
+def _report_jetstream(options: argparse.Namespace) -> int:
+    gathered = _gather(options, lambda system: system.jetstream())
+    if not options.json:
+        rows = [
+            (
+                one.name,
+                f"{one.data.get('streams', 0):,}",
+                f"{one.data.get('consumers', 0):,}",
+                f"{one.data.get('messages', 0):,}",
+                size(one.data.get("bytes", 0)),
+                size(one.data.get("memory", 0)),
+                size(one.data.get("storage", 0)),
+                f"{(one.data.get('api') or {}).get('total', 0):,}",
+                f"{(one.data.get('api') or {}).get('errors', 0):,}",
+                "*" if (one.data.get("meta_cluster") or {}).get("leader") == one.name else "",
+            )
+            for one in gathered
+        ]
+        titles = (
+            "SERVER",
+            "STREAMS",
+            "CONSUMERS",
+            "MESSAGES",
+            "BYTES",
+            "MEMORY",
+            "FILE",
+            "API",
+            "API ERRORS",
+            "META LEADER",
+        )
+        table(titles, rows)
+    return _warn(gathered)
+
+
+def _report_connections(options: argparse.Namespace) -> int:
+    gathered = _gather(options, lambda system: system.connections(auth=True, subscriptions=False))
+    if not options.json:
+        rows = [
+            (
+                client.get("cid"),
+                one.name,
+                client.get("name", ""),
+                client.get("account", ""),
+                f"{client.get('ip')}:{client.get('port')}",
+                client.get("lang", ""),
+                client.get("uptime", ""),
+                f"{client.get('in_msgs', 0):,}",
+                f"{client.get('out_msgs', 0):,}",
+                size(client.get("pending_bytes", 0)),
+                f"{client.get('subscriptions', 0):,}",
+            )
+            for one in gathered
+            for client in one.data.get("connections") or ()
+        ]
+        titles = ("CID", "SERVER", "NAME", "ACCOUNT", "ADDRESS", "LANGUAGE", "UPTIME", "IN", "OUT", "PENDING", "SUBS")
+        table(titles, rows)
+        for one in gathered:
+            if one.data.get("total", 0) > one.data.get("num_connections", 0):
+                complain(f"{one.name}: {one.data['num_connections']} of {one.data['total']} connections are shown")
+    return _warn(gathered)
+
+
+def _report_health(options: argparse.Namespace) -> int:
+    gathered = _gather(options, lambda system: system.health())
+    if not options.json:
+        rows = [(one.name, "ok", "") for one in gathered]
+        rows += [(refusal.name, str(refusal.code), refusal.description) for refusal in gathered.errors]
+        table(("SERVER", "HEALTH", "REASON"), rows)
+    return _warn(gathered)
+
+
+def kick(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        _system(nc, options).kick(options.cid, options.name)
+    _done(options, "kicked")
+
+
+def move(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        _system(nc, options).ask_to_move(options.cid, options.name)
+    _done(options, "asked to move")
+
+
+def reload_server(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        _system(nc, options).reload(options.name)
+    _done(options, "reloaded")
+
+
+def _done(options: argparse.Namespace, what: str) -> None:
+    if options.json:
+        record({"server": options.name, "done": what})
+    else:
+        line(f"{what}: {getattr(options, 'cid', options.name)}")

@@ -1,56 +1,141 @@
-"""`stream ls|info|add|purge`, `consumer ls|info` and `next`."""
+"""`stream ...`: streams, what they hold, and their backups."""
 
 from __future__ import annotations
 
 import argparse
+import datetime as dt
+from collections.abc import Iterator
 from typing import Any
 
-from jsclient import errors
+from jsclient import backup, errors
 from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
-from jsclient.cli.output import line, print_message, record, struct_record, table
-from jsclient.jetstream import ConsumerInfo, StreamConfig, StreamInfo
+from jsclient.cli.output import ask, fields, line, print_message, record, size, struct_record, table
+from jsclient.jetstream import JetStream, RawStreamMsg, StreamConfig, StreamInfo, StreamSource
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     stream = group(commands, "stream", "Streams.")
     listing = command(stream, common, "ls", list_streams, "List streams.")
     listing.add_argument("--subject", help="only streams that store this subject")
-    info = command(stream, common, "info", stream_info, "Configuration and state of a stream.")
-    info.add_argument("stream")
-    add = command(stream, common, "add", add_stream, "Create a stream.")
-    add.add_argument("stream")
-    add.add_argument("--subjects", required=True, help="with commas")
-    add.add_argument("--storage", choices=("file", "memory"), default="file")
-    add.add_argument("--retention", choices=("limits", "interest", "workqueue"), default="limits")
-    add.add_argument("--replicas", type=positive, default=1)
-    add.add_argument("--max-age", type=seconds, help="seconds")
-    add.add_argument("--max-msgs", type=int)
-    add.add_argument("--max-bytes", type=int)
-    add.add_argument("--dupe-window", type=seconds, help="seconds")
-    purge = command(stream, common, "purge", purge_stream, "Remove messages from a stream.")
-    purge.add_argument("stream")
-    purge.add_argument("--subject", help="only this subject")
-    which = purge.add_mutually_exclusive_group()
+    listing.add_argument("-n", "--names", action="store_true", help="names alone")
+    report = command(stream, common, "report", report_streams, "Streams by what they hold.")
+    order = report.add_mutually_exclusive_group()
+    order.add_argument("--messages", action="store_const", const="messages", dest="order", help="most messages first")
+    order.add_argument(
+        "--consumers", action="store_const", const="consumers", dest="order", help="most consumers first"
+    )
+    for name, run, text in (
+        ("info", stream_info, "Configuration and state of a stream."),
+        ("add", add_stream, "Create a stream."),
+        ("edit", edit_stream, "Change settings of a stream."),
+        ("copy", copy_stream, "Create a stream with the settings of another (not its messages)."),
+        ("rm", remove_stream, "Delete a stream with its messages and consumers."),
+        ("purge", purge_stream, "Remove messages from a stream."),
+        ("subjects", list_subjects, "Subjects of the stored messages, and how many of each."),
+        ("view", view_stream, "Print stored messages; no consumer is used."),
+        ("get", get_message, "Print one stored message."),
+        ("rmm", remove_message, "Delete one stored message."),
+        ("backup", backup_stream, "Save a stream to a folder, in the files of the NATS CLI."),
+    ):
+        made = command(stream, common, name, run, text)
+        made.add_argument("stream")
+        _ARGUMENTS.get(name, lambda parser: None)(made)
+    restore = command(stream, common, "restore", restore_stream, "Restore a stream from a folder.")
+    restore.add_argument("folder")
+    restore.add_argument("--name", help="another name (backups of server 2.15)")
+    restore.add_argument("--replicas", type=positive)
+
+
+def _add(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--subjects", required=True, help="with commas")
+    parser.add_argument("--storage", choices=("file", "memory"), default="file")
+    parser.add_argument("--retention", choices=("limits", "interest", "workqueue"), default="limits")
+    _limits(parser)
+
+
+def _limits(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--replicas", type=positive)
+    parser.add_argument("--max-age", type=seconds, help="seconds; 0: without limit")
+    parser.add_argument("--max-msgs", type=int)
+    parser.add_argument("--max-bytes", type=int)
+    parser.add_argument("--max-msg-size", type=int)
+    parser.add_argument("--dupe-window", type=seconds, help="seconds")
+    parser.add_argument("--discard", choices=("old", "new"))
+    parser.add_argument("--description")
+
+
+def _edit(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--subjects", help="with commas")
+    _limits(parser)
+    parser.add_argument("--dry-run", action="store_true", help="print what would change")
+
+
+def _copy(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("copy", help="name of the new stream")
+    parser.add_argument("--subjects", help="with commas; needed unless it gets the messages as a source")
+    parser.add_argument("--source", action="store_true", help="let it copy the messages of the first (as a source)")
+
+
+def _purge(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--subject", help="only this subject")
+    which = parser.add_mutually_exclusive_group()
     which.add_argument("--seq", type=int, help="up to, but not including, this sequence")
     which.add_argument("--keep", type=int, help="all but so many")
-    consumer = group(commands, "consumer", "Consumers.")
-    listing = command(consumer, common, "ls", list_consumers, "List the consumers of a stream.")
-    listing.add_argument("stream")
-    info = command(consumer, common, "info", consumer_info, "Configuration and state of a consumer.")
-    info.add_argument("stream")
-    info.add_argument("consumer")
-    following = command(commands, common, "next", next_messages, "Take messages from a pull consumer.")
-    following.add_argument("stream")
-    following.add_argument("consumer")
-    following.add_argument("--count", type=positive, default=1)
-    following.add_argument("--wait", type=seconds, default=5.0, help="seconds to wait for them (default 5)")
-    following.add_argument("--no-ack", action="store_true", help="leave them unacknowledged")
-    following.add_argument("--raw", action="store_true", help="payloads alone")
+    _force(parser)
+
+
+def _force(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-f", "--force", action="store_true", help="do not ask")
+
+
+def _view(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("count", nargs="?", type=positive, default=20, help="how many (default 20)")
+    parser.add_argument("--id", type=positive, default=1, help="from this sequence on")
+    parser.add_argument("--since", type=seconds, help="from so many seconds ago on (server 2.11)")
+    parser.add_argument("--subject", help="only these; wildcards allowed")
+    parser.add_argument("--raw", action="store_true", help="payloads alone")
+
+
+def _get(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", nargs="?", type=positive, help="its sequence")
+    parser.add_argument("-S", "--last-for", metavar="SUBJECT", help="the last one of a subject")
+    parser.add_argument("--raw", action="store_true", help="its payload alone")
+
+
+def _rmm(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("id", type=positive, help="its sequence")
+    parser.add_argument("--secure", action="store_true", help="overwrite it on disk, too (slow)")
+    _force(parser)
+
+
+def _backup(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder")
+    parser.add_argument("--no-consumers", action="store_true", help="leave consumers and their positions out")
+    parser.add_argument("--check", action="store_true", help="have the server verify its blocks first (before 2.15)")
+
+
+_ARGUMENTS: dict[str, Any] = {
+    "add": _add,
+    "edit": _edit,
+    "copy": _copy,
+    "rm": _force,
+    "purge": _purge,
+    "subjects": lambda parser: parser.add_argument("filter", nargs="?", default=">", help="wildcards allowed"),
+    "view": _view,
+    "get": _get,
+    "rmm": _rmm,
+    "backup": _backup,
+}
 
 
 def list_streams(options: argparse.Namespace) -> None:
     with connect(options) as nc:
-        infos = list(jetstream(nc, options).streams(subject=options.subject))
+        js = jetstream(nc, options)
+        if options.names:
+            for name in js.stream_names(subject=options.subject):
+                line(name)
+            return
+        infos = list(js.streams(subject=options.subject))
     if options.json:
         for info in infos:
             struct_record(info)
@@ -73,30 +158,129 @@ def list_streams(options: argparse.Namespace) -> None:
         line("no streams")
 
 
+def report_streams(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        infos = list(jetstream(nc, options).streams())
+    keys = {
+        "messages": lambda info: -info.state.messages,
+        "consumers": lambda info: -info.state.consumer_count,
+        None: lambda info: -info.state.bytes,
+    }
+    infos.sort(key=keys[options.order])
+    if options.json:
+        for info in infos:
+            struct_record(info)
+        return
+    rows = [
+        (
+            info.config.name,
+            info.config.storage,
+            f"{info.state.consumer_count:,}",
+            f"{info.state.messages:,}",
+            size(info.state.bytes),
+            f"{len(info.state.lost.msgs or ()) if info.state.lost else 0:,}",
+            f"{info.state.num_deleted:,}",
+            _replicas(info),
+        )
+        for info in infos
+    ]
+    table(("STREAM", "STORAGE", "CONSUMERS", "MESSAGES", "BYTES", "LOST", "DELETED", "REPLICAS"), rows)
+
+
+def _replicas(info: StreamInfo) -> str:
+    """Leader and followers; a follower that is behind or away says so."""
+    if info.cluster is None or not info.cluster.leader:
+        return "no leader" if info.cluster is not None and info.cluster.name else "-"
+    states = [
+        peer.name + ("!" if peer.offline else "" if peer.current else f" -{peer.lag:,}")
+        for peer in info.cluster.replicas or ()
+    ]
+    return ", ".join([f"{info.cluster.leader}*", *states])
+
+
 def stream_info(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         info = jetstream(nc, options).stream(options.stream).info()
-    _show_stream(info, options.json)
+    _show(info, options.json)
+
+
+def _split(text: str) -> list[str]:
+    return [subject.strip() for subject in text.split(",")]
+
+
+def _changes(options: argparse.Namespace) -> dict[str, Any]:
+    wanted = {
+        "subjects": _split(options.subjects) if options.subjects else None,
+        "num_replicas": options.replicas,
+        "max_age": options.max_age,
+        "max_msgs": options.max_msgs,
+        "max_bytes": options.max_bytes,
+        "max_msg_size": options.max_msg_size,
+        "duplicate_window": options.dupe_window,
+        "discard": options.discard,
+        "description": options.description,
+    }
+    return {key: value for key, value in wanted.items() if value is not None}
 
 
 def add_stream(options: argparse.Namespace) -> None:
     config = StreamConfig(
-        name=options.stream,
-        subjects=[subject.strip() for subject in options.subjects.split(",")],
-        storage=options.storage,
-        retention=options.retention,
-        num_replicas=options.replicas,
-        max_age=options.max_age,
-        max_msgs=options.max_msgs,
-        max_bytes=options.max_bytes,
-        duplicate_window=options.dupe_window,
+        name=options.stream, storage=options.storage, retention=options.retention, **_changes(options)
     )
     with connect(options) as nc:
         info = jetstream(nc, options).create_stream(config).info()
-    _show_stream(info, options.json)
+    _show(info, options.json)
 
 
-def purge_stream(options: argparse.Namespace) -> None:
+def edit_stream(options: argparse.Namespace) -> None:
+    changes = _changes(options)
+    if not changes:
+        raise errors.ConfigError("nothing to change: name at least one setting")
+    with connect(options) as nc:
+        js = jetstream(nc, options)
+        config = js.stream(options.stream).info().config
+        if options.dry_run:
+            for key, value in changes.items():
+                line(f"{key}: {getattr(config, key)} -> {value}")
+            return
+        info = js.update_stream(config.replace(**changes)).info()
+    _show(info, options.json)
+
+
+def copy_stream(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        js = jetstream(nc, options)
+        config = js.stream(options.stream).info().config
+        if not options.subjects and not options.source:
+            raise errors.ConfigError("two streams cannot take the same subjects: give --subjects, or --source")
+        made = config.replace(
+            name=options.copy,
+            subjects=_split(options.subjects) if options.subjects else None,
+            sources=[StreamSource(name=options.stream)] if options.source else config.sources,
+            first_seq=None,
+        )
+        info = js.create_stream(made).info()
+    _show(info, options.json)
+
+
+def remove_stream(options: argparse.Namespace) -> int:
+    with connect(options) as nc:
+        js = jetstream(nc, options)
+        held = js.stream(options.stream).info().state.messages
+        if not ask(f"Delete stream {options.stream} with its {held:,} messages?", options.force):
+            return 1
+        js.delete_stream(options.stream)
+    if options.json:
+        record({"stream": options.stream, "deleted": True, "messages": held})
+    else:
+        line(f"deleted {options.stream} with {held:,} messages")
+    return 0
+
+
+def purge_stream(options: argparse.Namespace) -> int:
+    which = f" on {options.subject}" if options.subject else ""
+    if not ask(f"Remove messages{which} from {options.stream}?", options.force):
+        return 1
     with connect(options) as nc:
         purged = (
             jetstream(nc, options)
@@ -107,88 +291,102 @@ def purge_stream(options: argparse.Namespace) -> None:
         record({"purged": purged})
     else:
         line(f"purged {purged} messages")
+    return 0
 
 
-def _show_stream(info: StreamInfo, as_json: bool) -> None:
+def list_subjects(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        found = sorted(jetstream(nc, options).stream(options.stream, fetch_info=False).subjects(options.filter))
+    if options.json:
+        record(dict(found))
+    else:
+        table(("SUBJECT", "MESSAGES"), [(subject, f"{count:,}") for subject, count in found])
+
+
+def view_stream(options: argparse.Namespace) -> None:
+    shown = 0
+    with connect(options) as nc:
+        for message in _stored(jetstream(nc, options), options):
+            _print(message, options)
+            shown += 1
+    if not shown:
+        raise errors.NoMessages(f"stream {options.stream!r} holds no such messages")
+
+
+def _stored(js: JetStream, options: argparse.Namespace) -> Iterator[RawStreamMsg]:
+    stream = js.stream(options.stream)
+    if options.since is None:
+        return stream.get_batch(options.count, seq=options.id, subject=options.subject)
+    start = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=options.since)
+    return stream.get_batch(options.count, start_time=start, subject=options.subject)
+
+
+def _print(message: RawStreamMsg, options: argparse.Namespace) -> None:
+    time = message.time.isoformat() if message.time else None
+    print_message(message, options.json, options.raw, seq=message.seq, time=time)
+
+
+def get_message(options: argparse.Namespace) -> None:
+    if (options.id is None) == (options.last_for is None):
+        raise errors.ConfigError("give either a sequence or --last-for SUBJECT")
+    with connect(options) as nc:
+        stream = jetstream(nc, options).stream(options.stream, fetch_info=False)
+        message = stream.get_msg(options.id) if options.id else stream.get_last_msg(options.last_for)
+    _print(message, options)
+
+
+def remove_message(options: argparse.Namespace) -> int:
+    if not ask(f"Delete message {options.id} of {options.stream}?", options.force):
+        return 1
+    with connect(options) as nc:
+        stream = jetstream(nc, options).stream(options.stream, fetch_info=False)
+        if options.secure:
+            stream.secure_delete_msg(options.id)
+        else:
+            stream.delete_msg(options.id)
+    if options.json:
+        record({"stream": options.stream, "deleted": options.id})
+    else:
+        line(f"deleted message {options.id}")
+    return 0
+
+
+def backup_stream(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        js = jetstream(nc, options)
+        made = backup.backup_stream(
+            js, options.stream, options.folder, consumers=not options.no_consumers, check=options.check
+        )
+    manifest = made.manifest
+    assert manifest is not None
+    if options.json:
+        record(manifest)
+    else:
+        line(f"{manifest.messages:,} messages, {size(manifest.bytes)}, sha256 {manifest.sha256}: {made.folder}")
+
+
+def restore_stream(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        js = jetstream(nc, options)
+        info = backup.restore_stream(js, options.folder, name=options.name, replicas=options.replicas)
+    _show(info, options.json)
+
+
+def _show(info: StreamInfo, as_json: bool) -> None:
     if as_json:
         struct_record(info)
         return
     state, config = info.state, info.config
-    line(f"Stream {config.name}")
-    for title, value in (
-        ("subjects", ", ".join(config.subjects or ())),
-        ("storage", f"{config.storage}, {config.num_replicas or 1} replicas, retention {config.retention}"),
-        ("messages", f"{state.messages:,}"),
-        ("bytes", f"{state.bytes:,}"),
-        ("first", f"{state.first_seq} at {state.first_ts}" if state.messages else state.first_seq),
-        ("last", f"{state.last_seq} at {state.last_ts}" if state.messages else state.last_seq),
-        ("consumers", state.consumer_count),
-    ):
-        line(f"  {title:10} {value}")
-
-
-def list_consumers(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        infos = list(jetstream(nc, options).consumers(options.stream))
-    if options.json:
-        for info in infos:
-            struct_record(info)
-    elif infos:
-        table(
-            ("NAME", "ACK POLICY", "PENDING", "UNACKED", "REDELIVERED", "ACK FLOOR"),
-            [
-                (
-                    info.name,
-                    info.config.ack_policy,
-                    f"{info.num_pending:,}",
-                    f"{info.num_ack_pending:,}",
-                    f"{info.num_redelivered:,}",
-                    f"{info.ack_floor.stream_seq:,}",
-                )
-                for info in infos
-            ],
-        )
-    else:
-        line("no consumers")
-
-
-def consumer_info(options: argparse.Namespace) -> None:
-    with connect(options) as nc:
-        info = jetstream(nc, options).consumer_info(options.stream, options.consumer)
-    if options.json:
-        struct_record(info)
-        return
-    _show_consumer(info)
-
-
-def _show_consumer(info: ConsumerInfo) -> None:
-    line(f"Consumer {info.name} of stream {info.stream_name}")
-    for title, value in (
-        ("ack policy", info.config.ack_policy),
-        ("ack wait", f"{info.config.ack_wait} s"),
-        ("delivered", f"{info.delivered.stream_seq:,} of the stream, {info.delivered.consumer_seq:,} deliveries"),
-        ("ack floor", f"{info.ack_floor.stream_seq:,}"),
-        ("pending", f"{info.num_pending:,}"),
-        ("unacked", f"{info.num_ack_pending:,}"),
-        ("redelivered", f"{info.num_redelivered:,}"),
-        ("pulls", f"{info.num_waiting:,} waiting"),
-        ("paused", "yes" if info.paused else "no"),
-    ):
-        line(f"  {title:12} {value}")
-
-
-def next_messages(options: argparse.Namespace) -> int:
-    with connect(options) as nc:
-        js = jetstream(nc, options)
-        try:
-            batch = js.consumer(options.stream, options.consumer, fetch_info=False).fetch(options.count, options.wait)
-        except errors.PullNoResponders:
-            js.consumer_info(options.stream, options.consumer)  # says it if there is no such stream or consumer
-            raise
-        for message in batch:
-            print_message(message, options.json, options.raw, seq=message.metadata.stream_seq)
-            if not options.no_ack:
-                message.double_ack(options.timeout)
-    if not batch:
-        raise errors.NoMessages(f"no message for {options.consumer!r} within {options.wait:g} s")
-    return 0
+    fields(
+        f"Stream {config.name}",
+        (
+            ("subjects", ", ".join(config.subjects or ())),
+            ("storage", f"{config.storage}, {config.num_replicas or 1} replicas, retention {config.retention}"),
+            ("messages", f"{state.messages:,}"),
+            ("bytes", f"{state.bytes:,}"),
+            ("first", f"{state.first_seq} at {state.first_ts}" if state.messages else state.first_seq),
+            ("last", f"{state.last_seq} at {state.last_ts}" if state.messages else state.last_seq),
+            ("consumers", state.consumer_count),
+            ("replicas", _replicas(info) if info.cluster is not None else None),
+        ),
+    )

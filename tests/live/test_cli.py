@@ -82,7 +82,7 @@ def test_streams_from_creation_to_purge(server: NatsServer, stream: str) -> None
     assert lines(cli(server, "pub", "cli.b", "--json", stdin="one\ntwo\n")) == [{"published": 2}]
     assert "CLI" in cli(server, "stream", "ls").stdout
     assert lines(cli(server, "stream", "ls", "--subject", "other", "--json")) == []
-    assert lines(cli(server, "stream", "purge", stream, "--keep", "1", "--json")) == [{"purged": 2}]
+    assert lines(cli(server, "stream", "purge", stream, "--keep", "1", "--json", "-f")) == [{"purged": 2}]
 
 
 def test_next_takes_and_acks(server: NatsServer, stream: str) -> None:
@@ -161,7 +161,7 @@ def test_domain_and_prefix(tmp_path: Path) -> None:
 
 def test_server_runs_until_it_is_told_to_end() -> None:
     process = subprocess.Popen(
-        [sys.executable, "-m", "jsclient", "server", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-m", "jsclient", "server", "run", "--port", "0", "--json"], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     told = json.loads(process.stdout.readline())
@@ -209,7 +209,7 @@ def test_nothing_there_is_three(server: NatsServer, stream: str) -> None:
 
 def test_the_server_in_the_foreground_notices_its_end() -> None:
     with subprocess.Popen(
-        [sys.executable, "-m", "jsclient", "server", "--port", "0", "--json"],
+        [sys.executable, "-m", "jsclient", "server", "run", "--port", "0", "--json"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         assert process.stdout is not None

@@ -1,0 +1,77 @@
+"""`completion bash|zsh|fish`: a script for the shell, made from the arguments themselves."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from jsclient.cli.output import line
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    text = 'Print completion for a shell: eval "$(jsclient completion bash)".'
+    made = commands.add_parser("completion", help=text, description=text)
+    made.add_argument("shell", choices=("bash", "zsh", "fish"))
+    made.set_defaults(run=show)
+
+
+def words(parser: argparse.ArgumentParser, path: str = "") -> dict[str, list[str]]:
+    """path of sub-commands -> the words that may follow it."""
+    found: dict[str, list[str]] = {path: []}
+    for action in parser._actions:  # argparse has no other way to ask
+        if isinstance(action, argparse._SubParsersAction):
+            for name, sub in action.choices.items():
+                found[path].append(name)
+                found.update(words(sub, f"{path} {name}".strip()))
+        else:
+            found[path] += [option for option in action.option_strings if option.startswith("--")]
+            if not action.option_strings and action.choices:
+                found[path] += [str(choice) for choice in action.choices]
+    return found
+
+
+def show(options: argparse.Namespace) -> None:
+    from jsclient.cli.arguments import parser
+
+    line(_SHELLS[options.shell](words(parser())))
+
+
+def _bash(known: dict[str, list[str]]) -> str:
+    cases = "\n".join(f'    "{path}") words="{" ".join(following)}" ;;' for path, following in known.items())
+    return f"""_jsclient() {{
+  local path="" word words=""
+  for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do
+    case "$word" in -*) ;; *) path="${{path:+$path }}$word" ;; esac
+  done
+  while :; do
+    case "$path" in
+{cases}
+    esac
+    [ -n "$words" ] || [ -z "$path" ] && break
+    case "$path" in *" "*) path="${{path% *}}" ;; *) path="" ;; esac
+  done
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _jsclient jsclient"""
+
+
+def _zsh(known: dict[str, list[str]]) -> str:
+    return "autoload -U +X bashcompinit && bashcompinit\n" + _bash(known)
+
+
+def _fish(known: dict[str, list[str]]) -> str:
+    lines = ["complete -c jsclient -f"]
+    for path, following in known.items():
+        names = path.split()
+        if names:
+            condition = " ; and ".join(f"__fish_seen_subcommand_from {name}" for name in names)
+        else:
+            condition = "__fish_use_subcommand"
+        plain = " ".join(word for word in following if not word.startswith("--"))
+        if plain:
+            lines.append(f"complete -c jsclient -n '{condition}' -a '{plain}'")
+        lines += [f"complete -c jsclient -n '{condition}' -l {word[2:]}" for word in following if word.startswith("--")]
+    return "\n".join(lines)
+
+
+_SHELLS = {"bash": _bash, "zsh": _zsh, "fish": _fish}

@@ -1,0 +1,181 @@
+"""`obj ...` (also `object`): object stores."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import jsclient
+from jsclient import objectstore
+from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
+from jsclient.cli.output import ask, fields, line, record, size, table
+
+
+def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
+    for name in ("obj", "object"):
+        _add_group(group(commands, name, "Object stores."), common)
+
+
+def _add_group(obj: Any, common: argparse.ArgumentParser) -> None:
+    listing = command(obj, common, "ls", list_objects, "List the stores, or the objects of one.")
+    listing.add_argument("bucket", nargs="?")
+    add = command(obj, common, "add", add_store, "Create an object store.")
+    add.add_argument("bucket")
+    add.add_argument("--ttl", type=seconds, help="seconds until an object expires")
+    add.add_argument("--storage", choices=("file", "memory"), default="file")
+    add.add_argument("--replicas", type=positive, default=1)
+    add.add_argument("--description")
+    put = command(obj, common, "put", put_object, "Store a file, or standard input.")
+    put.add_argument("bucket")
+    put.add_argument("file", help="-: standard input")
+    put.add_argument("--name", help="name of the object (default: the file as given)")
+    get = command(obj, common, "get", get_object, "Write an object to a file, or to standard output.")
+    get.add_argument("bucket")
+    get.add_argument("name")
+    get.add_argument("-O", "--output", default="-", help="file (default: standard output)")
+    info = command(obj, common, "info", object_info, "What is known about an object, or a store.")
+    info.add_argument("bucket")
+    info.add_argument("name", nargs="?")
+    removal = command(obj, common, "del", delete_object, "Delete an object. Without a name: the store.")
+    removal.add_argument("bucket")
+    removal.add_argument("name", nargs="?")
+    removal.add_argument("-f", "--force", action="store_true", help="do not ask")
+    watch = command(obj, common, "watch", watch_objects, "Print what is in a store, then every change.")
+    watch.add_argument("bucket")
+    watch.add_argument("--once", action="store_true", help="end after what is there now")
+    watch.add_argument("--count", type=positive, help="end after so many")
+
+
+def _open(nc: jsclient.Connection, options: argparse.Namespace) -> objectstore.ObjectStore:
+    return objectstore.object_store(jetstream(nc, options), options.bucket)
+
+
+def _plain(info: objectstore.ObjectInfo) -> dict[str, Any]:
+    return {
+        "bucket": info.bucket,
+        "name": info.name,
+        "size": info.size,
+        "chunks": info.chunks,
+        "digest": info.digest,
+        "deleted": info.deleted,
+        "modified": info.mtime.isoformat() if info.mtime else None,
+    }
+
+
+def list_objects(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        if options.bucket is None:
+            stores = list(objectstore.object_stores(jetstream(nc, options)))
+            rows: list[Any] = [(one.bucket, size(one.size), one.description or "") for one in stores]
+            plain = [{"bucket": one.bucket, "size": one.size, "description": one.description} for one in stores]
+            titles = ("STORE", "SIZE", "DESCRIPTION")
+        else:
+            infos = list(_open(nc, options).list())
+            rows = [
+                (one.name, size(one.size), one.mtime.isoformat(timespec="seconds") if one.mtime else "-")
+                for one in infos
+            ]
+            plain = [_plain(one) for one in infos]
+            titles = ("NAME", "SIZE", "MODIFIED")
+    if options.json:
+        for one_plain in plain:
+            record(one_plain)
+    elif rows:
+        table(titles, rows)
+    else:
+        line("no objects" if options.bucket else "no object stores")
+
+
+def add_store(options: argparse.Namespace) -> None:
+    config = objectstore.ObjectStoreConfig(
+        bucket=options.bucket,
+        ttl=options.ttl,
+        storage=options.storage,
+        replicas=options.replicas,
+        description=options.description,
+    )
+    with connect(options) as nc:
+        objectstore.create_object_store(jetstream(nc, options), config)
+    if options.json:
+        record({"bucket": options.bucket, "created": True})
+    else:
+        line(f"created {options.bucket}")
+
+
+def put_object(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        store = _open(nc, options)
+        if options.file == "-":
+            info = store.put(options.name or "stdin", sys.stdin.buffer)
+        else:
+            info = store.put_file(options.file, options.name)
+    if options.json:
+        record(_plain(info))
+    else:
+        line(f"stored {info.name}: {size(info.size)}, {info.digest}")
+
+
+def get_object(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        store = _open(nc, options)
+        if options.output == "-":
+            with store.get(options.name) as reader:
+                while piece := reader.read(1 << 20):
+                    sys.stdout.buffer.write(piece)
+            sys.stdout.buffer.flush()
+            return
+        info = store.get_file(options.name, options.output)
+    if options.json:
+        record(_plain(info))
+    else:
+        line(f"wrote {options.output}: {size(info.size)}")
+
+
+def object_info(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        store = _open(nc, options)
+        if options.name is None:
+            status = store.status()
+            known = {"size": status.size, "storage": status.storage, "description": status.description}
+            title = f"Object store {options.bucket}"
+        else:
+            info = store.info(options.name)
+            known, title = _plain(info), f"Object {info.name}"
+    if options.json:
+        record({"bucket": options.bucket, **known})
+    else:
+        fields(title, known.items())
+
+
+def delete_object(options: argparse.Namespace) -> int:
+    what = f"object {options.name}" if options.name else f"object store {options.bucket} with all its objects"
+    if not ask(f"Delete {what}?", options.force):
+        return 1
+    with connect(options) as nc:
+        if options.name:
+            _open(nc, options).delete(options.name)
+        else:
+            objectstore.delete_object_store(jetstream(nc, options), options.bucket)
+    if options.json:
+        record({"bucket": options.bucket, "deleted": options.name or options.bucket})
+    else:
+        line(f"deleted {options.name or options.bucket}")
+    return 0
+
+
+def watch_objects(options: argparse.Namespace) -> None:
+    left = options.count
+    with connect(options) as nc, _open(nc, options).watch() as watcher:
+        for info in watcher:
+            if info is None:
+                if options.once:
+                    return
+                continue
+            if options.json:
+                record(_plain(info))
+            else:
+                line(f"{info.name} {'deleted' if info.deleted else size(info.size)} {info.digest}")
+            left = None if left is None else left - 1
+            if left == 0:
+                return

@@ -1,0 +1,213 @@
+"""The commands for operating: requests, services, events, servers, checks and the live view."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import jsclient
+from jsclient import services
+from jsclient.cli.top import CONSUMERS, STREAMS, layout, spark
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.monitor import Monitor
+from jsclient.testing import NatsServer
+from tests.live.test_cli import cli, environ, lines
+
+ACCOUNTS = """
+system_account: SYS
+no_auth_user: app
+accounts {
+  SYS: { users: [{user: sys, password: s}] }
+  APP: { jetstream: enabled, users: [{user: app, password: a}] }
+}
+"""
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[NatsServer]:
+    with NatsServer(ACCOUNTS, name="alone") as running:
+        yield running
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        context = JetStream(nc)
+        yield context
+        for name in list(context.stream_names()):
+            context.delete_stream(name)
+
+
+SYSTEM = ("--user", "sys", "--password", "s")
+
+
+def test_requests_and_answers(server: NatsServer) -> None:
+    command = [sys.executable, "-m", "jsclient", "reply", "cli.ask", "got {{request}}", "--count", "2"]
+    with subprocess.Popen(command, env=environ(server.url), stdout=subprocess.PIPE, text=True) as process:
+        with jsclient.connect(server.url) as nc:
+            answer = None
+            while answer is None:
+                try:
+                    answer = nc.request("cli.ask", b"first")
+                except jsclient.errors.NoResponders:
+                    assert process.poll() is None
+        assert answer.data == b"got first"
+        assert cli(server, "request", "cli.ask", "x", "--raw").stdout == "got x\n"
+        assert process.wait(10) == 0
+    assert cli(server, "req", "cli.nobody", "x").returncode == 1
+
+
+def test_services_are_listed(server: NatsServer) -> None:
+    assert cli(server, "service", "ls").returncode == 3
+    with jsclient.connect(server.url) as nc:
+        config = services.ServiceConfig(name="adder", version="1.0.0", description="adds")
+        with services.add_service(nc, config) as service:
+            service.add_endpoint("add", lambda request: request.respond(b"3"))
+            assert cli(server, "request", "add", "1 2", "--raw").stdout == "3\n"
+            assert "adder" in cli(server, "service", "ls").stdout
+            assert "adder" in cli(server, "micro", "ping").stdout
+            assert lines(cli(server, "service", "info", "adder", "--json"))[0]["endpoints"][0]["subject"] == "add"
+            assert lines(cli(server, "service", "stats", "--json"))[0]["endpoints"][0]["num_requests"] == 1
+            assert "add" in cli(server, "service", "stats").stdout
+
+
+def test_events_and_traces(server: NatsServer, js: JetStream) -> None:
+    command = [sys.executable, "-m", "jsclient", "events", "--count", "1", "--json", "--stream", "EV"]
+    with subprocess.Popen(command, env=environ(server.url), stdout=subprocess.PIPE, text=True) as process:
+        while process.poll() is None:
+            js.create_stream(StreamConfig(name="EV", storage="memory"))
+            js.delete_stream("EV")
+        assert process.stdout is not None
+        assert json.loads(process.stdout.readline())["stream"] == "EV"
+    assert cli(server, "events", "--wait", "0.1").returncode == 3
+    js.create_stream(StreamConfig(name="TR", subjects=["tr"], storage="memory"))
+    traced = cli(server, "trace", "tr", "x")
+    if server.version >= (2, 11, 0):
+        assert "stored in TR" in traced.stdout
+    else:
+        assert "needs nats-server 2.11" in traced.stderr
+    assert js.stream("TR").info().state.messages == 0
+
+
+def test_times(server: NatsServer) -> None:
+    assert lines(cli(server, "rtt", "--json"))[0]["server"] == "alone"
+    assert lines(cli(server, "latency", "--msgs", "50", "--json"))[0]["p50_us"] > 0
+
+
+def test_servers_through_the_system_account(server: NatsServer) -> None:
+    assert lines(cli(server, "server", "ls", "--json", *SYSTEM))[0]["server"]["name"] == "alone"
+    assert "alone" in cli(server, "server", "ls", *SYSTEM).stdout
+    assert "max payload" in cli(server, "server", "info", *SYSTEM).stdout
+    assert cli(server, "server", "ping", *SYSTEM).stdout.startswith("1 servers")
+    for what in ("jetstream", "connections", "health"):
+        report = cli(server, "server", "report", what, *SYSTEM)
+        assert report.returncode == 0, report.stderr
+        assert "alone" in report.stdout
+    refused = cli(server, "server", "ls")
+    assert refused.returncode == 2
+    assert "system account" in refused.stderr
+    if server.version >= (2, 10, 0):
+        with jsclient.connect(server.url, user="app", password="a", name="victim") as nc:
+            assert "kicked" in cli(server, "server", "kick", str(nc.client_id), "alone", *SYSTEM).stdout
+        assert cli(server, "server", "kick", "999999", "alone", *SYSTEM).returncode == 1
+
+
+def test_account_info(server: NatsServer, js: JetStream) -> None:
+    assert "streams" in cli(server, "account", "info").stdout
+    js.create_stream(StreamConfig(name="AI", storage="memory"))
+    assert lines(cli(server, "account", "info", "--json"))[0]["streams"] == 1
+
+
+def test_check_says_what_is_wrong(server: NatsServer, js: JetStream) -> None:
+    fine = cli(server, "check")
+    assert fine.returncode == 0, fine.stdout
+    assert "answers reach us" in fine.stdout
+    down = cli("nats://127.0.0.1:1", "check")
+    assert down.returncode == 1
+    assert "-> is the server up" in down.stdout
+    js.create_stream(StreamConfig(name="CK", subjects=["ck"], storage="memory"))
+    consumer = js.create_consumer("CK", ConsumerConfig(durable_name="stuck", max_ack_pending=1))
+    js.create_consumer("CK", ConsumerConfig(durable_name="idle"))
+    js.publish("ck", b"1")
+    js.publish("ck", b"2")
+    consumer.next(5)
+    told = {one["what"]: one for one in lines_of(cli(server, "check", "--stream", "CK", "--json"))}
+    assert told["consumer stuck"]["level"] == "fail"
+    assert "stuck: 1 unacknowledged" in told["consumer stuck"]["text"]
+    assert "nobody pulls" in told["consumer idle"]["text"]
+    assert cli(server, "check", "--stream", "NOPE").returncode == 1
+
+
+def lines_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def test_a_monitor_knows_rates_and_lag_with_few_requests(js: JetStream) -> None:
+    for number in range(30):
+        js.create_stream(StreamConfig(name=f"M{number}", storage="memory"))
+        js.create_consumer(f"M{number}", ConsumerConfig(durable_name="c"))
+    monitor = Monitor(js)
+    first = monitor.snapshot()
+    assert len(first.streams) == 30
+    assert first.requests <= 20
+    for _ in range(10):
+        js.publish("M7", b"x")
+    monitor.first = ["M7"]
+    second = monitor.snapshot()
+    assert second.requests <= 20
+    assert len(second.consumers) == 30  # all have had their turn
+    (stream,) = [row for row in second.streams if row.name == "M7"]
+    (consumer,) = [row for row in second.consumers if row.stream == "M7"]
+    assert stream.in_per_second is not None
+    assert stream.in_per_second > 0
+    assert (consumer.lag, consumer.trouble) == (10, "nobody pulls")
+    js.delete_stream("M7")
+    third = monitor.snapshot()
+    assert not [row for row in third.consumers if row.stream == "M7"]
+
+
+def test_the_view_fits_the_screen(js: JetStream) -> None:
+    for number in range(5):
+        js.create_stream(StreamConfig(name=f"V{number}", storage="memory"))
+    js.create_consumer("V1", ConsumerConfig(durable_name="c"))
+    js.publish("V1", b"x")
+    monitor = Monitor(js)
+    snapshot = monitor.snapshot()
+    drawn = layout(snapshot.streams, STREAMS, 1, "", 4)
+    assert len(drawn) == 4
+    assert drawn[1][0].startswith("V1")  # most messages first
+    assert len(layout(snapshot.streams, STREAMS, 0, "V3", 10)) == 2
+    ((_, _), (text, trouble)) = layout(snapshot.consumers, CONSUMERS, 2, "", 10)
+    assert trouble
+    assert "nobody pulls" in text
+    assert spark([0, 5, 10]) == "▁▅█"
+    once = cli(js.nc.connected_url, "top", "--once", "--interval", "0.1")
+    assert "CONSUMERS" in once.stdout
+    (plain,) = lines(cli(js.nc.connected_url, "top", "--json", "--interval", "0.1"))
+    assert len(plain["streams"]) == 5
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_completion_completes(tmp_path: Path, server: NatsServer) -> None:
+    script = cli(server, "completion", "bash").stdout
+    assert cli(server, "completion", "fish").stdout.startswith("complete -c jsclient")
+    program = script + '\nCOMP_WORDS=(jsclient stream re); COMP_CWORD=2; _jsclient; echo "${COMPREPLY[@]}"\n'
+    program += 'COMP_WORDS=(jsclient str); COMP_CWORD=1; _jsclient; echo "${COMPREPLY[@]}"\n'
+    program += 'COMP_WORDS=(jsclient stream info ORDERS --js); COMP_CWORD=4; _jsclient; echo "${COMPREPLY[@]}"\n'
+    done = subprocess.run(["bash", "-c", program], capture_output=True, text=True, check=True)
+    first, second, third = done.stdout.splitlines()
+    assert set(first.split()) == {"report", "restore"}
+    assert second == "stream"
+    assert third == "--json"
+
+
+def test_a_server_that_is_not_installed_is_one_sentence(server: NatsServer) -> None:
+    done = cli(server, "server", "run", "--port", "0", NATS_SERVER="/nowhere/nats-server", PATH="")
+    assert done.returncode == 1
+    assert "Traceback" not in done.stderr
