@@ -30,9 +30,11 @@ __all__ = [
     "from_spark",
     "lag",
     "losses",
+    "permissions",
     "publish_partition",
     "read_range",
     "register",
+    "required_permissions",
 ]
 
 # Loaded when first used: a task that only needs a connection loads neither pyarrow nor the data source.
@@ -43,6 +45,8 @@ _HOMES = {
     "losses": "listener",
     "connection": "pool",
     "close_idle": "pool",
+    "permissions": "privileges",
+    "required_permissions": "privileges",
     "publish_partition": "helpers",
     "read_range": "helpers",
     "ack_partition": "helpers",

@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
 
 from jsclient import errors
 from jsclient.durations import Deadline, to_ns
@@ -28,7 +29,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 log = logging.getLogger("jsclient.spark")
 
+CONSUMER_LIMIT: Final = 10026  # err_code of "maximum consumers limit reached"
 RETRY_PAUSE: Final = 0.2  # seconds between two attempts; a restarted server is back within about a second
+KEEP_ANSWERS: Final = 60.0  # seconds for which a task believes what another one of its worker was told of a stream
+MOST_ANSWERS: Final = 1000
 RETRIED: Final = (
     errors.JetStreamUnavailable,
     errors.RequestTimeout,
@@ -36,6 +40,23 @@ RETRIED: Final = (
     errors.JetStreamTemporarilyUnavailable,
     errors.TooManyRequests,
 )
+
+
+_answers: WeakKeyDictionary[Connection, dict[Any, tuple[float, Any]]] = WeakKeyDictionary()
+
+
+def cached(nc: Connection, key: Any, ask: Callable[[], T]) -> T:
+    """What `ask` said on this connection within the last minute, or says now. Tasks of one worker share connections.
+
+    A task that fails closes its connection, so a retry asks anew.
+    """
+    answers = _answers.setdefault(nc, {})
+    known = answers.get(key)
+    if known is None or known[0] < time.monotonic():
+        if len(answers) >= MOST_ANSWERS:
+            answers.clear()
+        known = answers[key] = (time.monotonic() + KEEP_ANSWERS, ask())
+    return known[1]
 
 
 class StreamAccess:
@@ -46,7 +67,7 @@ class StreamAccess:
         self.options = options
         self.stream = stream or options.stream
         self.api = Api(nc, domain=options.domain, prefix=options.api_prefix)
-        self.capabilities = Capabilities(self.api)
+        self.capabilities: Capabilities = cached(nc, ("capabilities", self.api.prefix), lambda: Capabilities(self.api))
 
     def retrying(self, what: str, call: Callable[[], T]) -> T:
         """Call until it works; JETSTREAM_READ_FAILED names `what` when the server stays away too long."""
@@ -66,6 +87,12 @@ class StreamAccess:
                 ) from error
             except errors.ConsumerFilterError:
                 raise  # the reader has another way
+            except errors.AccountLimitExceeded as error:
+                # Other tasks end and delete their consumers; those of killed ones vanish after their threshold.
+                if error.err_code != CONSUMER_LIMIT or deadline.expired():
+                    raise self.failed(what, error) from error
+                log.info("stream %r: %s; waiting for other tasks", self.stream, error)
+                time.sleep(deadline.at_most(RETRY_PAUSE))
             except errors.JsClientError as error:
                 raise self.failed(what, error) from error
 

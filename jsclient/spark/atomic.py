@@ -126,6 +126,13 @@ class AtomicPublisher:
 
     def _stored(self, chunk: int, digest: str) -> bool:
         marker = self._marker
+        if marker.batch > self._batch:
+            raise JetStreamSparkError(
+                "JETSTREAM_JOURNAL_AHEAD",
+                f"{self._where}: the marker {self._subject!r} says that batch {marker.batch} was written. The "
+                "checkpoint was restored from a backup, or another driver runs the query; nothing is written, "
+                "and nothing is skipped. A retry cannot cure it: use another checkpointLocation",
+            )
         if (marker.batch, marker.chunk) < (self._batch, chunk):
             return False
         if (marker.batch, marker.chunk) == (self._batch, chunk) and marker.digest != digest:

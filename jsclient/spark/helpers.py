@@ -10,7 +10,7 @@ from jsclient import errors
 from jsclient.spark import options as known
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import iterate_rows
-from jsclient.spark.ids import id_prefix
+from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.planner import Range
 from jsclient.spark.pool import lease
@@ -18,6 +18,7 @@ from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.ranges import choose_method, read_chunks
 from jsclient.spark.rows import RowMaker
 from jsclient.spark.sending import Totals, publish_failed
+from jsclient.spark.telling import tell
 from jsclient.spark.writer import partition_id
 from protocol import Headers
 
@@ -47,18 +48,21 @@ def publish_partition(
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.WRITE)
     partition = partition_id()
     ids = checked.delivery_semantics == "exactly-once" and checked.publish_mode != "atomic"
-    # As a digest, because only its first characters go into the ids.
+    # As a digest, because it becomes part of the marker's subject with publishMode=atomic.
     job = hashlib.sha256((job or _stage()).encode()).hexdigest()[:32]
-    prefix, calls = id_prefix(job, batch, partition), _calls_before(job, batch)
+    calls = _calls_before(job, batch)
     if calls:
-        prefix, job = f"{prefix}-{calls}", f"{job}-{calls}"
-    maker = RowMaker(checked, prefix if ids else None)
+        job = f"{job}-{calls}"
+    maker = RowMaker(checked, ContentIds(key_of(job, batch), str(partition)) if ids else None)
     with lease(checked) as nc:
         try:
             with TaskPublisher(nc, checked, job, batch, partition) as publisher:
                 for made in _grouped(rows, maker):
                     publisher.publish(made)
-                return publisher.finish()
+                totals = publisher.finish()
+                for note in publisher.notes:
+                    tell(note)
+                return totals
         except errors.JsClientError as error:
             raise publish_failed(checked, f"partition {partition}", error) from error
 

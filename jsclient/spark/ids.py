@@ -1,45 +1,63 @@
 """Message ids for Nats-Msg-Id that come out the same when a batch is written again.
 
-`<job>.<batch>.<partition>.<digest of the content>.<occurrence>`: no attempt number and no row number, so a
-retried task, a speculative copy or a restarted driver names each row as before, even when the rows come in
-another order. The occurrence tells equal rows of one partition apart, and the partition those of two.
+`<digest of the content>.<partition>.<occurrence>`: no attempt number and no row number, so a retried task, a
+speculative copy or a restarted driver names each row as before, even when the rows come in another order. Query and
+batch are the key of the digest, so the whole of both counts. The occurrence tells equal rows of one partition apart,
+and the partition those of two.
 """
 
 from __future__ import annotations
 
 from binascii import b2a_base64
-from collections.abc import Callable
 from hashlib import blake2b
+from typing import Final
 
-DIGEST_BYTES = 16
+DIGEST_BYTES: Final = 15  # 20 characters of base64 without padding
+KEY_BYTES: Final = 16
+
+
+def key_of(job: str, batch: int) -> bytes:
+    """The key of the digests of one batch; `job` is the query id (streaming) or the job id made by the driver."""
+    return blake2b(f"{job}|{batch}".encode(), digest_size=KEY_BYTES).digest()
 
 
 class ContentIds:
     """Makes the ids of one partition; remembers every digest (about 100 bytes per row of the task)."""
 
-    def __init__(self, prefix: str) -> None:
-        self._prefix = prefix.encode() + b"."
+    def __init__(self, key: bytes, partition: str) -> None:
+        self._base = blake2b(digest_size=DIGEST_BYTES, key=key)
+        self._suffix = f".{partition}.".encode()
         self._seen: set[bytes] = set()
         self._repeated: dict[bytes, int] = {}
 
     def next(self, subject: bytes, headers: bytes, value: bytes) -> bytes:
         """The id of the next row. Lengths are part of the digest, so no two rows share one by concatenation."""
-        head = b"%d %d %b%b" % (len(subject), len(headers), subject, headers)
-        return self._named(blake2b(head + value, digest_size=DIGEST_BYTES).digest())
+        digest = self._base.copy()
+        digest.update(b"%d %d %b%b" % (len(subject), len(headers), subject, headers))
+        digest.update(value)
+        return self._named(digest.digest())
 
     def plain(self, subjects: list[bytes], values: list[bytes]) -> list[bytes]:
-        """What `next` gives for many rows without headers, in two thirds of its time."""
-        heads = {subject: b"%d 0 %b" % (len(subject), subject) for subject in set(subjects)}
-        digests = [
-            blake2b(heads[subject] + value, digest_size=DIGEST_BYTES).digest()
-            for subject, value in zip(subjects, values, strict=True)
-        ]
+        """What `next` gives for many rows without headers, in less than two thirds of its time."""
+        digests = self._digests(subjects, values)
         new = set(digests)
         if len(new) < len(digests) or not new.isdisjoint(self._seen):
             return [self._named(digest) for digest in digests]
         self._seen |= new
-        prefix = self._prefix
-        return [b"%b%b.0" % (prefix, b2a_base64(digest, newline=False)) for digest in digests]
+        suffix = self._suffix
+        return [b"%b%b0" % (b2a_base64(digest, newline=False), suffix) for digest in digests]
+
+    def _digests(self, subjects: list[bytes], values: list[bytes]) -> list[bytes]:
+        bases = {}
+        for subject in set(subjects):
+            base = bases[subject] = self._base.copy()
+            base.update(b"%d 0 %b" % (len(subject), subject))
+        found = []
+        for subject, value in zip(subjects, values, strict=True):
+            digest = bases[subject].copy()
+            digest.update(value)
+            found.append(digest.digest())
+        return found
 
     def _named(self, digest: bytes) -> bytes:
         occurrence = 0
@@ -47,12 +65,4 @@ class ContentIds:
             occurrence = self._repeated[digest] = self._repeated.get(digest, 0) + 1
         else:
             self._seen.add(digest)
-        return b"%b%b.%d" % (self._prefix, b2a_base64(digest, newline=False), occurrence)
-
-
-def id_prefix(job: str, batch: int, partition: int) -> str:
-    """`job` is the query id (streaming) or the job id made by the driver (batch); 8 characters are enough."""
-    return f"{job.replace('-', '')[:8]}.{batch}.{partition}"
-
-
-NextId = Callable[[bytes, bytes, bytes], bytes]
+        return b"%b%b%d" % (b2a_base64(digest, newline=False), self._suffix, occurrence)

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.spark")
 
 CHECK_AFTER: Final = 10.0  # seconds of idleness after which a connection is pinged before it is leased again
-CLOSE_AFTER: Final = 30.0  # seconds of idleness after which it is closed
+CLOSE_AFTER: Final = 600.0  # seconds of idleness after which it is closed: longer than most triggers are apart
+CLOSER_STAYS: Final = 30.0  # seconds for which the thread that closes waits for work
 PING_TIMEOUT: Final = 2.0
 FIRST_PATIENCE: Final = 5.0  # seconds for which a server that was never reached is tried; later `reconnectTimeout`
 RECONNECT_TIMEOUT: Final = 60.0  # the default of that option
@@ -128,7 +129,7 @@ class Pool:
                 _close(item.connection)
             if left:
                 time.sleep(1.0)
-            elif not self._work.wait(CLOSE_AFTER):
+            elif not self._work.wait(CLOSER_STAYS):
                 with self._lock:
                     if not self._idle:
                         self._closer = None

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+import attrs
+
+from jsclient import errors
 from jsclient.durations import Deadline
-from jsclient.spark.access import StreamAccess
+from jsclient.spark.access import StreamAccess, cached
 from jsclient.spark.atomic import AtomicPublisher
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.fast import FastPublisher
@@ -18,6 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from jsclient.connection import Connection
+    from jsclient.jetstream.models import StreamConfig
     from jsclient.spark.options import SparkOptions
 
 log = logging.getLogger("jsclient.spark")
@@ -31,7 +36,9 @@ class TaskPublisher:
         self._options = options
         self._partition = partition
         self._deadline = Deadline(options.task_timeout)
-        self._checked: set[str] = set()
+        self._started = time.monotonic()
+        self._windows: dict[str, float | None] = {}  # seconds in which a stream recognises an id, as far as is known
+        self.notes: list[str] = []  # what the user has to see although nothing failed
         self._window: WindowPublisher | None = None
         self._other: FastPublisher | AtomicPublisher | None = None
         self._fast_subjects: FastSubjects | None = None
@@ -63,7 +70,18 @@ class TaskPublisher:
             if publisher is not None:
                 totals.add(publisher.finish())
         self._check_streams()
+        self._check_duration()
         return totals
+
+    def _check_duration(self) -> None:
+        """A retry of a task that takes longer than the window repeats rows that are no longer recognised."""
+        took = time.monotonic() - self._started
+        for stream, window in self._windows.items():
+            if window is not None and took > window:
+                self.notes.append(
+                    f"stream {stream!r} recognises repeated messages for {window:g} s, and a task took longer: had it "
+                    "been run again, rows would have been stored twice. Make the window longer, or the tasks smaller"
+                )
 
     def _windowed(self) -> WindowPublisher:
         if self._window is None:
@@ -88,9 +106,10 @@ class TaskPublisher:
         for publisher in (self._window, self._other):
             seen = () if publisher is None or isinstance(publisher, AtomicPublisher) else list(publisher.seen)
             for stream in seen:
-                if stream not in self._checked:
-                    self._checked.add(stream)
-                    check_window(StreamAccess(self._nc, self._options, stream))
+                if stream not in self._windows:
+                    found = deduplication(StreamAccess(self._nc, self._options, stream))
+                    self._windows[stream] = found.window
+                    self.notes += found.notes
 
     def __enter__(self) -> TaskPublisher:
         return self
@@ -137,31 +156,65 @@ class FastSubjects:
         if access.capabilities.at_least((2, 14)) is not True:
             return []
         try:
-            names = access.retrying(
-                "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
-            ).get("streams")
-            if not names or len(names) != 1:
-                return []
-            config = StreamAccess(access.nc, access.options, names[0]).info().config
+            config = cached(access.nc, ("takes", access.api.prefix, subject), lambda: self._taker(subject))
         except JetStreamSparkError:
             if self._required:
                 raise
             return []  # an account that may publish, but not ask
-        return list(config.subjects or ()) if config.allow_batched else []
+        return list(config.subjects or ()) if config is not None and config.allow_batched else []
+
+    def _taker(self, subject: str) -> StreamConfig | None:
+        """The configuration of the one stream that takes `subject`."""
+        access = self._access
+        names = access.retrying(
+            "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
+        ).get("streams")
+        if not names or len(names) != 1:
+            return None
+        return StreamAccess(access.nc, access.options, names[0]).info().config
 
 
-def check_window(access: StreamAccess) -> None:
-    """The time in which a stream recognises a message id: 0 is an error, a short one a warning."""
-    window = float(access.info().config.duplicate_window or 0)
+@attrs.frozen
+class Deduplication:
+    """What a stream says about ids; `window` is None when this user may not ask."""
+
+    window: float | None
+    notes: tuple[str, ...]
+
+
+def deduplication(access: StreamAccess) -> Deduplication:
+    """The time in which a stream recognises a message id (0 is an error), and what it may forget before."""
+    return cached(access.nc, ("deduplication", access.api.prefix, access.stream), lambda: _deduplication(access))
+
+
+def _deduplication(access: StreamAccess) -> Deduplication:
+    stream = access.stream
+    try:
+        config = access.info().config
+    except JetStreamSparkError as error:
+        if not isinstance(error.__cause__, errors.PermissionViolation):
+            raise
+        note = (
+            f"stream {stream!r}: no permission for STREAM.INFO.{stream}, so its duplicate window is not known; a batch "
+            "that is replayed later than that is stored twice"
+        )
+        return Deduplication(None, (note,))
+    window = float(config.duplicate_window or 0)
     if window <= 0:
         raise JetStreamSparkError(
             "JETSTREAM_DEDUP_WINDOW",
-            f"stream {access.stream!r} does not deduplicate (duplicate_window 0); set it to the longest restart you "
+            f"stream {stream!r} does not deduplicate (duplicate_window 0); set it to the longest restart you "
             "expect, or use deliverySemantics=at-least-once",
         )
+    notes = []
     if window < access.options.min_dedup_window:
-        log.warning(
-            "stream %r recognises repeated messages for %g s only (minDedupWindow %g s): a batch that is replayed "
-            "later is stored twice",
-            *(access.stream, window, access.options.min_dedup_window),
+        notes.append(
+            f"stream {stream!r} recognises repeated messages for {window:g} s only (minDedupWindow "
+            f"{access.options.min_dedup_window:g} s): a batch that is replayed later is stored twice"
         )
+    if (config.retention or "limits") != "limits":
+        notes.append(
+            f"stream {stream!r} has retention {config.retention}: when its server restarts it forgets the ids of "
+            "messages that were taken out, also within its duplicate window; a replay stores them again"
+        )
+    return Deduplication(window, tuple(notes))

@@ -52,6 +52,7 @@ class RangeConsumer:
         self.next = part.start  # the first sequence that was not handed out yet
         self._name = ""
         self._outstanding = 0
+        self._expected: int | None = None  # messages that a filtered range still has, and one that shows its end
         self._delivery = 1
         self._too_large_at = 0  # the delivery at which a message did not fit into pullBytes
         self._alone = False  # the next message is larger than pullBytes: it is asked for by itself
@@ -91,9 +92,12 @@ class RangeConsumer:
         access = self._access
         self._name = access.new_name(self._label)
         more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, self.next)}
+        behind = None
         if self._filters:
             more["filter_subjects"] = list(self._filters)
+            behind = self._behind_the_end()
         info = access.create_consumer(self._name, more, self._options.consumer_inactive_threshold)
+        self._expected = None if behind is None else max(0, info.num_pending - behind) + 1
         if info.num_pending == 0:
             access.delete_consumer(self._name)
             self._nothing_left()
@@ -107,6 +111,14 @@ class RangeConsumer:
         finally:
             subscription.close()
             access.delete_consumer(self._name)
+
+    def _behind_the_end(self) -> int:
+        """How many messages match behind the range: a pull that asked for them, too, would bring rows of others."""
+        name = self._access.new_name("count")
+        begin = {"deliver_policy": "by_start_sequence", "opt_start_seq": self._part.end}
+        info = self._access.create_consumer(name, {**begin, "filter_subjects": list(self._filters)}, 5.0)
+        self._access.delete_consumer(name)
+        return info.num_pending
 
     def _deliveries(self, queue: ChunkQueue, inbox: str) -> Iterator[Chunk]:
         while True:
@@ -160,6 +172,8 @@ class RangeConsumer:
             )
         self._delivery += count
         self._outstanding -= count
+        if self._expected is not None:
+            self._expected -= count
         self._alone = False
         return chunk.sequences[-1]
 
@@ -180,6 +194,9 @@ class RangeConsumer:
         most = size * self._options.prefetch
         while True:
             left = self._part.end - self.next - self._outstanding
+            if self._expected is not None:
+                # What was deleted or stored since it was counted makes it wrong by a few: then one by one.
+                left = min(left, max(self._expected - self._outstanding, 0 if self._outstanding else 1))
             count = min(size, left, most - self._outstanding)
             # At the end of the range whatever is left is asked for; before it, only pulls of half a size and more.
             if count <= 0 or (count < left and count < size // 2):

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient import checks
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.ids import ContentIds
 from protocol import Headers
 from protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from jsclient.spark.ids import ContentIds
     from jsclient.spark.options import SparkOptions
     from jsclient.spark.sending import Row
 
@@ -30,12 +30,12 @@ RESERVED = ("nats-msg-id", "nats-batch-")
 
 
 class RowMaker:
-    """Makes the rows of one task. `prefix` is the first part of content ids, None when no ids are wanted."""
+    """Makes the rows of one task. `content` makes the ids of rows without one; None when no ids are wanted."""
 
-    def __init__(self, options: SparkOptions, prefix: str | None) -> None:
+    def __init__(self, options: SparkOptions, content: ContentIds | None) -> None:
         self._options = options
         self._subject = None if options.subject is None else options.subject.encode()
-        self._content = None if prefix is None else ContentIds(prefix)
+        self._content = content
         self._blocks: dict[Any, bytes] = {}
 
     # --- record batches ---------------------------------------------------------------------------------

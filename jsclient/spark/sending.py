@@ -98,6 +98,7 @@ class WindowPublisher:
     def __init__(self, nc: Connection, options: SparkOptions) -> None:
         self._nc = nc
         self._options = options
+        self._api = StreamAccess(nc, options, "(sink)").api.prefix
         self.totals = Totals()
         self.seen = self.totals.streams
         self._pending: dict[int, bytes] = {}  # frames without an ack, oldest first
@@ -177,6 +178,8 @@ class WindowPublisher:
         self._wake()
 
     def failed(self, error: BaseException) -> None:
+        if isinstance(error, errors.PermissionViolation) and error.subject.startswith(self._api):
+            return  # a question about a stream that this user may not ask; whoever asked is told
         self._error = self._error or error
         self._wake()
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jsclient import errors
 from jsclient.spark.access import StreamAccess
-from jsclient.spark.ids import id_prefix
+from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import read_ledger, write_ledger
@@ -19,6 +19,7 @@ from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.rows import RowMaker
 from jsclient.spark.schema import check_sink
 from jsclient.spark.sending import Totals, publish_failed
+from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,13 +36,20 @@ class Published(WriterCommitMessage):
     """What one task tells the driver."""
 
     def __init__(
-        self, partition: int, totals: Totals, query: str = "", revision: int = 0, skipped: bool = False
+        self,
+        partition: int,
+        totals: Totals,
+        query: str = "",
+        revision: int = 0,
+        skipped: bool = False,
+        notes: Sequence[str] = (),
     ) -> None:
         self.partition = partition
         self.totals = totals
         self.query = query
         self.revision = revision  # of the ledger entry, as it was before the task wrote
         self.skipped = skipped  # the ledger said that the batch is committed
+        self.notes = list(notes)  # what the user has to see although nothing failed
 
 
 def partition_id() -> int:
@@ -67,7 +75,7 @@ def write_task(
                 log.info("%s was committed before (ledger %r); nothing is published", where, options.ledger_bucket)
                 return Published(partition, Totals(), query, revision, skipped=True)
         ids = options.delivery_semantics == "exactly-once" and options.publish_mode != "atomic"
-        rows = RowMaker(options, id_prefix(job, batch, partition) if ids else None)
+        rows = RowMaker(options, ContentIds(key_of(job, batch), str(partition)) if ids else None)
         try:
             with TaskPublisher(nc, options, job, batch, partition) as publisher:
                 for record_batch in batches:
@@ -75,7 +83,13 @@ def write_task(
                 totals = publisher.finish()
         except errors.JsClientError as error:
             raise publish_failed(options, where, error) from error
-    return Published(partition, totals, query, revision)
+    return Published(partition, totals, query, revision, notes=publisher.notes)
+
+
+def tell_notes(messages: list[Any]) -> None:
+    """What the tasks had to say, once each; called on the driver."""
+    for note in sorted({note for message in messages if isinstance(message, Published) for note in message.notes}):
+        tell(note)
 
 
 def summary(messages: list[Any]) -> str:
@@ -103,6 +117,7 @@ class JetStreamWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         log.info("jetstream write committed: %s", summary(messages))
+        tell_notes(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # What was published cannot be taken back; a task that failed may have published, too, and is not in here.
@@ -122,6 +137,7 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log.info("jetstream batch %d committed: %s", batchId, summary(messages))
+        tell_notes(messages)
         done = [message for message in messages if isinstance(message, Published)]
         if self.options.ledger_bucket is None or not done or all(message.skipped for message in done):
             return

@@ -418,7 +418,7 @@ def test_memory_of_a_reading_task(
 ) -> None:
     total = count(10_000_000, 1_000_000)
     js.create(stream_name, allow_batched=True)
-    options = {"subject": f"{stream_name}.x", "publishMode": "fast", "deliverySemantics": "at-least-once"}
+    options = {"subject": f"{stream_name}.x", "deliverySemantics": "at-least-once"}
     writer(server.url, **options).write(batches(0, total, 20_000))
     done = subprocess.run(
         [sys.executable, "-c", MEMORY, server.url, stream_name, str(ROOT)],

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.ids import ContentIds, id_prefix
+from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.offsets import Offset, shape_of, start_of
 from jsclient.spark.options import WRITE, SparkOptions, parse
 from jsclient.spark.planner import Limits, StreamState, admit, check_head, cut
@@ -27,6 +27,9 @@ OFFSET = Offset(
     id="q",
     shape="0123456x",
 )
+
+
+KEY = key_of("q", 1)
 
 
 def state(first: int = 1, last: int = 100, **more: object) -> StreamState:
@@ -131,16 +134,22 @@ def test_admission_takes_the_smaller_limit_and_always_goes_on() -> None:
 
 def test_ids_are_the_same_in_any_order_and_tell_equal_rows_apart() -> None:
     rows = [(b"s", b"", b"a"), (b"s", b"", b"b"), (b"s", b"", b"a"), (b"s", b"a", b""), (b"sa", b"", b"")]
-    one, other = ContentIds("q.1.0"), ContentIds("q.1.0")
+    one, other = ContentIds(KEY, "0"), ContentIds(KEY, "0")
     ids = [one.next(*row) for row in rows]
     assert len(set(ids)) == len(rows)
     assert set(ids) == {other.next(*row) for row in reversed(rows)}
-    assert set(ids).isdisjoint({ContentIds("q.1.1").next(*row) for row in rows})
-    assert id_prefix("1234-5678-9abc", 7, 2) == "12345678.7.2"
+    assert set(ids).isdisjoint({ContentIds(KEY, "1").next(*row) for row in rows})
+    assert all(len(each.split(b".")[0]) == 20 for each in ids)
+
+
+def test_ids_depend_on_the_whole_of_query_and_batch() -> None:
+    row = (b"s", b"", b"a")
+    keys = [key_of("12345678-a", 1), key_of("12345678-b", 1), key_of("12345678-a", 11), key_of("12345678-a1", 1)]
+    assert len({ContentIds(key, "0").next(*row) for key in keys}) == 4
 
 
 def test_ids_of_many_rows_are_those_of_single_ones() -> None:
-    one, other = ContentIds("q.1.0"), ContentIds("q.1.0")
+    one, other = ContentIds(KEY, "0"), ContentIds(KEY, "0")
     for subjects, values in (
         ([b"a", b"b", b"a"], [b"1", b"1", b"2"]),
         ([b"a", b"a", b"a"], [b"3", b"3", b"1"]),  # equal ones within the batch, and one of the batch before

@@ -1,0 +1,251 @@
+"""Small promises of the sink and of the tasks: permissions, ids, limits, notes to the user, requests that are saved."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient.spark import permissions, pool, required_permissions
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.testing import NatsServer, wait_until
+
+from .conftest import Js, mode_works, refused_before
+from .test_without_jvm import batches, read, reader, rows_of, stream_reader, writer
+
+
+@pytest.fixture(autouse=True)
+def idle_connections_closed() -> Iterator[None]:
+    yield
+    from jsclient.spark import close_idle
+
+    close_idle()
+
+
+@contextmanager
+def requests_to(js: Js, subject: str) -> Iterator[Counter[str]]:
+    """Counts what is sent to the JetStream API meanwhile, by the first two tokens of the operation."""
+    found: Counter[str] = Counter()
+
+    def count(message: Any) -> None:
+        found[".".join(message.subject.split(".")[2:4])] += 1
+
+    with jsclient.connect(js.nc.connected_url) as other:
+        subscription = other.subscribe(subject, count)
+        other.flush()
+        yield found
+        other.flush()
+        subscription.drain()
+
+
+# --- permissions --------------------------------------------------------------------------------------------------
+
+
+def with_users(users: str) -> str:
+    admin = '{ user: admin, password: "" }'
+    return f"authorization: {{ users: [ {admin}, {users} ] }}\n"
+
+
+def test_who_may_only_publish_can_use_the_sink(stream_name: str, caplog: pytest.LogCaptureFixture) -> None:
+    allowed = f'{{ publish: {{ allow: ["{stream_name}.>"] }}, subscribe: {{ allow: ["_INBOX.>"] }} }}'
+    with NatsServer(with_users(f"{{ user: u, password: p, permissions: {allowed} }}")) as server:
+        with jsclient.connect(server.url, user="admin", password="") as nc:
+            Js(nc).create(stream_name)
+            made = writer(server.url, subject=f"{stream_name}.x", user="u", password="p", ackTimeout="1s")
+            message = made.write(batches(0, 3000))
+            made.commit([message])
+            assert f"no permission for STREAM.INFO.{stream_name}" in caplog.text
+            assert Js(nc).state(stream_name)["messages"] == 3000
+        # A subject that may not be published to still ends the task.
+        refused = writer(server.url, subject="other.x", user="u", password="p", ackTimeout="1s")
+        with pytest.raises(JetStreamSparkError, match=r"PUBLISH_FAILED.*PermissionViolation.*other\.x"):
+            refused.write(batches(0, 10))
+
+
+def test_the_listed_permissions_are_enough(stream_name: str) -> None:
+    """Each way of use by a user who may do exactly what is listed for it."""
+    queue = f"{stream_name}_q"
+    common = {"servers": "nats://localhost", "user": "u", "password": "p"}
+    sink = {**common, "subject": f"{stream_name}.x"}
+    marker = {"publishMode": "atomic", "atomicMarkerSubject": f"{stream_name}.marker"}
+    ways: dict[str, tuple[str, dict[str, str]]] = {
+        "read": ("read", {**common, "stream": stream_name, "subjects": f"{stream_name}.*"}),
+        "stream": ("readStream", {**common, "stream": stream_name, "progressBucket": "p", "failOnDataLoss": "false"}),
+        "queue": ("readStream", {**common, "stream": queue, "ackMode": "purge"}),
+        "auto": ("write", sink),
+        "atomic": ("write", {**sink, **marker}),
+    }
+    users = ", ".join(
+        f"{{ user: {name}, password: p, {permissions(options, way)} }}" for name, (way, options) in ways.items()
+    )
+    with NatsServer(with_users(users)) as server:
+        with jsclient.connect(server.url, user="admin", password="") as nc:
+            js = Js(nc)
+            js.create(stream_name, allow_direct=True, allow_atomic=True)
+            js.create(queue, retention="workqueue", allow_direct=True)
+            js.create("KV_p", subjects=["$KV.p.>"], max_msgs_per_subject=1)
+            js.fill(stream_name, 100)
+            js.fill(queue, 100)
+        for name, (way, options) in ways.items():
+            given = {key: value for key, value in options.items() if key not in ("servers", "stream")} | {"user": name}
+            if way == "write":
+                with mode_works(server, options.get("publishMode", "auto")):
+                    assert writer(server.url, **given).write(batches(0, 10)).totals.rows == 10
+            elif way == "read":
+                assert read(reader(server.url, options["stream"], **given, minPartitions=2)) == list(range(100))
+            else:
+                with refused_before(server, (2, 11) if name == "queue" else (2, 9), "DIRECT_UNAVAILABLE"):
+                    reads_as_a_query(server.url, options["stream"], given)
+
+
+def reads_as_a_query(url: str, stream: str, given: dict[str, str]) -> None:
+    from pyspark.sql.streaming.datasource import ReadMaxRows
+
+    query = stream_reader(url, stream, startingOffsets="earliest", **given)
+    start = query.initialOffset()
+    end = json.loads(json.dumps(query.latestOffset(start, ReadMaxRows(60))))
+    assert rows_of(query, query.partitions(start, end)) == list(range(60))
+    query.commit(end)
+    query.reportLatestOffset()
+    query.stop()
+
+
+def test_permissions_are_those_of_the_options() -> None:
+    options = {"servers": "n", "stream": "S", "domain": "hub", "readMethod": "consumer", "nats.inboxPrefix": "_I.x"}
+    needed = required_permissions(options, "read")
+    assert "$JS.hub.API.CONSUMER.MSG.NEXT.S.>" in needed["publish"]
+    assert not any("DIRECT" in subject for subject in needed["publish"])
+    assert needed["subscribe"] == ["_I.x.>"]
+    with pytest.raises(JetStreamSparkError, match="BAD_OPTION.*'reads' is none of"):
+        required_permissions(options, "reads")
+
+
+# --- limits of an account -----------------------------------------------------------------------------------------
+
+
+def test_a_limit_on_consumers_is_waited_for(js: Js, server: NatsServer, stream_name: str) -> None:
+    js.create(stream_name, max_consumers=1)
+    js.fill(stream_name, 100)
+    body = {"stream_name": stream_name, "config": {"name": "other", "ack_policy": "none"}}
+    js.api.request(f"CONSUMER.CREATE.{stream_name}.other", body)
+    with pytest.raises(JetStreamSparkError, match=r"READ_FAILED.*maximum consumers limit"):
+        read(reader(server.url, stream_name, reconnectTimeout="300ms"))
+    timer = threading.Timer(0.5, lambda: js.api.request(f"CONSUMER.DELETE.{stream_name}.other"))
+    timer.start()
+    assert read(reader(server.url, stream_name)) == list(range(100))
+    timer.join()
+
+
+# --- what is not asked or sent twice ------------------------------------------------------------------------------
+
+
+def test_later_tasks_ask_nothing_about_the_sink(js: Js, server: NatsServer, stream_name: str) -> None:
+    js.create(stream_name)
+    made = writer(server.url, subject=f"{stream_name}.x")
+    made.write(batches(0, 100))
+    with requests_to(js, "$JS.API.>") as found:
+        for number in range(1, 4):
+            made.write(batches(number * 100, number * 100 + 100))
+    assert found == {}
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_filters_bring_few_rows_of_others(
+    js: Js, server: NatsServer, stream_name: str, parts: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jsclient.spark import pulling
+
+    js.create(stream_name)
+    js.fill(stream_name, 4000, subject=lambda n: f"{stream_name}.{n % 10}")
+    sent: list[int] = []
+    real = pulling.chunk_of
+    monkeypatch.setattr(pulling, "chunk_of", lambda messages: (sent.append(len(messages)), real(messages))[1])
+    options = {"subjects": f"{stream_name}.3", "minPartitions": parts, "endingOffsets": '{"seq": 2001}'}
+    found = read(reader(server.url, stream_name, readMethod="consumer", **options))
+    assert found == list(range(3, 2000, 10))
+    assert sum(sent) <= len(found) + parts
+
+
+def test_many_subjects_are_filtered_by_the_server(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jsclient.spark import pulling
+
+    js.create(stream_name)
+    js.fill(stream_name, 4000, subject=lambda n: f"{stream_name}.{n % 800}")
+    sent: list[int] = []
+    real = pulling.chunk_of
+    monkeypatch.setattr(pulling, "chunk_of", lambda messages: (sent.append(len(messages)), real(messages))[1])
+    made = reader(server.url, stream_name, partitionBy="subject", minPartitions=4, readMethod="consumer")
+    parts = [rows_of(made, [part]) for part in made.partitions()]
+    assert sorted(n for part in parts for n in part) == list(range(4000))
+    assert all(part == sorted(part) for part in parts)
+    assert sum(sent) <= 4000 * (1.05 if server.version >= (2, 10) else 4)
+
+
+def test_connections_outlive_a_slow_trigger(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A trigger of a minute must not open a connection for every batch."""
+    with pool.connection(server.url) as nc:
+        first = nc.client_id
+    later = time.monotonic() + 120
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: later, sleep=time.sleep))
+    assert pool._pool._old() == [], "what the thread that closes idle connections would close"
+    with pool.connection(server.url) as nc:
+        assert nc.client_id == first
+
+
+# --- what the user is told ----------------------------------------------------------------------------------------
+
+
+def test_short_windows_are_told_to_the_driver(
+    js: Js, server: NatsServer, stream_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    js.create(stream_name, duplicate_window=10**8)
+
+    def slow() -> Iterator[Any]:
+        started = time.monotonic()
+        yield from batches(0, 100)
+        wait_until(lambda: time.monotonic() - started > 0.15, 5)
+
+    made = writer(server.url, subject=f"{stream_name}.x")
+    message = made.write(slow())
+    assert "recognises" not in caplog.text, "a task is not what the user looks at"
+    made.commit([message, message])
+    assert caplog.text.count("recognises repeated messages for 0.1 s only (minDedupWindow 120 s)") == 1
+    assert caplog.text.count("and a task took longer") == 1
+    queue = f"{stream_name}_q"
+    js.create(queue, retention="workqueue")
+    made = writer(server.url, subject=f"{queue}.x")
+    made.commit([made.write(batches(0, 10))])
+    assert "retention workqueue: when its server restarts it forgets the ids" in caplog.text
+
+
+# --- checkpoints that are older than what NATS knows ----------------------------------------------------------------
+
+
+def test_a_marker_ahead_of_the_checkpoint_is_no_reason_to_skip(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jsclient.spark import writer as writing
+
+    from .test_refusals import stream_writer
+
+    js.create(stream_name, allow_atomic=True)
+    batch = 5
+    monkeypatch.setattr(writing, "streaming_batch", lambda: ("the-query", batch))
+    options = {"publishMode": "atomic", "atomicMarkerSubject": f"{stream_name}.marker"}
+    made = stream_writer(server.url, subject=f"{stream_name}.x", **options)
+    with mode_works(server, "atomic"):
+        made.write(batches(0, 500))
+        batch = 4  # the checkpoint was restored from a backup
+        with pytest.raises(JetStreamSparkError, match=r"JOURNAL_AHEAD.*batch 5 was written"):
+            made.write(batches(500, 1000))
+        assert js.state(stream_name)["messages"] == 501
