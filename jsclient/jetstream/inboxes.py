@@ -11,10 +11,12 @@ import itertools
 import time
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.jetstream.message import at_least
+from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -82,10 +84,11 @@ class PullInbox:
         """UNSUB, and return the messages that the server had already sent and nobody took; `more`: the caller may have
         others that go back with them."""
         connection = self.connection
-        if self.mailbox.closed is None and graceful:
-            connection.remove_subscription(self.inbox, tell_server=True, keep_sink=True)
+        if graceful:
             try:
-                connection.flush(timeout)
+                if self.mailbox.closed is None:
+                    connection.remove_subscription(self.inbox, tell_server=True, keep_sink=True)
+                    connection.flush(timeout)
                 if more or self.mailbox.items:
                     self._forget_pulls(timeout)
             except errors.JsClientError:
@@ -100,9 +103,21 @@ class PullInbox:
         Servers before 2.10 keep them until they look for one to serve. With nothing but such pulls, 2.9.10 forgets the
         message that was given back and delivers another one twice; to be asked about the consumer makes it look.
         """
+        subject = self._forgets_when_asked()
+        if subject:
+            self.connection.request(subject, timeout=timeout)
+
+    def _forgets_when_asked(self) -> str:
         head, found, name = self.pull_subject.partition("CONSUMER.MSG.NEXT.")
-        if found and not at_least(self.connection, (2, 10, 0)):
-            self.connection.request(f"{head}CONSUMER.INFO.{name}", timeout=timeout)
+        return f"{head}CONSUMER.INFO.{name}" if found and not at_least(self.connection, (2, 10, 0)) else ""
+
+    def ask_to_forget_pulls(self) -> None:
+        """The same without waiting for the answer: the connection ends, and waits for the server in any case."""
+        subject = self._forgets_when_asked()
+        if subject:
+            connection = self.connection
+            with suppress(errors.JsClientError):  # without a link there is nothing to give back either
+                connection.post(Unkept(connection.encode(subject, b"", connection.new_inbox().encode())))
 
     def leftovers(self) -> list[Msg]:
         """Empty the mailbox; only delivered messages are returned."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -62,13 +63,20 @@ class Waits:
 
 
 class PoolMessages(Messages):
-    """The pool's iterator: it counts what it gives back."""
+    """The pool's iterator: it gives back, and counts, also what the pool had taken and not started."""
 
     given_back = 0
 
     def __init__(self, consumer: Consumer, **options: Any) -> None:
         super().__init__(consumer, consumer._pull_options(options))  # type: ignore[arg-type]
 
+    def not_started(self, messages: Iterable[JetStreamMsg]) -> None:
+        """The end has come: they go back with the rest, once the server has forgotten the pull."""
+        for message in messages:
+            self._return(message.msg)
+
     def _give_back(self, messages: list[Msg]) -> None:
+        self._settled = True  # first, as in the method that this one adds to
+        messages += self._take_returned()
         self.given_back += len(messages)
         super()._give_back(messages)

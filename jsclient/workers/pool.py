@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.inboxes import nak_frames
 from jsclient.jetstream.pull import UNLIMITED_BATCH
 from jsclient.takers import Taker, start_all, wait_for
 from jsclient.waiting import Gate
@@ -82,13 +81,11 @@ class WorkerPool(Taker):
         self.stopping = False
         self._release_asked = False
         self._giving_back = False
-        self._given_back = 0
         self._released = waiting.new_lock()
         self._ended = Gate()
         self._running = len(self._workers)
         self._running_lock = waiting.new_lock()
         self.error: BaseException | None = None
-        self._unstarted: list[JetStreamMsg] = []  # what the end of the connection found waiting here
         unit = self.options.batch[0] if self.options.batch else 1
         first = min(len(self._workers) * unit, waits.max_batch or UNLIMITED_BATCH)
         # No byte limit: the window changes all the time, and pulls that share out bytes would get crumbs. Memory is
@@ -267,8 +264,7 @@ class WorkerPool(Taker):
             except errors.JsClientError:
                 pass  # stopped, closed or deleted: handle what is in hand, the next get says it again
             if batch and self.connection.closed:
-                for message in batch:
-                    self.not_started(message)
+                self._messages.not_started(batch)
             elif batch:
                 self._handle_batch(worker, batch)
 
@@ -336,10 +332,7 @@ class WorkerPool(Taker):
 
     def not_started(self, message: JetStreamMsg) -> None:
         """A message that was taken when the end came: it goes back."""
-        if self.connection.closed:
-            self._unstarted.append(message)
-        else:
-            self.settler.give_back(message)
+        self._messages.not_started([message])
 
     def hold(self, message: JetStreamMsg) -> Held:
         return Held(message, self._progress.interval(self.count_of(message)))
@@ -490,19 +483,14 @@ class WorkerPool(Taker):
                 self.connection.flush(max(deadline.at_most(2.0), 0.1))
             except errors.JsClientError as error:
                 log.warning("the last acks may not have arrived: %s", error)
-        return StopReport(finished, tuple(running), self._given_back + self._messages.given_back)
+        return StopReport(finished, tuple(running), self._messages.given_back)
 
     def _release(self) -> None:
         """What was received and not started goes back to the server now, not after ack_wait."""
         self.stopping = True
         with self._released:
             self._messages.close()
-            if self.connection.closed:
-                return  # its end hands back what is there
-            rest = self._keyed.clear()
-            for message in rest:
-                self.settler.give_back(message)
-            self._given_back += len(rest)
+            self._messages.not_started(self._keyed.clear())
         if not self.connection.closed:
             self.connection.flush_outbox()
 
@@ -533,11 +521,10 @@ class WorkerPool(Taker):
             self.connection.run_callback(self.event, "failed", None, reason.reason)
         self.stopping = True
         self._messages.end(reason)
-        self._unstarted += self._keyed.clear()
+        self._messages.not_started(self._keyed.clear())
 
     def hand_back(self) -> list[bytes]:
-        unstarted, self._unstarted = self._unstarted, []
-        return self._messages.hand_back() + nak_frames([message.msg for message in unstarted])
+        return self._messages.hand_back()
 
     def runs_here(self) -> bool:
         return threading.current_thread() in {worker.thread for worker in self._workers}

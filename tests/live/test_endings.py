@@ -21,6 +21,7 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.workers import WorkerPool
 
 COUNT = 20
+NEW = 5
 FREE = 3
 BEAT = 1.0
 
@@ -228,6 +229,7 @@ class Scene:
         self.observer = observer
         self.url = url
         self.work = Work()
+        self.published = COUNT
         self.nc: jsclient.Connection | None = None
 
     def begin(self, way: type[Way], **options: Any) -> Way:
@@ -242,8 +244,9 @@ class Scene:
     def nothing_starts(self) -> None:
         """What is published from now on reaches no handler."""
         begun = list(self.work.begun)
-        for _ in range(5):
-            self.observer.publish("e.new", b"0")
+        for _ in range(NEW):
+            self.published += 1
+            self.observer.publish("e.new", b"%d" % self.published)
         assert self.work.begun == begun
 
     def no_pull_is_left(self) -> None:
@@ -256,16 +259,18 @@ class Scene:
     def others_get_the_rest(self, in_hand: int) -> None:
         """At once, and not after ack_wait: all but what was acked, and what handlers still had."""
         info = self.observer.consumer_info("E", "C")
-        rest = COUNT - len(self.work.acked) - in_hand
-        seen: set[int] = set()
+        rest = self.published - len(self.work.acked) - in_hand
+        seen: list[int] = []
         if info.config.is_push:
             with self.observer.push_consumer("E", "C").messages() as messages:
-                while len(seen) < rest:
-                    seen.add(int(messages.next(timeout=5).data))
+                seen = [int(messages.next(timeout=5).data) for _ in range(rest)]
         else:
             while len(seen) < rest:
-                seen |= {int(message.data) for message in self.observer.consumer("E", "C").fetch(rest, timeout=5)}
-        assert not seen & set(self.work.acked)
+                batch = self.observer.consumer("E", "C").fetch(rest - len(seen), timeout=5)
+                assert batch, f"{rest - len(seen)} messages are held back"
+                seen += [int(message.data) for message in batch]
+        assert len(set(seen)) == rest, "something came twice"
+        assert not set(seen) & set(self.work.acked)
 
 
 @pytest.fixture
