@@ -9,6 +9,8 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
+from jsclient import waiting
+
 log = logging.getLogger("jsclient.events")
 
 LIMIT: Final = 65_536
@@ -26,7 +28,7 @@ class EventsThread:
         self._name = name
         self._later = later  # call_later of the clock: a thread that could not be started is asked for again
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._thread: threading.Thread | None = None
         self._stopped = False
         self.dropped = 0

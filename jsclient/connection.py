@@ -101,9 +101,7 @@ class Connection(ConnectionCore):
         self._requests.fail(self.closed_error)
         for taker in self.takers.all():
             guarded(taker.end, self.closed_error())
-        with self._subscriptions_lock:
-            subscriptions = list(self._dispatcher.sinks.values())
-        for subscription in subscriptions:
+        for subscription in list(self._dispatcher.sinks.values()):
             if isinstance(subscription, BaseSubscription):
                 guarded(subscription.end, self.closed_error())
         self._tell_link_listeners(LinkEvent.CLOSED)
@@ -376,6 +374,8 @@ class Connection(ConnectionCore):
         """
         seconds = self.options.request_timeout if timeout is DEFAULT else resolve(timeout, None)
         deadline = Deadline(seconds)
+        if waiting.on_reader():
+            self._not_on_reader("request")
         if self._outbox.offline or self.draining:
             self._prepare_request(deadline)
         if not self._requests.is_open:
@@ -512,7 +512,7 @@ class Connection(ConnectionCore):
         mailbox = Mailbox(pending_messages, pending_bytes)
         subscription = Subscription(self, self._next_sid(), subject, queue, mailbox, callback)
         subscription.max_messages = max_messages
-        self._add(subscription)
+        self._add(subscription, Deadline(self.options.write_timeout))
         self.takers.enter(subscription)
         return subscription
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import threading
 import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, cast
 import attrs
 
 import protocol
-from jsclient import checks, errors, nuid
+from jsclient import checks, errors, nuid, waiting
 from jsclient.callbacks import EventsThread
 from jsclient.dispatcher import Dispatcher
 from jsclient.durations import Deadline
@@ -23,7 +22,7 @@ from jsclient.flusher import Flusher
 from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.options import ConnectOptions
-from jsclient.outbox import Outbox, Unkept
+from jsclient.outbox import AT_ONCE, Outbox, Unkept
 from jsclient.reading import Reading
 from jsclient.requests import Requests
 from jsclient.server_errors import ServerErr
@@ -102,7 +101,7 @@ class ConnectionCore:
         self._request_sid = b""
         self._answers = 0  # of requests, that the reader has taken note of
         self.woke_taker = False  # the reader did, with the chunk it has just delivered
-        self._subscriptions_lock = threading.Lock()
+        self._links = 0  # made so far
         self._sids = itertools.count(1)
         self._subjects: dict[str, bytes] = {}
         self._max_payload = 1024 * 1024
@@ -166,16 +165,18 @@ class ConnectionCore:
     def _next_sid(self) -> bytes:
         return b"%d" % next(self._sids)
 
-    def _add(self, subscription: BaseSubscription) -> None:
+    def _add(self, subscription: BaseSubscription, deadline: Deadline = AT_ONCE) -> None:
+        """Enter it and tell the server; the deadline is for sending what is queued, which is not necessary here."""
         frame = self._sub_frames(subscription)
         try:
-            with self._subscriptions_lock:
-                self.check_usable()
-                self._dispatcher.sinks[subscription.sid] = subscription
-                # While offline it is enough to be in the table: the next link subscribes it.
-                if not self._outbox.offline:
-                    self._outbox.frames.append(Unkept(frame))
-            self._outbox.flush()
+            self._dispatcher.sinks[subscription.sid] = subscription
+            self.check_usable()  # after it is in the table: close() ends what it finds there
+            # While offline it is enough to be in the table: see `link_up`.
+            if not self._outbox.offline:
+                subscription.link = self._links
+                self._outbox.frames.append(Unkept(frame))
+            if self._outbox.frames and not self._outbox.offline and not self._outbox.drain(deadline):
+                self.clock.kick()
             self._session.recall_reader()
         except BaseException:  # Ctrl-C: nobody will ever take from it
             self.remove_subscription(subscription, tell_server=True)
@@ -195,12 +196,14 @@ class ConnectionCore:
         return frame
 
     def send_unsubscribe(self, subscription: BaseSubscription, max_messages: int | None = None) -> None:
-        """Tell the server; what a link loss makes of it is settled by the next link's subscriptions."""
-        with self._subscriptions_lock:
-            if not self._outbox.offline:
-                if max_messages is not None:
-                    max_messages -= subscription.counted_from  # the server counts from the SUB of this link
-                self._outbox.frames.append(Unkept(protocol.unsub(subscription.sid, max_messages)))
+        """Tell the server; while offline the next link's subscriptions do, see `link_up`."""
+        while not self._outbox.offline:
+            link = self._links
+            # The server counts from the SUB of its link; once more if that was replaced just now.
+            left = None if max_messages is None else max(1, max_messages - subscription.counted_from)
+            self._outbox.frames.append(Unkept(protocol.unsub(subscription.sid, left)))
+            if link == self._links:
+                break
         if not self._outbox.ticking:
             self.clock.kick()
 
@@ -252,16 +255,36 @@ class ConnectionCore:
             self._max_payload = value
 
     def link_up(self, link: Link, first: bool) -> None:
-        """Connector thread: subscribe everything on the new link, before anything that was kept."""
-        with self._subscriptions_lock:
-            live = [
-                sub
-                for sub in list(self._dispatcher.sinks.values())
-                if isinstance(sub, BaseSubscription) and not sub.unsubscribed
-            ]
-            frames = [self._sub_frames(sub) for sub in live]
-            self._outbox.attach(link.stream, [b"".join(frames)] if frames else [])
-        self._tell_link_listeners(LinkEvent.RECONNECTED, live)
+        """Connector thread: subscribe everything on the new link, before anything that was kept.
+
+        Without a lock (see the rule in `waiting`): a subscription enters the table, or is marked as ended, and then
+        looks whether we are online; this goes online and then looks at the table once more. So one of the two tells
+        the server, or both do: it takes a second SUB of one sid, or an UNSUB of none, for nothing.
+        """
+        self._links += 1
+        live = self._not_subscribed()
+        limits = {sub: sub.max_messages for sub in live}
+        frames = [self._sub_frames(sub) for sub in live]
+        self._outbox.attach(link.stream, [b"".join(frames)] if frames else [])
+        late = self._not_subscribed()
+        self._outbox.frames.extend([Unkept(self._sub_frames(sub)) for sub in late])
+        for sub, limit in limits.items():
+            if sub.unsubscribed:
+                self.send_unsubscribe(sub)
+            elif sub.max_messages != limit:
+                self.send_unsubscribe(sub, sub.max_messages)
+        self._tell_link_listeners(LinkEvent.RECONNECTED, live + late)
+
+    def _not_subscribed(self) -> list[BaseSubscription]:
+        """The subscriptions that the present link has not been told of; it is told of them now."""
+        found = [
+            sub
+            for sub in list(self._dispatcher.sinks.values())
+            if isinstance(sub, BaseSubscription) and not sub.unsubscribed and sub.link != self._links
+        ]
+        for sub in found:
+            sub.link = self._links
+        return found
 
     def link_announced(self, first: bool) -> None:
         if not first:
@@ -404,9 +427,8 @@ class ConnectionCore:
             self.check_usable()
 
     def _not_on_reader(self, what: str) -> None:
-        link = self._session.link
-        if link is not None and link.reader is threading.current_thread():
-            raise errors.ConfigError(f"{what} on the reader thread would wait for itself")
+        if waiting.on_reader():
+            raise errors.Reentered(f"{what} on the reader thread of a connection would wait for itself")
 
     # --- looking at it ----------------------------------------------------------------------------------
 

@@ -6,6 +6,7 @@
     |   +-- InvalidName                     stream, consumer, bucket, key ... name
     |   +-- InvalidHeader                   header name or value
     |   +-- PayloadTooLarge                 more than max_payload, or than the limits of a stream
+    +-- Reentered (RuntimeError)            called where it would wait for its own thread (signal handler, finalizer)
     +-- NotSupported                        the server is too old for what was asked, or would silently ignore it
     +-- ConnectionError_                    the connection itself
     |   +-- ConnectFailed                   no server could be reached (says which were tried, and why each failed)
@@ -76,6 +77,13 @@ class InvalidHeader(ConfigError):
 
 class PayloadTooLarge(ConfigError):
     """Headers and payload are larger than the server (max_payload) or the stream accepts."""
+
+
+class Reentered(JsClientError, RuntimeError):
+    """A call on top of its own thread (in a signal handler or finalizer, or on the reader thread) would wait for ever.
+
+    Nothing was waited for. Set a flag there, and make the call where the thread goes on.
+    """
 
 
 class NotSupported(JsClientError):

@@ -1,4 +1,4 @@
-"""Identifiers: NUIDs for names, unguessable ids for inboxes, short tokens for replies.
+"""Identifiers: NUIDs for names, unguessable ids for inboxes, unguessable tokens for replies.
 
 Everything here is safe to call from any thread and from a signal handler (no lock is taken), and
 starts anew in a forked child, so that parent and child never produce the same id.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+from base64 import urlsafe_b64encode
+from collections import deque
 from typing import Final
 
 ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -16,11 +18,17 @@ BASE: Final = len(ALPHABET)
 PREFIX_LENGTH: Final = 12
 SEQUENCE_LENGTH: Final = 10
 NUID_LENGTH: Final = PREFIX_LENGTH + SEQUENCE_LENGTH
-TOKEN_LENGTH: Final = 8
+TOKEN_LENGTH: Final = 12
+"""Characters of a reply token, 6 random bits each. Whoever sees one reply subject has its prefix; to forge the reply to
+another request it would have to hit one of a few thousand tokens among 2^72 while they wait."""
+
+TOKENS_AT_ONCE: Final = 1024
+"""Tokens made from one read of the system's random source. One by one it would cost a system call for every request,
+and let go of the interpreter in it; in bulk a token costs what formatting a counter does."""
+
 INBOX_LENGTH: Final = 22  # 62^22 is more than 2^130: an inbox must not be guessable (reliability X15)
 
 _SEQUENCE_END: Final = BASE**SEQUENCE_LENGTH
-_TOKEN_END: Final = BASE**TOKEN_LENGTH
 _MIN_STEP: Final = 33
 _MAX_STEP: Final = 333
 _PAIRS: Final = [a + b for a in ALPHABET for b in ALPHABET]  # two digits per division: twice as fast
@@ -40,29 +48,27 @@ def _encode(number: int, length: int) -> str:
 class _Generator:
     """One random prefix with its counter. `itertools.count` makes `next` atomic without a lock."""
 
-    __slots__ = ("_prefix", "_sequence", "_tokens")
+    __slots__ = ("_prefix", "_sequence")
 
     def __init__(self) -> None:
         self._prefix = _encode(secrets.randbelow(BASE**PREFIX_LENGTH), PREFIX_LENGTH)
         step = _MIN_STEP + secrets.randbelow(_MAX_STEP - _MIN_STEP)
         self._sequence = itertools.count(secrets.randbelow(_SEQUENCE_END), step)
-        self._tokens = itertools.count(secrets.randbelow(_TOKEN_END))
 
     def nuid(self) -> str | None:
         """The next NUID, or None when the counter of this prefix is used up."""
         number = next(self._sequence)
         return self._prefix + _encode(number, SEQUENCE_LENGTH) if number < _SEQUENCE_END else None
 
-    def token(self) -> str:
-        return _encode(next(self._tokens) % _TOKEN_END, TOKEN_LENGTH)
-
 
 _current = _Generator()
+_tokens: deque[bytes] = deque()
 
 
 def _renew() -> None:
     global _current
     _current = _Generator()
+    _tokens.clear()  # in a forked child: the parent uses these
 
 
 def next_nuid() -> str:
@@ -75,9 +81,14 @@ def next_nuid() -> str:
     return nuid
 
 
-def new_token() -> str:
-    """8 base-62 characters, unique in this process for 2*10^14 calls: the last token of a reply subject."""
-    return _current.token()
+def new_token() -> bytes:
+    """12 random characters that nobody else can guess: the last token of one reply subject, to be used once."""
+    while True:
+        try:
+            return _tokens.pop()
+        except IndexError:
+            block = urlsafe_b64encode(os.urandom(TOKENS_AT_ONCE * TOKEN_LENGTH * 6 // 8))
+            _tokens.extend([block[i : i + TOKEN_LENGTH] for i in range(0, len(block), TOKEN_LENGTH)])
 
 
 def inbox_id() -> str:

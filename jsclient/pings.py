@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import compress, filterfalse
 from typing import Any
 
 import protocol
@@ -13,48 +13,73 @@ from jsclient.outbox import Outbox, Unkept
 from jsclient.waiting import Ticket
 
 
+class Ping(Unkept):
+    """A PING frame, and the ticket of the thread that waits for its PONG, if there is one."""
+
+    ticket: Ticket[Any] | None = None
+
+
+class _Sent:
+    """The PINGs of one link, in the order in which they were queued."""
+
+    __slots__ = ("open", "waiting")
+
+    def __init__(self) -> None:
+        self.open = [True]  # empty once the link is gone
+        self.waiting: deque[Ping] = deque()
+
+
 class Pings:
-    """One entry per PING that was queued: the ticket of who waits, or None. Thread-safe."""
+    """One entry per PING that was queued. Thread-safe without a lock: see the rule for locks in `waiting`."""
 
     def __init__(self, outbox: Outbox) -> None:
         self.outbox = outbox
-        self.waiters: deque[Ticket[Any] | None] = deque()
-        self._lock = threading.Lock()
+        self._sent = _Sent()
 
-    def send(self, waiter: Ticket[Any] | None, closing: bool = False) -> None:
-        """Queue a PING; its PONG puts None into `waiter`, or the end of the link an exception.
+    @property
+    def waiters(self) -> deque[Ping]:
+        """Those that were not answered yet."""
+        return self._sent.waiting
+
+    def begin(self) -> None:
+        """A new link is about to go online; the PINGs of the one before have failed."""
+        self._sent = _Sent()
+
+    def send(self, ticket: Ticket[Any] | None, closing: bool = False) -> None:
+        """Queue a PING; its PONG puts None into `ticket`, or the end of the link an exception.
 
         `closing`: although nothing is taken any more; the last frames are being sent on a link that lives.
         """
-        with self._lock:
-            if self.outbox.offline and not closing:
-                if waiter is not None:
-                    closed = self.outbox.closed
-                    waiter.put(closed() if closed else errors.ConnectionLost("not connected at the moment"))
+        sent = self._sent  # before the look at `offline`: what was made for a link before this one is closed by now
+        if closing or not self.outbox.offline:
+            ping = Ping(protocol.PING)
+            ping.ticket = ticket
+            # Into both queues in one call into C, if the link is still there: what comes in between, be it Ctrl-C, a
+            # finalizer that flushes, another thread or the end of the link, would shift the answers of all that follow.
+            both: Iterator[Any] = filterfalse(sent.waiting.append, compress((ping,), sent.open))
+            self.outbox.frames.extend(both)
+            if sent.open:
                 return
-            ping = Unkept(protocol.PING)
-            counted = False
-            try:
-                self.waiters.append(waiter)
-                counted = True
-                self.outbox.frames.append(ping)
-            except BaseException:
-                # Ctrl-C in between: one waiter too many would shift the answers of all that follow.
-                if not counted and self.waiters and self.waiters[-1] is waiter:
-                    self.waiters.pop()
-                raise
+        if ticket is not None:
+            closed = self.outbox.closed
+            ticket.put(closed() if closed else errors.ConnectionLost("not connected at the moment"))
 
     def answered(self) -> None:
         """A PONG has come: the reader."""
-        with self._lock:
-            waiter = self.waiters.popleft() if self.waiters else None
-        if waiter is not None:
-            waiter.put(None)
+        try:
+            ping = self._sent.waiting.popleft()
+        except IndexError:
+            return  # nobody asked
+        if ping.ticket is not None:
+            ping.ticket.put(None)
 
     def fail(self, make: Callable[[], BaseException], pongs_come: bool = False) -> None:
         """Whoever waits gets an exception. With `pongs_come` the link lives on: their places in the order stay."""
-        with self._lock:
-            waiters = [waiter for waiter in self.waiters if waiter is not None]
-            self.waiters = deque([None] * len(self.waiters) if pongs_come else ())
-        for waiter in waiters:
-            waiter.put(make())
+        sent = self._sent
+        if not pongs_come:
+            sent.open.clear()
+        for ping in list(sent.waiting):
+            if ping.ticket is not None:
+                ping.ticket.put(make())
+        if not pongs_come:
+            sent.waiting.clear()

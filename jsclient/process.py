@@ -6,12 +6,11 @@ import atexit
 import contextlib
 import os
 import sys
-import threading
 import warnings
 from typing import Any, Final
 
 from jsclient import connection as _connection
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient.connection import Connection
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
@@ -100,32 +99,67 @@ atexit.register(_at_exit)
 # --- one connection per process -------------------------------------------------------------------------
 
 
+class _Entry:
+    """The connection of one set of options, and the turn of the thread that makes it."""
+
+    def __init__(self, options: ConnectOptions) -> None:
+        self.options = options
+        self.turn = waiting.new_turn()
+        self.connection: Connection | None = None
+
+    @property
+    def ended(self) -> bool:
+        return self.connection is not None and self.connection.closed
+
+    def get(self) -> Connection:
+        found = self.connection
+        if found is not None and not found.closed:
+            return found
+        with self.turn:
+            found = self.connection
+            if found is not None and not found.closed:
+                return found
+            made = open_connection(self.options)
+            found = self.connection
+            if found is not None and not found.closed:
+                made.close(wait=False)  # a signal handler on top of the line before has made one
+                return found
+            self.connection = made
+            return made
+
+
 class _Shared:
-    """The connections made by `shared`, by their options; every process starts with none."""
+    """The connections made by `shared`, by their options; every process starts with none.
+
+    Each entry has its own turn: a server that does not answer keeps only those waiting who want that one.
+    """
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        self.lock = threading.Lock()
-        self.connections: dict[ConnectOptions, Connection] = {}
-        self.unhashable: list[tuple[ConnectOptions, Connection]] = []
+        self.hashable: dict[ConnectOptions, _Entry] = {}
+        self.unhashable: list[_Entry] = []
 
     def get(self, options: ConnectOptions) -> Connection:
-        with self.lock:
-            try:
-                found = self.connections.get(options)
-            except TypeError:  # a mapping or another unhashable value among the options
-                found = next((conn for known, conn in self.unhashable if known == options), None)
-            if found is not None and not found.closed:
-                return found
-            made = open_connection(options)
-            try:
-                self.connections[options] = made
-            except TypeError:
-                self.unhashable = [pair for pair in self.unhashable if not pair[1].closed]
-                self.unhashable.append((options, made))
-            return made
+        return self._entry(options).get()
+
+    def _entry(self, options: ConnectOptions) -> _Entry:
+        try:
+            found = self.hashable.get(options)
+            return found or self.hashable.setdefault(options, _Entry(options))
+        except TypeError:  # a mapping or another unhashable value among the options
+            pass
+        found = self._unhashable(options)
+        if found is None:
+            self.unhashable[:] = [entry for entry in self.unhashable if not entry.ended]
+            self.unhashable.append(_Entry(options))
+            found = self._unhashable(options)  # the first one, if two threads have just added theirs
+            assert found is not None
+        return found
+
+    def _unhashable(self, options: ConnectOptions) -> _Entry | None:
+        return next((entry for entry in self.unhashable if entry.options == options), None)
 
 
 _shared = _Shared()
@@ -143,7 +177,8 @@ def shared(options: ConnectOptions) -> Connection:
     """The one connection of this process for these options: made at first use, remade when it was closed.
 
     Safe in forked workers (Celery, gunicorn --preload, multiprocessing, Spark executors): a child never sees its
-    parent's. Thread-safe. Do not close it after each use: it ends with the process.
+    parent's. Thread-safe; while one is being made, only those wait that want the same one. Do not close it after each
+    use: it ends with the process.
     """
     return _shared.get(options)
 

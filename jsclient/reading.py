@@ -70,8 +70,8 @@ class Reading:
     def __init__(self, stream: Transport, parser: protocol.Parser[Msg]) -> None:
         self.parsers = [parser]  # one, in a list for the sake of `setitem`
         # Ownership of an RLock is recorded in C together with the acquisition: see `outbox`.
-        self.lock = threading.RLock()  # the right
-        self.seat = threading.RLock()  # of the one borrower; the reader never wants it
+        self.lock = waiting.new_turn()  # the right
+        self.seat = waiting.new_turn()  # of the one borrower; the reader never wants it
         self.left: deque[bytes] = deque()  # read by borrowers; it comes before what the stream brings
         self.lent = False
         self.borrowed = 0
@@ -119,7 +119,7 @@ class Reading:
         self.lent = False
         if not self.lock.acquire(True, PATIENCE):
             # A signal handler came over the borrower just then, and goes on and on: perhaps it waits for us.
-            self.lock = threading.RLock()
+            self.lock = waiting.new_turn()
             self.lock.acquire()
             self._turn.permit.clear()  # first: he may be at work again at any moment
             self._move(self._turn)
@@ -142,7 +142,7 @@ class Reading:
 
     def is_ours(self) -> bool:
         """True in a signal handler on top of a borrower who has the right at this moment."""
-        return self.lock._is_owned() and threading.get_ident() != self._reader  # type: ignore[attr-defined]
+        return self.lock._is_owned() and threading.get_ident() != self._reader
 
     def _call_reader(self) -> None:
         parked = self._parked
@@ -214,7 +214,7 @@ class Reading:
     ) -> Msg | None:
         """Read chunk by chunk until `take` returns something or leaves a chunk, or nothing is `wanted` any more."""
         seat = self.seat
-        if seat._is_owned():  # type: ignore[attr-defined]
+        if seat._is_owned():
             self.recall()  # a signal handler on top of a borrower
             return None
         found = None

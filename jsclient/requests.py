@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
+from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
-from jsclient.waiting import Ticket
+from jsclient.waiting import Ticket, new_lock
 
 if TYPE_CHECKING:
     from jsclient.message import Msg
@@ -18,17 +17,16 @@ if TYPE_CHECKING:
 class Requests:
     """The reply side of requests; a sink on the reader thread.
 
-    Tokens are a counter: the secret part of an inbox is its prefix. A waiter is a ticket that gets the reply,
-    or the exception that ends the wait.
+    Every responder sees the prefix of the inbox, so a token is random and serves one request: who has answered one
+    can forge no other. A waiter is a ticket that gets the reply, or the exception that ends the wait.
 
-    Whoever waits enters his token into `waiting` and takes it out again, inside one `try`: both are single calls into
-    C, so that a Ctrl-C between them and anything else cannot leave it there for ever.
+    The thread that waits enters its token into `waiting` and takes it out again, inside one `try`: both are single
+    calls into C, so that a Ctrl-C between them and anything else cannot leave it there for ever.
     """
 
     def __init__(self, subscribe: Callable[[Requests], bytes]) -> None:
         self._subscribe = subscribe
-        self._lock = threading.Lock()
-        self._counter = itertools.count(1)
+        self._lock = new_lock()
         self.waiting: dict[bytes, tuple[Ticket[Any], str]] = {}  # token -> (ticket, subject of the request)
         self._prefix: bytes | None = None
         self.served = b""  # the token that was answered last
@@ -47,7 +45,7 @@ class Requests:
         prefix = self._prefix
         if prefix is None:
             prefix = self._open_inbox()
-        token = b"%d" % next(self._counter)
+        token = new_token()
         return token, prefix + token, Ticket()
 
     def _open_inbox(self) -> bytes:

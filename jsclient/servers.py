@@ -5,13 +5,13 @@ from __future__ import annotations
 import ipaddress
 import math
 import random
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
 import attrs
 
+from jsclient import waiting
 from jsclient.errors import ConfigError
 from jsclient.secret import Literal, Secret
 
@@ -205,7 +205,7 @@ class ServerPool:
         delay_hook: DelayHook | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._rng = rng or random.Random()
         self._randomize = randomize
         self._max_attempts = max_attempts

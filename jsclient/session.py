@@ -79,7 +79,7 @@ class Session:
         )
         self.authenticator = options.authenticator()
         self._tick = tick(options.ping_interval)
-        self.lock = threading.RLock()  # reentrant for a signal handler whose publish fails
+        self.lock = waiting.new_lock()
         self.state = ConnectionState.CONNECTING
         self.link: Link | None = None
         self.last_error: BaseException | None = None
@@ -242,6 +242,7 @@ class Session:
         self._hurry.clear()
         self.pool.connected(link.server, time.monotonic())
         self._take_info(link, link.info)
+        self.pings.begin()
         self.owner.link_up(link, first)
         if not first:
             self.reconnects += 1
@@ -262,6 +263,10 @@ class Session:
     # --- the reader -------------------------------------------------------------------------------------
 
     def _read(self, link: Link) -> None:
+        with waiting.as_reader():
+            self._read_and_report(link)
+
+    def _read_and_report(self, link: Link) -> None:
         error: BaseException | None = None
         try:
             error = self._read_until_end(link)

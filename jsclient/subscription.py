@@ -48,6 +48,7 @@ class BaseSubscription:
         self.mailbox = mailbox
         self.received = 0
         self.counted_from = 0  # `received` when the present link was told of it
+        self.link = 0  # the number of that link
         self.max_messages: int | None = None
         self.unsubscribed = False  # the server was told: no SUB again after a reconnect
 
@@ -98,7 +99,7 @@ class Subscription(BaseSubscription, Taker):
         self._callback = callback
         self._popleft = mailbox.popleft if callback is None else self._refuse_taker
         self._worker: threading.Thread | None = None
-        self._worker_lock = threading.Lock()
+        self._worker_lock = waiting.new_lock()
         self._idle = waiting.Gate()
         self._idle.set()
         self._ended = False
@@ -137,6 +138,8 @@ class Subscription(BaseSubscription, Taker):
         return message  # type: ignore[no-any-return]
 
     def _wait(self, timeout: float | None) -> Any:
+        if timeout != 0 and waiting.on_reader():
+            raise errors.Reentered("next on the reader thread of a connection would wait for itself")
         if self.mailbox.closed is None:
             self.connection.check_usable()
             self.connection.flush_outbox()

@@ -10,11 +10,11 @@ has produced; the reader merely reports it in `needs_flush`.
 from __future__ import annotations
 
 import ssl
-import threading
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
+from jsclient import waiting
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 from jsclient.tcp import Transport
@@ -40,7 +40,7 @@ class TlsTransport(Transport):
         self._inner = inner
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._lock = threading.Lock()
+        self._lock = waiting.new_lock()
         self._plain: deque[memoryview] = deque()  # accepted, not yet encrypted
         self._plain_size = 0
         self._owed = 0  # bytes that reading has left in _outgoing, as of the last look under the lock

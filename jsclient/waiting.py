@@ -1,7 +1,19 @@
-"""The one place where a thread of ours waits for another one.
+"""The one place where a thread of ours waits for another one, and where locks are made.
 
 A wait on a `SimpleQueue` is the cheapest wake-up that CPython has (32 us of CPU per request against 57 for an
 Event). On POSIX a signal handler interrupts it. On Windows it does not, so the wait is sliced there.
+
+The rule for locks. A signal handler runs on top of whatever the main thread was doing, a finalizer (`__del__`) on top
+of any thread, both between any two bytecodes. No call that they make may hang: it works, or it raises an error that
+says so. Therefore:
+
+* Every lock is made by `new_lock` or `new_turn`. It is reentrant, so that a call on top of its own holder enters, and
+  free again in a forked child. `tools/layers.py` finds locks that are made elsewhere.
+* Under a `new_lock` there are only steps in memory: no wait, no I/O, no code of the user. Steps that a nested call
+  could spoil are done without a lock, each as one call into C (see `pings`, and the table of subscriptions in `core`).
+* A `new_turn` is held across waits. A call on top of the thread that has it is refused with `Reentered` (`check_turn`).
+* A call that would wait for the thread beneath it is refused: `get` raises `Reentered` when its thread is the reader of
+  a connection, or when it would wait without a limit and holds a `new_lock` that others may need to answer.
 """
 
 from __future__ import annotations
@@ -14,11 +26,15 @@ import threading
 import time
 import weakref
 from collections import deque
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from jsclient import errors
 from jsclient.durations import FOREVER, Deadline
 
 SLICE = 0.1  # seconds between two looks for Ctrl-C on Windows
+
+LONG = 1.0  # seconds after which a wait asks whether it can ever end
 
 if TYPE_CHECKING or sys.version_info >= (3, 13):
     Ticket = queue.SimpleQueue
@@ -89,7 +105,7 @@ else:
 
 if sys.platform == "win32":  # pragma: no cover - tried on Windows only
 
-    def get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
+    def _get_interruptibly(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
         deadline = Deadline(timeout)
         while True:
             try:
@@ -99,30 +115,92 @@ if sys.platform == "win32":  # pragma: no cover - tried on Windows only
                     raise
 
 else:
-    #: get(ticket, timeout): the next item; raises `queue.Empty` after `timeout` seconds (None: waits for ever).
-    get = _get
+    _get_interruptibly = _get
 
+
+def get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
+    """The next item; raises `queue.Empty` after `timeout` seconds (None: waits for ever).
+
+    Raises Reentered, after a second, if the wait could not end before its own thread goes on (see the rule above).
+    """
+    if timeout is not None and timeout <= LONG:
+        return _get_interruptibly(ticket, timeout)
+    try:
+        return _get_interruptibly(ticket, LONG)
+    except queue.Empty:
+        _refuse_to_hang(timeout)
+    return _get_interruptibly(ticket, None if timeout is None else timeout - LONG)
+
+
+# --- locks ----------------------------------------------------------------------------------------------
 
 _locks: weakref.WeakSet[Any] = weakref.WeakSet()
+_turns: weakref.WeakSet[Any] = weakref.WeakSet()
+_readers: set[int] = set()
 
 
-def new_lock() -> threading.Lock:
-    """A lock that is free again in a forked child: the thread that held it is not there to release it."""
-    made = threading.Lock()
-    _locks.add(made)
-    return made
-
-
-def new_rlock() -> Any:
-    """The same, reentrant."""
+def new_lock() -> Any:
+    """A lock for a few steps in memory: reentrant, and free again in a forked child, which has not its holder."""
     made = threading.RLock()
     _locks.add(made)
     return made
 
 
+def new_condition() -> threading.Condition:
+    """A Condition around such a lock, for threads of our own: no signal handler runs on top of them."""
+    return threading.Condition(new_lock())
+
+
+def new_turn() -> Any:
+    """A lock that is held across waits, by the one thread whose turn it is. Who takes it asks `check_turn` first."""
+    made = threading.RLock()
+    _turns.add(made)
+    return made
+
+
+def check_turn(turn: Any, what: str) -> None:
+    """Raises Reentered if the present thread has the turn: then this is a signal handler or finalizer on top of it."""
+    if turn._is_owned():
+        raise errors.Reentered(f"{what} in a signal handler or finalizer, on top of the same on its own thread")
+
+
+@contextlib.contextmanager
+def as_reader() -> Iterator[None]:
+    """The present thread answers the waits of others while the block runs: it must not wait for an answer itself."""
+    own = threading.get_ident()
+    _readers.add(own)
+    try:
+        yield
+    finally:
+        _readers.discard(own)
+
+
+def on_reader() -> bool:
+    """True on the reader thread of a connection: in a finalizer, or in what a layer does with what was read."""
+    return threading.get_ident() in _readers
+
+
+def _refuse_to_hang(timeout: float | None) -> None:
+    if on_reader():
+        raise errors.Reentered("a wait on the reader thread of a connection: what it waits for could not be read")
+    for made in _alive(_locks) if timeout is None or timeout >= FOREVER else ():
+        if made._is_owned():
+            raise errors.Reentered(
+                "a signal handler or finalizer waits without a limit on top of a call of its own thread that others "
+                "wait for: let it set a flag, or give it a timeout"
+            )
+
+
+def _alive(made: weakref.WeakSet[Any]) -> list[Any]:
+    """The locks that exist now; copied in one call into C, because other threads make locks at any time."""
+    return [lock for lock in (ref() for ref in made.data.copy()) if lock is not None]  # type: ignore[attr-defined]
+
+
 def _free_locks() -> None:
-    for made in list(_locks):
-        made._at_fork_reinit()
+    for made in (*_alive(_locks), *_alive(_turns)):
+        if not made._is_owned():  # else the thread that forked holds it, in a signal handler, and will release it
+            made._at_fork_reinit()
+    _readers.clear()
 
 
 if hasattr(os, "register_at_fork"):

@@ -4,8 +4,9 @@
 
 The rules: imports point one way only (LAYERS); `protocol` knows no socket, thread, queue or clock and nothing of
 jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep;
-nothing imports tools; threads of the library wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event
-(testing and the command line may). Imports under `if TYPE_CHECKING:` are for the type checker and are left out.
+nothing imports tools; threads of the library wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event,
+and only `waiting` makes locks (testing and the command line may make both). Imports under
+`if TYPE_CHECKING:` are for the type checker and are left out.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ CORE = 3
 FLOORS = {
     "protocol": 0,
     **dict.fromkeys(["errors", "_api_errors", "_store_errors", "server_errors", "durations", "checks", "message"], 1),
-    **dict.fromkeys(["options", "nuid", "nkeys", "auth", "servers", "secret"], 1),
-    **dict.fromkeys(["transport", "tcp", "tls", "ws", "waiting", "reading", "link"], 2),
+    **dict.fromkeys(["options", "nuid", "nkeys", "auth", "servers", "secret", "waiting"], 1),
+    **dict.fromkeys(["transport", "tcp", "tls", "ws", "reading", "link"], 2),
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor"], 5),
     **dict.fromkeys(["spark", "testing"], 6),
@@ -40,6 +41,11 @@ BANNED = {
     "jsclient/keyvalue": {"socket", "ssl", "select", "selectors"},
     "jsclient/objectstore": {"socket", "ssl", "select", "selectors"},
 }
+
+
+#: What only `waiting` makes, by the rule for locks that stands there.
+LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
+LOCKSMITHS = {"jsclient/waiting.py", "jsclient/outbox.py"}  # the outbox only ever tries its own
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -105,6 +111,8 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
         for line, name in calls(tree):
             if name == "Event":
                 yield f"{relative}:{line}: makes an Event; Ctrl-C leaves its lock taken, use waiting.Gate"
+            elif name in LOCKS and relative.as_posix() not in LOCKSMITHS:
+                yield f"{relative}:{line}: makes a {name}; a signal handler may hang on it, see the rule in waiting"
     for line, target in imports(tree, package):
         top = target.split(".")[0]
         where = f"{relative}:{line}: imports {target}"

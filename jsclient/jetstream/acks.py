@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.message import ACK, JetStreamMsg
+from jsclient.nuid import new_token
 from jsclient.states import LinkEvent, Wake
 
 if TYPE_CHECKING:
@@ -67,11 +68,12 @@ def _exchange(connection: Connection, messages: list[JetStreamMsg], left: set[in
     base = connection.new_inbox()
     inbox = connection.open_inbox(base + ".*")
     prefix = base.encode() + b"."
-    unanswered = set(left)
+    unanswered: dict[bytes, int] = {}
     try:
         for number, message in enumerate(messages):
-            reply = message.msg.raw_reply or b""
-            connection.post(b"PUB %b %b%d 4\r\n%b\r\n" % (reply, prefix, number, ACK))
+            reply, token = message.msg.raw_reply or b"", new_token()
+            unanswered[token] = number
+            connection.post(b"PUB %b %b%b 4\r\n%b\r\n" % (reply, prefix, token, ACK))
         while unanswered:
             item = inbox.next(deadline.remaining())
             if item is None:
@@ -80,10 +82,9 @@ def _exchange(connection: Connection, messages: list[JetStreamMsg], left: set[in
                 return  # acks that were not sent are kept and go out later; what was sent may be lost
             if isinstance(item, (LinkEvent, Wake)):
                 continue
-            number = int(item.raw_subject[len(prefix) :])
-            unanswered.discard(number)
-            if item.status is None:  # else 503: nobody takes acks of this consumer any more
-                left.discard(number)
+            answered = unanswered.pop(item.raw_subject[len(prefix) :], None)
+            if answered is not None and item.status is None:  # else 503: nobody takes acks of this consumer any more
+                left.discard(answered)
     except errors.SubscriptionClosed:
         return
     finally:

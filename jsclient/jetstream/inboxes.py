@@ -8,10 +8,13 @@ closed, so that the server drops the pull: an orphan would swallow messages that
 from __future__ import annotations
 
 import itertools
+import os
 import time
 import weakref
 from collections import deque
 from contextlib import suppress
+from hashlib import blake2b
+from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
@@ -37,6 +40,17 @@ ELECTION: Final = 10.0
 """Seconds after a reconnect in which a 503 rather means an election (4-8 s) than a missing consumer."""
 
 
+FORGED: Final = -1
+"""The number of no pull."""
+
+_SEALING: Final = os.urandom(32)
+
+
+def _seal(number: int) -> bytes:
+    """72 bits that only this process can tell (and its forked children, which use no connection of it)."""
+    return blake2b(b"%d" % number, key=_SEALING, digest_size=9).hexdigest().encode()
+
+
 class PullInbox:
     """One wildcard subscription; every pull on it has a token of its own."""
 
@@ -53,7 +67,8 @@ class PullInbox:
         self._cut = len(self.prefix)
 
     def reply(self, number: int) -> bytes:
-        return b"%b%d" % (self.prefix, number)
+        """Where the statuses of a pull go: its number, and a seal that nobody else can make for another one."""
+        return b"%b%d-%b" % (self.prefix, number, _seal(number))
 
     def is_control(self, message: Msg) -> bool:
         """Whether it came from the server to us: a stored message keeps its own subject, so a publisher who forges
@@ -62,11 +77,11 @@ class PullInbox:
         return headers is not None and headers[8:9] == b" " and message.raw_subject.startswith(self.prefix)
 
     def number(self, message: Msg) -> int | None:
-        """The pull that a status belongs to."""
-        try:
-            return int(message.raw_subject[self._cut :])
-        except ValueError:
-            return None
+        """The pull that a status belongs to; FORGED if it is not of the server."""
+        digits, _, seal = message.raw_subject[self._cut :].partition(b"-")
+        if not digits.isdigit() or not compare_digest(seal, _seal(int(digits))):
+            return FORGED
+        return int(digits)
 
     def snapshot(self) -> tuple[int, int]:
         """(messages, bytes) received and not taken, without statuses and link events."""

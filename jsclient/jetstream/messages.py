@@ -62,7 +62,7 @@ class Messages(MessageIterator):
         self._take = self._state.take
         self._mailbox = self._inbox.mailbox
         self._popleft = self._mailbox.popleft
-        self._lock = waiting.new_rlock()  # reentrant: a signal handler may stop what its own thread takes from
+        self._lock = waiting.new_lock()  # reentrant: a signal handler may stop what its own thread takes from
         self._due = True  # a pull may be due: look when the application comes for the next message
         self._waiting = 0
         self._connected = True

@@ -110,7 +110,7 @@ class OrderedMessages(Messages):
     def __init__(self, source: OrderedSource, options: PullOptions, on_close: Callable[[], None]) -> None:
         self.resets = 0
         self._on_close = on_close
-        self._order = waiting.new_rlock()  # held by the one thread that takes from the mailbox
+        self._order = waiting.new_turn()  # held by the one thread that takes from the mailbox
         self._ready: deque[Msg] = deque()
         self._reset_because: str = ""
         source.create()

@@ -94,7 +94,7 @@ class OrderedPushMessages(PushMessages):
 
     def __init__(self, source: OrderedPushSource, options: PushOptions) -> None:
         self.resets = 0
-        self._order = waiting.new_rlock()
+        self._order = waiting.new_turn()
         self._because = ""
         super().__init__(source, options)
         try:

@@ -15,7 +15,6 @@ Whoever takes a future out of `futures` resolves it, so that it happens once.
 from __future__ import annotations
 
 import contextlib
-import itertools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -33,7 +32,7 @@ from jsclient.jetstream.publish_future import PublishFuture, PubMsg
 from jsclient.jetstream.publish_options import Capabilities, HeadersLike, PublishOptions
 from jsclient.jetstream.publish_recovery import Recovery
 from jsclient.jetstream.publish_window import Window
-from jsclient.nuid import ALPHABET
+from jsclient.nuid import new_token
 from jsclient.outbox import LARGE_FRAME, Unkept, UnkeptVector
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
@@ -64,13 +63,6 @@ MAX_CACHED: Final = 10_000
 
 OnAck = Callable[[PublishFuture], Any]
 OnError = Callable[[PublishFuture, BaseException], Any]
-
-_PAIRS: Final = tuple((a + b).encode() for a in ALPHABET for b in ALPHABET)  # a tuple: `product` shares it
-
-
-def _tokens() -> Callable[[], bytes]:
-    """Unique tokens of 8 characters for 2*10^14 messages, made wholly in C, so that the call is atomic."""
-    return map(b"".join, itertools.product(_PAIRS, _PAIRS, _PAIRS, _PAIRS)).__next__
 
 
 class AsyncPublisher:
@@ -121,7 +113,6 @@ class AsyncPublisher:
         self._on_error = on_error
         self._lock = waiting.new_lock()
         self._post = js.nc.post
-        self.next_token = _tokens()
         self._starts: dict[str, bytes] = {}  # subject -> "PUB subject inbox."
         self._ends: dict[int, bytes] = {}  # payload size -> " size\r\n"
         self._inbox: Any = None
@@ -165,7 +156,7 @@ class AsyncPublisher:
             start = self._start(subject)
         window = self.window
         futures = self.futures
-        token = self.next_token()
+        token = new_token()
         if block is None:
             size = len(payload)
             end = self._ends.get(size)
@@ -214,7 +205,7 @@ class AsyncPublisher:
         """Check a subject and make the beginning of its PUB line; opens the inbox at first use."""
         if not self._permitted:
             self._open_inbox()
-        token = self.next_token()
+        token = new_token()
         frame = self.nc.encode(subject, b"", self._inbox_start + token)  # checks everything
         if len(self._starts) >= MAX_CACHED:
             self._starts.clear()

@@ -38,6 +38,7 @@ from jsclient.jetstream.publish import (
     reply_error,
 )
 from jsclient.jetstream.publish_future import PublishFuture
+from jsclient.nuid import new_token
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
 
@@ -136,7 +137,7 @@ class Recovery:
             self._retry(future, self._no_stream(future))
 
     def _ask(self, subject: str) -> None:
-        token = b"?" + self.owner.next_token()
+        token = b"?" + new_token()
         self._questions[token] = subject
         self._asked[subject] = (time.monotonic(), "")
         reply = self.owner.inbox_start + token

@@ -107,7 +107,7 @@ class PushMessages(MessageIterator):
             options.pending_messages if bounded else None, options.pending_bytes if bounded else None
         )
         self._sink = PushSink(self._mailbox)
-        self._lock = waiting.new_rlock()
+        self._lock = waiting.new_lock()
         self._connected = True
         self._watchdog = Watchdog.of_heartbeats(self._beat, time.monotonic())
         self._terminal = None

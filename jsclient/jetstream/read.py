@@ -88,7 +88,7 @@ class FiniteRead:
         self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained)
         self._max_messages = max_messages
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
-        self._lock = waiting.new_lock()
+        self._turn = waiting.new_turn()
         self._ready: deque[JetStreamMsg] = deque()
         self._last_seq = 0
         self._done = self.until.end_seq == 0
@@ -97,7 +97,8 @@ class FiniteRead:
         return self
 
     def __next__(self) -> JetStreamMsg:
-        with self._lock:
+        waiting.check_turn(self._turn, "a finite read was used")
+        with self._turn:
             while True:
                 if self._ready:
                     message = self._ready.popleft()
@@ -156,7 +157,8 @@ class FiniteRead:
 
     def close(self) -> None:
         """End here; idempotent."""
-        with self._lock:
+        waiting.check_turn(self._turn, "a finite read was used")
+        with self._turn:
             self._end()
 
     def __enter__(self) -> FiniteRead:
@@ -187,7 +189,7 @@ class OrderedRead:
     ) -> None:
         self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained)
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
-        self._lock = waiting.new_lock()
+        self._turn = waiting.new_turn()
         self._pending: int | None = None  # what the last message said is still to come
         self._messages: OrderedMessages | None = None
         if self.until.end_seq != 0:
@@ -197,7 +199,8 @@ class OrderedRead:
         return self
 
     def __next__(self) -> JetStreamMsg:
-        with self._lock:
+        waiting.check_turn(self._turn, "a finite read was used")
+        with self._turn:
             message = self._next()
             if message is None:
                 self._close()
@@ -239,7 +242,8 @@ class OrderedRead:
 
     def close(self) -> None:
         """End here; idempotent."""
-        with self._lock:
+        waiting.check_turn(self._turn, "a finite read was used")
+        with self._turn:
             self._close()
 
     def __enter__(self) -> OrderedRead:

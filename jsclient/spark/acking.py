@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
+from jsclient.nuid import new_token
 from jsclient.outbox import Unkept
 from jsclient.spark.chunks import ChunkQueue
 from jsclient.spark.errors import JetStreamSparkError
@@ -26,11 +27,12 @@ def confirm_all(nc: Connection, replies: list[str]) -> int:
         return 0
     queue = ChunkQueue()
     inbox = nc.new_inbox()
+    skip = len(inbox) + 1
     subscription = nc.open_sink(f"{inbox}.*", queue)
-    open_ = dict(enumerate(replies))
+    open_ = {new_token(): reply for reply in replies}
     try:
         for _ in range(ATTEMPTS):
-            frames = [nc.encode(reply, b"+ACK", reply=f"{inbox}.{number}") for number, reply in open_.items()]
+            frames = [nc.encode(reply, b"+ACK", reply=f"{inbox}.{token.decode()}") for token, reply in open_.items()]
             try:
                 nc.post_now(Unkept(b"".join(frames)))
             except errors.ConnectionLost:
@@ -44,7 +46,7 @@ def confirm_all(nc: Connection, replies: list[str]) -> int:
                     continue
                 for message in item:
                     if message.status is None:
-                        open_.pop(int(message.raw_subject.rpartition(b".")[2]), None)
+                        open_.pop(message.raw_subject[skip:], None)
             if not open_:
                 return len(replies)
     finally:

@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from jsclient import errors
 from jsclient.durations import Deadline
+from jsclient.nuid import new_token
 from jsclient.outbox import Unkept
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import Chunk, ChunkQueue, DirectParts, Times, direct_chunk, direct_parts
@@ -64,13 +65,13 @@ class RangeDirect:
         inbox = self._nc.new_inbox()
         subscription = self._nc.open_sink(f"{inbox}.*", queue)
         try:
-            for number in range(1 << 62):
+            while True:
                 if self.next >= self._part.end:
                     self._gaps.finish(self._reached)
                     return
                 before = self.next
                 try:
-                    for chunk in self._request(queue, f"{inbox}.{number}"):
+                    for chunk in self._request(queue, f"{inbox}.{new_token().decode()}"):
                         yield from self._wanted(chunk)
                 except (Repeat, errors.ConnectionLost, errors.RequestTimeout) as error:
                     log.info("stream %r at %d: %s; asking again", self._access.stream, self.next, error)

@@ -17,6 +17,7 @@ import msgspec
 
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
+from jsclient.nuid import new_token
 from jsclient.outbox import Unkept
 from jsclient.spark.access import RETRIED, StreamAccess
 from jsclient.spark.errors import JetStreamSparkError
@@ -101,9 +102,8 @@ class WindowPublisher:
         self._api = StreamAccess(nc, options, "(sink)").api.prefix
         self.totals = Totals()
         self.seen = self.totals.streams
-        self._pending: dict[int, bytes] = {}  # frames without an ack, oldest first
-        self._again: list[int] = []
-        self._number = 0
+        self._pending: dict[bytes, bytes] = {}  # token -> frame without an ack, oldest first
+        self._again: list[bytes] = []
         self._sent = 0  # bytes, counted by the task's thread
         self._freed = 0  # bytes, counted by the reader thread
         self._heads: dict[bytes, bytes] = {}
@@ -124,17 +124,17 @@ class WindowPublisher:
         pending, skip, totals = self._pending, self._skip, self.totals
         stream, first, last, duplicates, freed = "", 0, 0, 0, 0
         for message in messages:
-            number = int(message.raw_subject[skip:])
+            token = message.raw_subject[skip:]
             try:
                 ack = decode_ack(message.payload)
             except BAD_JSON:
                 ack = None
             if ack is None or ack.error is not None or not ack.seq:
-                self._refused(number, message, ack)
+                self._refused(token, message, ack)
                 continue
-            frame = pending.pop(number, None)
+            frame = pending.pop(token, None)
             if frame is None:
-                continue  # a late answer to what was sent twice
+                continue  # a late answer to what was sent twice, or one that nobody asked for
             freed += len(frame)
             duplicates += ack.duplicate
             if ack.stream != stream:
@@ -155,16 +155,18 @@ class WindowPublisher:
         if self._parked and (len(pending) <= self._wake_at or self._error or self._again):
             self._wake()
 
-    def _refused(self, number: int, message: Msg, ack: Ack | None) -> None:
+    def _refused(self, token: bytes, message: Msg, ack: Ack | None) -> None:
         """Not an ack: nobody there or busy (sent again by the other thread), or an error that ends the task."""
+        if token not in self._pending:
+            return  # answered before, or nobody asked
         status = message.status
         if status is not None and status.code == 503:
-            self._again.append(number)
+            self._again.append(token)
         elif ack is not None and ack.error is not None:
             error = errors.api_error(ack.error.code, ack.error.err_code, ack.error.description)
             temporary = (errors.DuplicateInProcess, errors.JetStreamTemporarilyUnavailable, errors.TooManyRequests)
             if isinstance(error, temporary):
-                self._again.append(number)
+                self._again.append(token)
             else:
                 self._error = self._error or error
         else:
@@ -195,47 +197,44 @@ class WindowPublisher:
         pending, heads = self._pending, self._heads
         window, limit = self._options.max_in_flight, self._nc.max_payload
         block: list[bytes] = []
-        size, number, nbytes = 0, self._number, 0
-        first = number
+        size = count = nbytes = 0
         for subject, lines, value, msg_id in rows:
             head = heads.get(subject)
             if head is None:
                 head = heads[subject] = self._head(subject)
-            number += 1
+            token = new_token()
+            count += 1
             if msg_id is None and not lines:
                 total = len(value)
-                frame = b"%b%d %d\r\n%b\r\n" % (head[1:], number, total, value)  # PUB
+                frame = b"%b%b %d\r\n%b\r\n" % (head[1:], token, total, value)  # PUB
             elif msg_id is None:
                 length = 12 + len(lines)
                 total = length + len(value)
-                frame = b"%b%d %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (head, number, length, total, lines, value)
+                frame = b"%b%b %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (head, token, length, total, lines, value)
             else:
                 length = 27 + len(msg_id) + len(lines)
                 total = length + len(value)
-                frame = b"%b%d %d %d\r\nNATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n%b\r\n" % (
-                    *(head, number, length, total, msg_id, lines, value),
+                frame = b"%b%b %d %d\r\nNATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n%b\r\n" % (
+                    *(head, token, length, total, msg_id, lines, value),
                 )
             if total > limit:
                 raise errors.PayloadTooLarge(f"a row of {total} bytes; the server takes {limit} (max_payload)")
-            pending[number] = frame
+            pending[token] = frame
             block.append(frame)
             size += len(frame)
             nbytes += len(value)
             if size >= BLOCK:
-                self._number = number
                 self._send(block, size)
                 block, size = [], 0
                 if len(pending) >= window or self._sent - self._freed >= UNACKED_BYTES:
                     self._wait(window // 2)
             elif len(pending) >= window:
-                self._number = number
                 self._send(block, size)
                 block, size = [], 0
                 self._wait(window // 2)
-        self._number = number
         if block:
             self._send(block, size)
-        self.totals.rows += number - first
+        self.totals.rows += count
         self.totals.bytes += nbytes
 
     def finish(self) -> Totals:
@@ -325,8 +324,8 @@ class WindowPublisher:
         again, self._again = self._again, []
         self._send_again(again)
 
-    def _send_again(self, numbers: list[int]) -> None:
-        frames = [frame for frame in (self._pending.get(n) for n in numbers) if frame is not None]
+    def _send_again(self, tokens: list[bytes]) -> None:
+        frames = [frame for frame in map(self._pending.get, tokens) if frame is not None]
         log.info("publishing %d rows again", len(frames))
         for i in range(0, len(frames), 100):
             self._post(b"".join(frames[i : i + 100]))

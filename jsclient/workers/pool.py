@@ -75,13 +75,13 @@ class WorkerPool(Taker):
         )
         self._first_interval = self._progress.intervals[0]
         self._keyed = KeyedWork(self)
-        self._turn = waiting.new_lock()  # who takes a message while nothing is prefetched
-        self._suspects = waiting.new_lock()
+        self._turn = waiting.new_turn()  # of the thread that takes a message while nothing is prefetched
+        self._suspects = waiting.new_turn()
         self._first_prefix = b"\0"
         self.stopping = False
         self._release_asked = False
         self._giving_back = False
-        self._released = waiting.new_lock()
+        self._released = waiting.new_turn()
         self._ended = Gate()
         self._running = len(self._workers)
         self._running_lock = waiting.new_lock()

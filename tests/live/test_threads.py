@@ -103,10 +103,14 @@ def test_subscriptions_come_and_go_while_links_break(server: NatsServer) -> None
         keep = [nc.subscribe(f"keep.{number}") for number in range(500)]
 
         def churn() -> None:
+            limited: list[jsclient.Subscription] = []
             while not stop.is_set():
                 subs = [nc.subscribe(f"go.{random.random()}") for _ in range(20)]
-                for sub in subs:
-                    sub.unsubscribe(max_messages=5) if random.random() < 0.3 else sub.close()
+                for sub in [*limited, *subs[6:]]:
+                    sub.close()
+                limited = subs[:6]
+                for sub in limited:
+                    sub.unsubscribe(max_messages=5)
 
         def reconnect() -> None:
             try:

@@ -13,7 +13,7 @@ from jsclient import nuid
 def test_shape() -> None:
     assert len(nuid.next_nuid()) == 22
     assert set(nuid.next_nuid()) <= set(nuid.ALPHABET)
-    assert len(nuid.new_token()) == 8
+    assert len(nuid.new_token()) == 12
     assert len(nuid.inbox_id()) == 22
 
 
@@ -31,7 +31,7 @@ def test_unique_over_threads() -> None:
 
     def run(into: list[str]) -> None:
         into.extend(nuid.next_nuid() for _ in range(5000))
-        into.extend(nuid.new_token() for _ in range(5000))
+        into.extend(nuid.new_token().decode() for _ in range(5000))
 
     threads = [threading.Thread(target=run, args=(into,)) for into in found]
     for thread in threads:

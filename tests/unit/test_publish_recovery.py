@@ -179,7 +179,7 @@ def test_503s_are_retried_in_order_and_asked_about(clock: Turn) -> None:
     assert not rig.take()
     clock(rig, 0.25)
     again = rig.take()
-    assert [rig.reply_of(frame)[-8:] for frame in again] == [future._token for future in futures]
+    assert [rig.reply_of(frame)[-12:] for frame in again] == [future._token for future in futures]
     for frame in again:
         rig.no_responders(frame)
     (question,) = rig.take()

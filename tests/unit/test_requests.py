@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections import deque
 from typing import Any
 
 import pytest
@@ -90,32 +89,6 @@ def test_fail_ends_all_or_those_of_one_subject() -> None:
         second.get_nowait()
     made.fail(lambda: errors.ConnectionLost("gone"))
     assert isinstance(second.get_nowait(), errors.ConnectionLost)
-
-
-class Striking(deque):  # type: ignore[type-arg]
-    """A deque in whose `append` a Ctrl-C strikes once, after the call has had its effect."""
-
-    armed = True
-
-    def append(self, item: object) -> None:
-        super().append(item)
-        if self.armed:
-            self.armed = False
-            raise KeyboardInterrupt
-
-
-@pytest.mark.parametrize("where", ["pings", "frames"])
-def test_ctrl_c_keeps_pings_and_their_waiters_in_step(where: str) -> None:
-    connection = Connection(ConnectOptions())
-    session, outbox = connection._session, connection._outbox
-    outbox.offline = False
-    if where == "pings":
-        session.pings.waiters = Striking()
-    else:
-        outbox.frames = Striking()
-    with pytest.raises(KeyboardInterrupt):
-        session.pings.send(queue.SimpleQueue())
-    assert len(session.pings.waiters) == len(outbox.frames)
 
 
 def test_pings_of_a_server_that_does_not_read_fill_no_memory() -> None:
