@@ -24,7 +24,6 @@ although the thread beneath it cannot give the old lock back before the handler 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
@@ -95,7 +94,7 @@ class Outbox:
         self.closed: Callable[[], BaseException] | None = None
         self.ticking = False  # the flusher is awake and will drain within a millisecond
         self._bytes_before = 0  # sent over links that have ended
-        self._right: tuple[Any, list[int]] = (threading.RLock(), [0])  # the send lock, and its permit
+        self._right: tuple[Any, list[int]] = (waiting.new_turn(), [0])  # the send lock, and its permit
         self._sending: Sending | None = None
         self._kick = kick
         self._broken = broken
@@ -105,7 +104,7 @@ class Outbox:
         self._stalled = False  # the last sender has waited in vain
         # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
         # because a signal handler or a finalizer may publish on top of a thread that is in there.
-        self._account = threading.RLock()
+        self._account = waiting.new_lock()
         self._offline_bytes = 0
         self._online = waiting.Gate()  # opens when this offline time ends; each has its own
 
@@ -179,7 +178,7 @@ class Outbox:
                 if self._sending is None or not self._sending.transport.resumable:
                     return False  # nobody can know how much is out
                 permit.clear()
-                lock, permit = self._right = (threading.RLock(), [0])
+                lock, permit = self._right = (waiting.new_turn(), [0])
             try:
                 if not lock.acquire(False):
                     return False
@@ -361,7 +360,7 @@ class Outbox:
             if lock is None:
                 # The thread beneath a handler cannot give its lock back, and will find that its permit has ended.
                 self._right[1].clear()
-                self._right = (threading.RLock(), [0])
+                self._right = (waiting.new_turn(), [0])
             return self._withdraw_all(settled=lock is not None)
         finally:
             if lock is not None:
@@ -422,8 +421,8 @@ class Outbox:
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
-        self._right = (threading.RLock(), [0])
-        self._account = threading.RLock()
+        self._right = (waiting.new_turn(), [0])
+        self._account = waiting.new_lock()
         self._online = waiting.Gate()
         self._sending = None
         self.frames = deque()

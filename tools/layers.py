@@ -45,7 +45,7 @@ BANNED = {
 
 #: What only `waiting` makes, by the rule for locks that stands there.
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
-LOCKSMITHS = {"jsclient/waiting.py", "jsclient/outbox.py"}  # the outbox only ever tries its own
+LOCKSMITHS = {"jsclient/waiting.py"}
 
 
 def is_type_checking(node: ast.AST) -> bool:

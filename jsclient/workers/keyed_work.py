@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -26,7 +25,7 @@ class KeyedWork:
         self._held: dict[int, Held] = {}  # by sequence in the stream
         self._hung: set[Any] = set()  # keys whose handler has run too long
         self._taking = False
-        self._ready = threading.Condition(waiting.new_lock())
+        self._ready = waiting.new_condition()
 
     @property
     def backlog(self) -> int:

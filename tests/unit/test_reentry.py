@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -65,17 +65,19 @@ def at_every_point(module: Any, run: Callable[[Callable[[Callable[[], Any], Call
 class Wire:
     """A transport that takes everything, and tells what the server then knows."""
 
-    counts_plain_bytes = True
-    in_doubt = False
+    hands_over = True
+    resumable = True
     needs_flush = False
     unsent = 0
 
     def __init__(self) -> None:
         self.taken = b""
 
-    def send(self, data: Any, timeout: float | None) -> bool:
-        self.taken += data if isinstance(data, bytes) else b"".join(data)
-        return True
+    def hand_over(self, buffers: Sequence[bytes], permit: list[int]) -> Iterator[int]:
+        for _ in permit:
+            data = b"".join(buffers)
+            self.taken += data
+            yield len(data)
 
     def subscribed(self) -> dict[bytes, bytes]:
         """sid -> its limit, b"" without one."""
@@ -105,7 +107,7 @@ class Rig:
         self.nc.link_up(SimpleNamespace(stream=self.wire), False)  # type: ignore[arg-type]
 
     def down(self) -> None:
-        self.nc._outbox.offline = True
+        self.nc._outbox.go_offline()
         self.nc._outbox.detach()
         self.nc._session.pings.fail(lambda: errors.ConnectionLost("gone"))
 
