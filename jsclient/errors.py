@@ -294,11 +294,21 @@ class BadResponse(JetStreamError):
 
 
 class ListingIncomplete(JetStreamError):
-    """Some streams or consumers of a cluster did not answer a listing; `missing` names them. The others came first."""
+    """A listing that is not proven to be complete: what came before this error is not all there is.
+
+    `missing` names streams or consumers of a cluster that did not answer.
+    """
 
     def __init__(self, message: str, missing: list[str] | None = None) -> None:
         super().__init__(message)
         self.missing = missing or []
+
+
+class ImportPassesOneResponse(JetStreamError):
+    """The import behind an `api_prefix` passes one response for each request, and messages were lost by it.
+
+    The account that exports the API must say `response_type: stream`.
+    """
 
 
 class NotPullConsumer(JetStreamError):

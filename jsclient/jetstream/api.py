@@ -66,6 +66,10 @@ class Api:
         self.nc = nc
         self.prefix = names.api_prefix(domain, prefix)
         self.timeout = resolve(timeout, API_TIMEOUT)
+        self.is_imported = prefix is not None and not self.prefix.startswith("$JS.")
+        """Whether the API seems to be another account's: then an import decides what gets through."""
+        self.passes_many = False
+        """Whether that import is known to pass several responses to one request (`response_type: stream`)."""
         self.on_request = on_request
         self.on_response = on_response
 

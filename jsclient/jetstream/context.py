@@ -41,10 +41,13 @@ class JetStream(Publishing):
     """JetStream of the connection's account, or of what `domain` or `api_prefix` reaches. Costs nothing to make.
 
     `domain="hub"` talks to `$JS.hub.API`; `api_prefix="JS.acc@hub.API"` is for an API imported from another
-    account. `timeout` is the default of API calls, in seconds (publishing has its own). `direct_get`: True reads
-    stored messages from any replica, False from the leader, None (default) as each stream allows.
-    `on_request(subject, payload)` and `on_response(subject, payload, headers)` see every API call, on the calling
-    thread. The `publish_async_*` options are those of AsyncPublisher. Thread-safe.
+    account, which must export it with `response_type: stream`: the default, singleton, passes one message of each pull.
+    Watchers, listings, ordered reads and objects of many chunks then raise ImportPassesOneResponse.
+
+    `timeout` is the default of API calls, in seconds (publishing has its own). `direct_get`: True reads stored messages
+    from any replica, False from the leader, None (default) as each stream allows. `on_request(subject, payload)` and
+    `on_response(subject, payload, headers)` see every API call, on the calling thread. The `publish_async_*` options
+    are those of AsyncPublisher. Thread-safe.
     """
 
     def __init__(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from jsclient.checks import FilterInSubject
-from jsclient.durations import DEFAULT, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, NotSupported
 from jsclient.jetstream import names, wire
 from jsclient.jetstream.capabilities import OPERATIONS
@@ -48,16 +48,17 @@ def put(
 ) -> ConsumerInfo:
     """Create ("create"), change ("update") or either ("")."""
     names.check_stream(stream)
+    deadline = Deadline(resolve(timeout, js.api.timeout))
     config = named(config)
     config.check()
     if action == "update" or config.unknown_fields:
         refuse_unknown(config.unknown_fields, drop_unknown, "consumer")
     name = config.effective_name or ""
-    js.capabilities.check_config(config, timeout)
+    js.capabilities.check_config(config, deadline.remaining())
     if pedantic:
-        js.capabilities.require("pedantic", OPERATIONS["pedantic"], timeout)
-    if action and js.capabilities.at_least((2, 10), timeout) is False:
-        existing = _emulate_action(js, stream, config, action, timeout)
+        js.capabilities.require("pedantic", OPERATIONS["pedantic"], deadline.remaining())
+    if action and js.capabilities.at_least((2, 10), deadline.remaining()) is False:
+        existing = _emulate_action(js, stream, config, action, deadline.remaining())
         if existing is not None:
             return existing
     operation = f"CONSUMER.CREATE.{stream}.{name}"
@@ -69,7 +70,7 @@ def put(
         body["action"] = action
     if pedantic:
         body["pedantic"] = True
-    info = js.api.request(operation, body, ConsumerInfo, timeout=timeout)
+    info = js.api.request(operation, body, ConsumerInfo, timeout=deadline.remaining())
     js.capabilities.check_echo(config, info.config, f"consumer {name!r} was made")
     return info
 

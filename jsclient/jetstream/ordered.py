@@ -24,7 +24,7 @@ from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
 from jsclient.jetstream.options import PullOptions, PullOptionsDict
-from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again, take_turn
+from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, Attempts, SameStream, make_again, take_turn
 from jsclient.jetstream.ordered_state import (
     DELIVER,
     GAP,
@@ -55,6 +55,10 @@ MAX_MESSAGES: Final = 5_000
 at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
 
 
+SHORTEST_CREATE: Final = 0.15
+"""Seconds that a new consumer may take to be made within a call that does not wait at all: a poll must come on, too."""
+
+
 class OrderedSource(PullSource):
     """The current consumer on the server: its name changes with every reset."""
 
@@ -68,14 +72,15 @@ class OrderedSource(PullSource):
         self.info: ConsumerInfo | None = None
         self.same_stream = SameStream()
 
-    def create(self) -> None:
+    def create(self, timeout: float | None = CREATE_TIMEOUT) -> None:
         """Make the next consumer; the old one is removed without waiting."""
         state = self.state
+        deadline = Deadline(timeout)
         self.delete()
         config = state.next_config()
-        self.info = manage.put(self.js, self.stream_name, config, "", timeout=CREATE_TIMEOUT)
+        self.info = manage.put(self.js, self.stream_name, config, "", timeout=deadline.remaining())
         try:
-            self.same_stream.check(self.js, self.stream_name, self.info)
+            self.same_stream.check(self.js, self.stream_name, self.info, deadline.at_most(CREATE_TIMEOUT))
         except errors.StreamRecreated:
             self.delete()
             raise
@@ -107,13 +112,21 @@ class OrderedMessages(Messages):
 
     source: OrderedSource
 
-    def __init__(self, source: OrderedSource, options: PullOptions, on_close: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        source: OrderedSource,
+        options: PullOptions,
+        on_close: Callable[[], None],
+        timeout: float | None = CREATE_TIMEOUT,
+    ) -> None:
         self.resets = 0
+        self._deadline = Deadline(None)  # of the thread that takes from the mailbox
+        self._attempts = Attempts()
         self._on_close = on_close
         self._order = waiting.new_turn()  # held by the one thread that takes from the mailbox
         self._ready: deque[Msg] = deque()
         self._reset_because: str = ""
-        source.create()
+        source.create(timeout)
         super().__init__(source, options)
         self._popleft = self._ready.popleft
 
@@ -127,6 +140,7 @@ class OrderedMessages(Messages):
         deadline = Deadline(timeout)
         if not take_turn(self._order, timeout):
             return None
+        self._deadline = deadline
         try:
             while True:
                 self._check_open()
@@ -230,27 +244,43 @@ class OrderedMessages(Messages):
 
     # --- reset ----------------------------------------------------------------------------------------------
 
+    def start_again(self, why: str) -> None:
+        """For layers: what the consumer sent did not arrive. The next call makes a new one and reads it again."""
+        self._reset_because = why
+
     def _reset(self) -> None:
-        """Make the next consumer, with back-off until it works, the iterator is stopped, or attempts are used up."""
-        log.info("%s: %s; making a new one", self.source, self._reset_because)
-        self.resets += 1
+        """Make the next consumer, with back-off until it works, the iterator is stopped, or attempts are used up.
+
+        A call whose time is over leaves it to the next one, after one attempt at least.
+        """
+        because, deadline = self._reset_because, self._deadline
+        log.info("%s: %s; making a new one", self.source, because)
+        tried = False
 
         def create() -> bool:
+            nonlocal tried
+            tried = True
             self._reset_because = ""
             self._forget_buffered()
             if self._connected:
-                self.source.create()
+                self.source.create(min(CREATE_TIMEOUT, max(deadline.at_most(CREATE_TIMEOUT), SHORTEST_CREATE)))
             return self._connected
 
-        make_again(
+        made = make_again(
             create,
-            stopped=lambda: self._stopped or self._draining,
-            pause=self._pause,
+            stopped=lambda: self._stopped or self._draining or (tried and deadline.expired()),
+            pause=lambda delay: self._pause(deadline.at_most(delay)),
             fail=super()._fail,
             report=super()._report,
             max_attempts=self.source.state.options.max_reset_attempts,
             what=str(self.source),
+            attempts=self._attempts,
         )
+        if not made:
+            self._reset_because = self._reset_because or because
+            return
+        self.resets += 1
+        self._attempts = Attempts()
         with self._lock:
             self._inbox.pull_subject = self.source.pull_subject
             self._pulls_lost()
@@ -318,10 +348,15 @@ class OrderedConsumer:
 
     def messages(self, **options: Unpack[PullOptionsDict]) -> OrderedMessages:
         """An endless, pre-buffered iterator; options as for Consumer.messages, with max_messages 5,000."""
+        return self.open_messages(Deadline(CREATE_TIMEOUT), **options)
+
+    def open_messages(self, deadline: Deadline, **options: Unpack[PullOptionsDict]) -> OrderedMessages:
+        """For layers: `messages`, which makes its consumer within the deadline."""
         self._occupy()
         try:
             self._drop_fetching()
-            return OrderedMessages(self._source, _options(options, self.state), self._busy.release)
+            timeout = deadline.at_most(CREATE_TIMEOUT)
+            return OrderedMessages(self._source, _options(options, self.state), self._busy.release, timeout)
         except BaseException:
             self._busy.release()
             raise

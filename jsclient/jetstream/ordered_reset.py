@@ -40,17 +40,27 @@ class SameStream:
     def __init__(self) -> None:
         self._made: dt.datetime | None = None  # when the first consumer was made
 
-    def check(self, js: JetStream, stream: str, info: ConsumerInfo) -> None:
+    def check(self, js: JetStream, stream: str, info: ConsumerInfo, timeout: float = CREATE_TIMEOUT) -> None:
         """After a consumer was made; raises StreamRecreated. Who may not ask is not told."""
         if self._made is None:
             self._made = info.created
             return
         try:
-            error = recreated(js, stream, self._made, CREATE_TIMEOUT)
+            error = recreated(js, stream, self._made, timeout)
         except errors.JsClientError:
             return
         if error is not None:
             raise error
+
+
+class Attempts:
+    """What has been tried since the consumer was lost: a call that waits for a short time only goes on where the one
+    before it stopped."""
+
+    def __init__(self) -> None:
+        self.done = 0
+        self.gone = 0
+        self.delay = FIRST_DELAY
 
 
 def make_again(
@@ -62,38 +72,39 @@ def make_again(
     report: Callable[[Exception], Any],
     max_attempts: int | None,
     what: str,
-) -> None:
+    attempts: Attempts | None = None,
+) -> bool:
     """Call `create` until it returns True; False means that the link is down, which is no attempt.
 
     `pause(seconds)` waits and returns True when the link came back. What cannot be mended goes to `fail`, every
-    other failure to `report`.
+    other failure to `report`. Returns whether the consumer was made.
     """
-    attempts = gone = 0
-    delay = FIRST_DELAY
+    tried = attempts or Attempts()
     while not stopped():
         try:
             if create():
-                return
+                return True
             pause(OFFLINE_DELAY)
             continue
         except errors.StreamNotFound as error:
-            gone += 1
+            tried.gone += 1
             failure: Exception = error
-            if gone >= GONE_ATTEMPTS:
+            if tried.gone >= GONE_ATTEMPTS:
                 fail(error)
-                return
+                return False
         except (errors.ConnectionClosed, errors.ForkedConnection):
             raise
         except (errors.ConfigError, errors.NotSupported, errors.PermissionViolation, errors.StreamRecreated) as error:
             fail(error)
-            return
+            return False
         except errors.JsClientError as error:
             failure = error
-        attempts += 1
-        if max_attempts is not None and attempts >= max_attempts:
-            lost = errors.OrderedConsumerReset(f"{what} could not be made again in {attempts} attempts")
+        tried.done += 1
+        if max_attempts is not None and tried.done >= max_attempts:
+            lost = errors.OrderedConsumerReset(f"{what} could not be made again in {tried.done} attempts")
             lost.__cause__ = failure
             fail(lost)
-            return
+            return False
         report(failure)
-        delay = FIRST_DELAY if pause(delay) else min(delay * 2, LONGEST_DELAY)
+        tried.delay = FIRST_DELAY if pause(tried.delay) else min(tried.delay * 2, LONGEST_DELAY)
+    return False

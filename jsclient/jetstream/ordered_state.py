@@ -202,6 +202,10 @@ class OrderedState:
         if seq > self.last_seq:
             self._last_raw = b"%d" % seq
 
+    def begin_with_all(self) -> None:
+        """Nothing was there to begin with: the next consumer gives every message since. For watchers."""
+        self.options = attrs.evolve(self.options, deliver_policy="all")
+
     def behind(self, last_consumer_seq: int) -> bool:
         """Whether a heartbeat tells of messages that have not come."""
         return last_consumer_seq >= self.expected

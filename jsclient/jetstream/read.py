@@ -1,18 +1,22 @@
 """Finite reads: iterate over what a stream holds and end exactly at a sequence, a time, or what is there now.
 
 The end is fixed before the first message. It is found even when the last messages were deleted or are filtered
-out: the server's own "no messages" counts, not the arrival of one particular message.
+out: the server's own "no messages" counts, not the arrival of one particular message; and it counts only if nothing
+that the server has sent is missing here (see `complete`).
 """
 
 from __future__ import annotations
 
 import datetime as dt
+import time
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch
+from jsclient.jetstream.complete import Reading
+from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Ended
 from jsclient.jetstream.inboxes import nak_all
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.models import StreamInfo
@@ -24,7 +28,19 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.options import PullOptionsDict
-    from jsclient.jetstream.ordered import OrderedConsumer, OrderedMessages
+    from jsclient.jetstream.ordered import OrderedConsumer
+
+
+T = TypeVar("T")
+
+SILENT: Final = 0.9
+"""Seconds after which a pull that does not wait was ended by its own clock, and not by the server's answer."""
+
+RETRY: Final = 0.25
+"""Seconds between two attempts at what nobody answers."""
+
+LOST_WAIT: Final = 1.0
+"""Seconds between two questions whether lost messages are still to come."""
 
 
 class Until:
@@ -40,13 +56,14 @@ class Until:
         self._js = js
         self._stream_name = stream_name
         self.end_ns = None if time is None else timestamp_ns(time)
+        self.one_copy = True
+        self.position = 0  # the sequence that a reading must have reached, once the end has passed
         self.end_seq = self.last_seq() if drained else end_seq
 
     def last_seq(self) -> int:
-        return self._info().state.last_seq
-
-    def _info(self) -> StreamInfo:
-        return self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, read=True)
+        info = self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, read=True)
+        self.one_copy = (info.config.num_replicas or 1) == 1
+        return info.state.last_seq
 
     def beyond(self, message: JetStreamMsg) -> bool:
         """Whether the message comes after the end."""
@@ -60,8 +77,12 @@ class Until:
     def passed(self) -> bool:
         """Whether nothing more can come before the end, now that the consumer has nothing to deliver."""
         if self.end_ns is not None:
-            return timestamp_ns(dt.datetime.now(dt.timezone.utc)) > self.end_ns
-        return (self.end_seq or 0) <= self.last_seq()
+            if timestamp_ns(dt.datetime.now(dt.timezone.utc)) <= self.end_ns:
+                return False
+            self.position = self.last_seq()
+            return True
+        self.position = self.end_seq or 0
+        return self.position <= self.last_seq()
 
 
 class FiniteRead:
@@ -91,6 +112,9 @@ class FiniteRead:
         self._turn = waiting.new_turn()
         self._ready: deque[JetStreamMsg] = deque()
         self._last_seq = 0
+        self._first = 0  # consumer sequence of the first message
+        self._received = 0
+        self._doubt = False  # a pull did not end in order: what the server sent for it may be lost
         self._done = self.until.end_seq == 0
 
     def __iter__(self) -> FiniteRead:
@@ -104,10 +128,13 @@ class FiniteRead:
                     message = self._ready.popleft()
                     if self.until.beyond(message):
                         self._ready.appendleft(message)
+                        if self._doubt:
+                            self._wait_for_lost()
+                            continue
                         self._end()
                         raise StopIteration
                     self._last_seq = max(self._last_seq, message.metadata.stream_seq)
-                    if self.until.is_last(message):
+                    if self.until.is_last(message) and not self._doubt:
                         self._end()
                     return message
                 if self._done:
@@ -119,28 +146,88 @@ class FiniteRead:
         want = self._max_messages
         if self.until.end_seq is not None and self.until.end_seq > self._last_seq:
             want = min(want, self.until.end_seq - self._last_seq)  # never more than can lie before the end
-        batch = self._what_is_there(want)
-        if not batch and self.until.passed():
+        deadline = Deadline(self._timeout)
+        batch = self._patiently(lambda: self._what_is_there(want), deadline)
+        if not batch and self._patiently(self.until.passed, deadline):
             # It may have been stored between the fetch and the look at the stream's end: look once more.
-            batch = self._what_is_there(want)
-            if not batch:
+            batch = self._patiently(lambda: self._what_is_there(want), deadline)
+            if not batch and not self._doubt:
                 self._end()
                 return
+            if not batch:
+                self._wait_for_lost()
+                return
         if not batch:
-            batch = self.consumer.fetch(want, no_wait_then=self._wait())
-            if not batch and not self.until.passed():
+            batch = self._patiently(lambda: self.consumer.fetch(want, no_wait_then=self._wait()), deadline)
+            self._note(batch)
+            if not batch and not self._patiently(self.until.passed, deadline):
                 raise errors.ReadStalled(f"no message of {self.consumer} in time, and the end is not reached")
         self._ready.extend(batch)
 
     def _what_is_there(self, want: int) -> Batch:
-        """A fetch that does not wait says at once when there is no link; this read waits for it."""
-        deadline = Deadline(self._timeout)
+        asked = time.monotonic()
+        batch = self.consumer.fetch(want, 0)
+        # After a long time its own clock ended it: nobody said that there is no more.
+        self._doubt = self._doubt or time.monotonic() - asked >= SILENT
+        return self._note(batch)
+
+    def _note(self, batch: Batch) -> Batch:
+        if batch:
+            self._first = self._first or batch[0].metadata.consumer_seq
+            self._received += len(batch)
+        self._doubt = self._doubt or batch.ended is Ended.ERROR
+        return batch
+
+    def _patiently(self, call: Callable[[], T], deadline: Deadline) -> T:
+        """Repeat what fails because the link, or that of a leaf node, is down; within the time for one message."""
         while True:
             try:
-                return self.consumer.fetch(want, 0)
+                return call()
             except errors.ConnectionLost:
+                self._doubt = True
                 if not wait_connected(self.consumer.nc, deadline.remaining()):
                     raise
+            except (errors.NoResponders, errors.RequestTimeout, errors.ReadStalled):
+                self._doubt = True
+                if deadline.at_most(RETRY) < RETRY or not self._may_be_there(deadline):
+                    raise
+                waiting.Gate().wait(RETRY)
+
+    def _may_be_there(self, deadline: Deadline) -> bool:
+        """Whether somebody who does not answer may answer again: the consumer is there, or nobody tells."""
+        try:
+            self.consumer.info(timeout=deadline.at_most(1.0))
+        except (errors.ConsumerNotFound, errors.StreamNotFound):
+            return False
+        except errors.JsClientError:
+            pass
+        return True
+
+    def _wait_for_lost(self) -> None:
+        """The end is reached, but a pull was cut short: what was sent for it comes again after the consumer's ack_wait.
+
+        Raises ReadStalled when it does not come in time, or never comes again (ack_policy none).
+        """
+        deadline = Deadline(self._timeout)
+        while True:
+            info = self._patiently(lambda: self.consumer.info(timeout=deadline.remaining()), deadline)
+            if self.consumer.ack_none:
+                missing = info.delivered.consumer_seq + 1 - (self._first or 1) - self._received
+            else:
+                missing = info.num_ack_pending
+            if not missing and not info.num_pending:
+                self._doubt = False
+                return
+            if self.consumer.ack_none or deadline.expired():
+                raise errors.ReadStalled(
+                    f"{missing} messages of {self.consumer} were sent and neither acked nor received here: a link was "
+                    "lost on the way"
+                )
+            wait = max(deadline.at_most(LOST_WAIT), 0.001)
+            batch = self._patiently(lambda: self.consumer.fetch(self._max_messages, no_wait_then=wait), deadline)  # noqa: B023
+            if self._note(batch):
+                self._ready.extendleft(reversed(batch))
+                return
 
     def _wait(self) -> float:
         seconds = FETCH_TIMEOUT if self._timeout is None else self._timeout
@@ -174,9 +261,6 @@ class FiniteRead:
 class OrderedRead:
     """As FiniteRead, over an ordered consumer: every message once, in order, pre-buffered, without acks."""
 
-    LOOK_AFTER = 0.5
-    """Seconds without a message after which the server is asked whether any is still to come."""
-
     def __init__(
         self,
         consumer: OrderedConsumer,
@@ -191,9 +275,10 @@ class OrderedRead:
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         self._turn = waiting.new_turn()
         self._pending: int | None = None  # what the last message said is still to come
-        self._messages: OrderedMessages | None = None
+        self._reading: Reading | None = None
         if self.until.end_seq != 0:
-            self._messages = consumer.messages(**options)
+            messages = consumer.messages(**options)
+            self._reading = Reading(consumer, messages, self.until.end_seq, self.until.one_copy)
 
     def __iter__(self) -> OrderedRead:
         return self
@@ -211,34 +296,37 @@ class OrderedRead:
 
     def _next(self) -> JetStreamMsg | None:
         deadline = Deadline(self._timeout)
-        while self._messages is not None:
+        while self._reading is not None:
             # After a message with nothing behind it this may be the end: look at once and not after a pause.
-            wait = 0.0 if self._pending == 0 else deadline.at_most(self.LOOK_AFTER)
-            message = self._messages._get(wait)
+            wait = 0.0 if self._pending == 0 else deadline.at_most(self._reading.patience)
+            message = self._reading.take(wait)
             if message is not None:
                 self._pending = message.metadata.num_pending
                 return None if self.until.beyond(message) else message
-            if self._ended():
+            if self._ended(self._reading, deadline):
                 return None
             self._pending = None
             if deadline.expired():
-                raise errors.ReadStalled(f"no message of {self._messages.source} in time, and the end is not reached")
+                source = self._reading.messages.source
+                raise errors.ReadStalled(f"no message of {source} in time, and the end is not reached")
         return None
 
-    def _ended(self) -> bool:
-        from jsclient.jetstream.ordered import available
-
-        assert self._messages is not None
+    def _ended(self, reading: Reading, deadline: Deadline) -> bool:
+        # First the end of the stream, then what is still to come: the other way round would miss messages.
         try:
-            # First the end of the stream, then what is still to come: the other way round would miss messages.
-            return self.until.passed() and available(self._messages) == 0
+            passed = self.until.passed()
         except errors.JsClientError:
-            return False  # the consumer is being made again
+            passed = False
+        info = reading.look(deadline)
+        if not passed or info is None:
+            return False
+        reading.end, reading.one_copy = self.until.position, self.until.one_copy
+        return reading.caught_up(max(reading.consumer.state.last_seq, info.delivered.stream_seq), deadline)
 
     def _close(self) -> None:
-        if self._messages is not None:
-            self._messages.close()
-            self._messages = None
+        if self._reading is not None:
+            self._reading.messages.close()
+            self._reading = None
 
     def close(self) -> None:
         """End here; idempotent."""

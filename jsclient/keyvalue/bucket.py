@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     BadBucket,
     BadResponse,
@@ -47,7 +47,7 @@ from jsclient.keyvalue.keys import (
     stream_name,
     valid_key,
 )
-from jsclient.keyvalue.watch import KeyWatcher, WatchOptions
+from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream, StreamInfo, StreamSource
@@ -338,7 +338,14 @@ class KeyValue:
             resume_from_revision=resume_from_revision,
         )
         return KeyWatcher(
-            self._js, self.bucket, self.stream_name, self._prefix, patterns or (ALL_KEYS,), options, timeout
+            self._js,
+            self.bucket,
+            self.stream_name,
+            self._prefix,
+            patterns or (ALL_KEYS,),
+            options,
+            timeout,
+            Deadline(OPEN_TIMEOUT),
         )
 
     def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:

@@ -6,13 +6,13 @@ The object store watches its meta information in the same way, so the machinery 
 from __future__ import annotations
 
 from collections import deque
-from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.errors import ConfigError, IteratorClosed, JsClientError, NoMessages, NotSupported, TimedOut
+from jsclient.errors import ConfigError, IteratorClosed, NotSupported, TimedOut
+from jsclient.jetstream.complete import CompleteReading
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
 from protocol.subjects import matches
 
@@ -20,11 +20,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
     from jsclient.jetstream.message import JetStreamMsg
 
-RECOUNT_AFTER: Final = 1.0
-"""Seconds of silence before the current messages are complete, after which the server is asked how many are left.
-
-Some of them may have been deleted or expired on the way; then no message ever comes that completes them.
-"""
+OPEN_TIMEOUT: Final = 5.0
+"""Seconds that making a watcher may take, unless it was given a shorter timeout."""
 
 FIRST_WAIT: Final = 0.25
 """Seconds that making a watcher waits for the first current message."""
@@ -67,52 +64,54 @@ class StreamWatcher(Generic[T]):
     """Base of the watchers; a subclass says what a message means (`_entry`)."""
 
     def __init__(
-        self, js: JetStream, stream: str, subjects: list[str], options: WatchOptions, timeout: float | None
+        self,
+        js: JetStream,
+        stream: str,
+        subjects: list[str],
+        options: WatchOptions,
+        timeout: float | None,
+        deadline: Deadline,
     ) -> None:
+        """`timeout` is that of each iteration; `deadline` bounds what it takes to begin."""
         self._nc = js.nc
         self._timeout = resolve(timeout, None)
         self._ignore_deletes = options.ignore_deletes
         self._filters: list[str] = []
         self._waiting: deque[T | None] = deque()
         self._complete = options.updates_only
-        self._received = 0
-        self._consumer_name = ""
         self._stopped = False
         self._last: dict[str, T | None] | None = None  # subject -> entry, while we find the last ones ourselves
         try:
-            self._open(js, stream, subjects, options)
+            self._messages = self._open(js, stream, subjects, options, deadline)
         except NotSupported:
             # Servers before 2.10 take one filter only: read everything they could mean, and filter here.
             self._filters = subjects
-            self._open(js, stream, [common_filter(subjects)], options)
+            self._messages = self._open(js, stream, [common_filter(subjects)], options, deadline)
+        try:
+            self._check_complete()
+            self._begin(deadline)
+        except BaseException:
+            self._messages.close()
+            raise
 
-    def _open(self, js: JetStream, stream: str, subjects: list[str], options: WatchOptions) -> None:
+    def _open(
+        self, js: JetStream, stream: str, subjects: list[str], options: WatchOptions, deadline: Deadline
+    ) -> CompleteReading:
         start = options.start()
         if start["deliver_policy"] == "last_per_subject" and js.capabilities.at_least((2, 10)) is False:
             # 2.9 loses one message of such a pass whenever a pull is used up (seen on 2.9.10: 46 of 12,000).
             start["deliver_policy"] = "all"
             self._last = {}
-        self._read = partial(js.ordered_consumer, stream, filter_subjects=subjects, headers_only=options.meta_only)
-        self._consumer = self._read(**start)
-        self._messages = self._consumer.messages()
-        info = self._consumer.cached_info
-        self._expected = 0 if info is None else info.num_pending
-        state = self._consumer.state
-        if info is not None and options.updates_only:
-            # If the consumer must be made again before anything came, it begins here and not at its own "now".
-            state.skip_to(info.delivered.stream_seq)
-        if not self._complete and not self._expected:
-            self._finish_initial()
-            # Nothing is there: made again, it must give every change since, not the last one of each key.
-            state.options = attrs.evolve(state.options, deliver_policy="all")
-        self._begin()
+        return CompleteReading(
+            js, stream, subjects, start, deadline, headers_only=options.meta_only, complete=options.updates_only
+        )
 
-    def _begin(self) -> None:
+    def _begin(self, deadline: Deadline) -> None:
         """Ask for messages now and wait a moment for the first: changes made after this call come after it."""
-        try:
-            self._accept(self._messages.next(timeout=0.0 if self._complete else FIRST_WAIT))
-        except NoMessages:
-            pass
+        first = self._messages.next(Deadline(0.0 if self._complete else deadline.at_most(FIRST_WAIT)))
+        if first is not None:
+            self._accept(first)
+        self._check_complete()
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -125,77 +124,34 @@ class StreamWatcher(Generic[T]):
         """The next entry, or None exactly once: when all current entries have been given.
 
         Waits at most `timeout` seconds (as given to `watch` by default, 0: only what has been received); raises
-        TimedOut then, and IteratorClosed after `stop`. One thread takes; any thread may stop.
+        TimedOut then, IteratorClosed after `stop`, and ListingIncomplete when the current entries cannot be read to
+        their end. One thread takes; any thread may stop.
         """
         seconds = resolve(timeout, self._timeout)
         deadline = Deadline(seconds)
         while True:
             if self._waiting:
                 return self._waiting.popleft()
-            message = self._take(deadline)
+            message = self._messages.next(deadline)
             if message is not None:
                 self._accept(message)
-            elif not self._waiting:
+            self._check_complete()
+            if message is None and not self._waiting and deadline.expired():
                 raise TimedOut(f"nothing new in {self!r} within {seconds:g} s")
 
-    def _take(self, deadline: Deadline) -> JetStreamMsg | None:
-        """The next message; None when none came in time, or when a recount found the current ones complete."""
-        while True:
-            left = deadline.remaining()
-            step = left if self._complete else deadline.at_most(RECOUNT_AFTER)
-            try:
-                return self._messages.next(timeout=step)
-            except NoMessages:
-                if not self._complete:
-                    self._recount()
-                if self._waiting or deadline.expired():
-                    return None
-
-    def _recount(self) -> None:
-        """Finish the initial part if the server has nothing left to send and nothing is on its way."""
-        try:
-            if self._consumer.info(timeout=RECOUNT_AFTER).num_pending:
-                return
-        except JsClientError:
-            return  # the consumer is being made again, or the link is down: wait on
-        try:
-            self._accept(self._messages.next(timeout=0))
-        except NoMessages:
-            self._finish_initial()
-            self._reopen()
-
-    def _reopen(self) -> None:
-        """Go on with a new consumer: one whose first pass lost messages on the server may never deliver again.
-
-        Seen on 2.15: a stream that is purged during a `last_per_subject` pass.
-        """
-        last = self._consumer.state.last_seq
-        self._messages.close()
-        start: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": last + 1} if last else {}
-        self._consumer = self._read(**start)
-        self._messages = self._consumer.messages()
-        if self._stopped:
-            self._messages.close()
-
     def _accept(self, message: JetStreamMsg) -> None:
-        metadata = message.metadata
         subject = message.subject
-        if not self._filters or any(matches(pattern, subject) for pattern in self._filters):
-            entry = self._entry(message)
-            if self._last is not None:
-                self._last.pop(subject, None)  # so that it comes at the place of its last revision
-                self._last[subject] = entry
-            elif entry is not None:
-                self._waiting.append(entry)
-        if self._complete:
+        if self._filters and not any(matches(pattern, subject) for pattern in self._filters):
             return
-        if metadata.consumer != self._consumer_name:
-            if self._consumer_name:
-                # The consumer was made again where the last one stopped: count anew what is still to come.
-                self._expected = self._received + metadata.num_pending + 1
-            self._consumer_name = metadata.consumer
-        self._received += 1
-        if self._received >= self._expected or not metadata.num_pending:
+        entry = self._entry(message)
+        if self._last is not None:
+            self._last.pop(subject, None)  # so that it comes at the place of its last revision
+            self._last[subject] = entry
+        elif entry is not None:
+            self._waiting.append(entry)
+
+    def _check_complete(self) -> None:
+        if self._messages.complete and not self._complete:
             self._finish_initial()
 
     def _finish_initial(self) -> None:
@@ -271,11 +227,12 @@ class KeyWatcher(StreamWatcher[KeyValueEntry]):
         patterns: tuple[str, ...],
         options: WatchOptions,
         timeout: float | None,
+        deadline: Deadline,
     ) -> None:
         self.bucket = bucket
         self._cut = len(prefix)
         self._patterns = patterns
-        super().__init__(js, stream, [prefix + pattern for pattern in patterns], options, timeout)
+        super().__init__(js, stream, [prefix + pattern for pattern in patterns], options, timeout, deadline)
 
     def _entry(self, message: JetStreamMsg) -> KeyValueEntry | None:
         operation = operation_of_message(message.msg)

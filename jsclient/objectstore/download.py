@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import time
+import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from jsclient.errors import JsClientError, MessageNotFound, NoMessages, ObjectChanged, TimedOut
+from jsclient.durations import Deadline
+from jsclient.errors import MessageNotFound, ObjectChanged, TimedOut
+from jsclient.jetstream.complete import Reading
 from jsclient.objectstore.models import ObjectInfo
 
 if TYPE_CHECKING:
@@ -18,26 +20,23 @@ WINDOW_BYTES: Final = 8 << 20
 
 WINDOW_MESSAGES: Final = 512
 
-CHECK_AFTER: Final = 1.0
-"""Seconds without a chunk after which the server is asked whether there is one left at all."""
-
 
 def fetch_chunks(
-    js: JetStream, stream: Stream, subject: str, info: ObjectInfo, timeout: float | None
+    js: JetStream, stream: Stream, subject: str, info: ObjectInfo, stall: float | None, deadline: Deadline
 ) -> Iterator[bytes]:
     """The chunks as they are stored; whoever reads them stops at the object's size.
 
-    Raises ObjectChanged when the chunks end early (deleted or replaced meanwhile), TimedOut after `timeout`
-    seconds without any.
+    Raises ObjectChanged when the chunks end early (deleted or replaced meanwhile), TimedOut after `stall` seconds
+    without any, or at the deadline of the whole.
     """
     if info.chunks == 1:
-        return _single(stream, subject, info, timeout)
-    return _Many(js, stream.name, subject, info, timeout)
+        return _single(stream, subject, info, stall, deadline)
+    return _Many(js, stream.name, subject, info, stall, deadline)
 
 
-def _single(stream: Stream, subject: str, info: ObjectInfo, timeout: float | None) -> Iterator[bytes]:
+def _single(stream: Stream, subject: str, info: ObjectInfo, stall: float | None, deadline: Deadline) -> Iterator[bytes]:
     try:
-        message = stream.get_last_msg(subject, direct=False, timeout=timeout)
+        message = stream.get_last_msg(subject, direct=False, timeout=_sooner(stall, deadline))
     except MessageNotFound as error:
         raise _gone(info) from error
     yield message.data
@@ -46,40 +45,48 @@ def _single(stream: Stream, subject: str, info: ObjectInfo, timeout: float | Non
 class _Many:
     """Chunks through an ordered consumer, which goes on after reconnects and restarts. Any thread may close it."""
 
-    def __init__(self, js: JetStream, stream: str, subject: str, info: ObjectInfo, timeout: float | None) -> None:
+    def __init__(
+        self, js: JetStream, stream: str, subject: str, info: ObjectInfo, stall: float | None, deadline: Deadline
+    ) -> None:
         self._info = info
-        self._timeout = timeout
-        self._consumer = js.ordered_consumer(stream, filter_subjects=[subject])
-        self._messages = self._consumer.messages(max_messages=WINDOW_MESSAGES, max_bytes=window_of(info))
+        self._stall = stall
+        self._deadline = deadline
+        consumer = js.ordered_consumer(stream, filter_subjects=[subject])
+        messages = consumer.open_messages(
+            Deadline(_sooner(stall, deadline)),
+            max_messages=WINDOW_MESSAGES,
+            max_bytes=window_of(info),
+            leave_buffered=True,
+        )
+        # Where the stream ends does not matter: chunks that are missing are looked for on its leader.
+        self._reading = Reading(consumer, messages, sys.maxsize, one_copy=False)
 
     def __iter__(self) -> _Many:
         return self
 
     def __next__(self) -> bytes:
-        waited_since = time.monotonic()
+        deadline = Deadline(_sooner(self._stall, self._deadline))
+        reading = self._reading
         while True:
-            try:
-                return self._messages.next(timeout=CHECK_AFTER).data
-            except NoMessages:
-                if self._nothing_left():
-                    raise _gone(self._info) from None
-                if self._timeout is not None and time.monotonic() - waited_since >= self._timeout:
-                    raise TimedOut(f"no data of object {self._info.name!r} within {self._timeout:g} s") from None
-
-    def _nothing_left(self) -> bool:
-        """Whether the server has sent everything it has and nothing of it is on its way."""
-        try:
-            return not self._consumer.info(timeout=CHECK_AFTER).num_pending and not self._messages.buffered
-        except JsClientError:
-            return False  # the link is down or the consumer is being made again
+            message = reading.take(deadline.at_most(reading.patience))
+            if message is not None:
+                return message.data
+            if reading.look(deadline) is not None and reading.caught_up(reading.consumer.state.last_seq, deadline):
+                raise _gone(self._info)
+            if deadline.expired():
+                raise TimedOut(f"no data of object {self._info.name!r} in time")
 
     def close(self) -> None:
-        self._messages.close()
+        self._reading.messages.close()
 
 
 def window_of(info: ObjectInfo) -> int:
     """The window in bytes: never smaller than four chunks, or large ones would come one by one."""
     return max(WINDOW_BYTES, 4 * ((info.chunk_size or 0) + 4096))
+
+
+def _sooner(stall: float | None, deadline: Deadline) -> float | None:
+    return deadline.remaining() if stall is None else deadline.at_most(stall)
 
 
 def _gone(info: ObjectInfo) -> ObjectChanged:

@@ -50,7 +50,7 @@ from jsclient.objectstore.reader import ObjectReader
 from jsclient.objectstore.repair import repair as repair_store
 from jsclient.objectstore.sources import Data, Progress, chunks_of
 from jsclient.objectstore.upload import Upload, settled
-from jsclient.objectstore.watch import ObjectWatcher, WatchOptions
+from jsclient.objectstore.watch import OPEN_TIMEOUT, ObjectWatcher, WatchOptions
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
@@ -200,7 +200,9 @@ class ObjectStore:
         chunks: Iterator[bytes] = iter(())
         if info.size:
             subject = chunk_subject(self.bucket, info.nuid)
-            chunks = fetch_chunks(self._js, self._stream, subject, info, resolve(timeout, STALL_TIMEOUT))
+            chunks = fetch_chunks(
+                self._js, self._stream, subject, info, resolve(timeout, STALL_TIMEOUT), Deadline(None)
+            )
         return ObjectReader(info, chunks, progress)
 
     def _follow(self, info: ObjectInfo) -> tuple[ObjectStore, ObjectInfo]:
@@ -354,7 +356,7 @@ class ObjectStore:
         options = WatchOptions(
             include_history=include_history, updates_only=updates_only, ignore_deletes=ignore_deletes
         )
-        return ObjectWatcher(self._js, self.bucket, self.stream_name, options, timeout)
+        return ObjectWatcher(self._js, self.bucket, self.stream_name, options, timeout, Deadline(OPEN_TIMEOUT))
 
     def list(self, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> Iterator[ObjectInfo]:
         """All objects, lazily; nothing when there are none. `timeout` is for the next one, 30 s by default."""

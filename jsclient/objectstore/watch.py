@@ -5,8 +5,9 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from jsclient.durations import Deadline
 from jsclient.errors import BadObjectMeta
-from jsclient.keyvalue.watch import StreamWatcher, WatchOptions
+from jsclient.keyvalue.watch import OPEN_TIMEOUT, StreamWatcher, WatchOptions
 from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, decode_info
 
 if TYPE_CHECKING:
@@ -19,9 +20,17 @@ logger = logging.getLogger("jsclient.objectstore")
 class ObjectWatcher(StreamWatcher[ObjectInfo]):
     """What `ObjectStore.watch` returns: an iterator of infos, with one None when all current objects were given."""
 
-    def __init__(self, js: JetStream, bucket: str, stream: str, options: WatchOptions, timeout: float | None) -> None:
+    def __init__(
+        self,
+        js: JetStream,
+        bucket: str,
+        stream: str,
+        options: WatchOptions,
+        timeout: float | None,
+        deadline: Deadline,
+    ) -> None:
         self.bucket = bucket
-        super().__init__(js, stream, [f"{SUBJECT_ROOT}{bucket}.M.>"], options, timeout)
+        super().__init__(js, stream, [f"{SUBJECT_ROOT}{bucket}.M.>"], options, timeout, deadline)
 
     def _entry(self, message: JetStreamMsg) -> ObjectInfo | None:
         metadata = message.metadata
@@ -37,4 +46,4 @@ class ObjectWatcher(StreamWatcher[ObjectInfo]):
         return f"<ObjectWatcher {self.bucket}>"
 
 
-__all__ = ["ObjectWatcher", "WatchOptions"]
+__all__ = ["OPEN_TIMEOUT", "ObjectWatcher", "WatchOptions"]
