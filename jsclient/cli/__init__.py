@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from jsclient import errors
-from jsclient.cli.arguments import parser
+from jsclient.cli.commands import parser
 from jsclient.cli.output import complain
 
 FAILED = 1

@@ -1,4 +1,4 @@
-"""The arguments of every command, and the connection they describe."""
+"""Arguments that all commands share, and the connection they describe."""
 
 from __future__ import annotations
 
@@ -13,38 +13,6 @@ from jsclient import contexts, errors
 from jsclient.jetstream import JetStream
 
 Run = Callable[[argparse.Namespace], "int | None"]
-
-
-def parser() -> argparse.ArgumentParser:
-    from jsclient.cli import (
-        account,
-        bench,
-        buckets,
-        check,
-        completion,
-        consumers,
-        context,
-        core,
-        events,
-        objects,
-        server,
-        services,
-        streams,
-        top,
-    )
-
-    common = _common()
-    main = argparse.ArgumentParser(
-        prog="jsclient",
-        description="NATS JetStream from the command line.",
-        epilog="Exit status: 0 done, 1 failed, 2 wrong usage, 3 nothing there, 130 interrupted.",
-    )
-    main.add_argument("--version", action="version", version=jsclient.__version__)
-    commands = main.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    everyday = (core, streams, consumers, buckets, objects, services)
-    for module in (*everyday, events, check, top, account, context, server, bench, completion):
-        module.add_commands(commands, common)
-    return main
 
 
 def seconds(text: str) -> float:
@@ -63,7 +31,7 @@ def positive(text: str) -> int:
     return value
 
 
-def _common() -> argparse.ArgumentParser:
+def common_arguments() -> argparse.ArgumentParser:
     common = argparse.ArgumentParser(add_help=False)
     group = common.add_argument_group("connection")
     group.add_argument("-s", "--server", help="URL, or several with commas (NATS_URL; default: the context, localhost)")

@@ -12,28 +12,32 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     text = 'Print completion for a shell: eval "$(jsclient completion bash)".'
     made = commands.add_parser("completion", help=text, description=text)
     made.add_argument("shell", choices=("bash", "zsh", "fish"))
-    made.set_defaults(run=show)
+    made.set_defaults(run=show, commands=commands)
 
 
-def words(parser: argparse.ArgumentParser, path: str = "") -> dict[str, list[str]]:
+def words(commands: Any) -> dict[str, list[str]]:
     """path of sub-commands -> the words that may follow it."""
-    found: dict[str, list[str]] = {path: []}
+    found = {"": list(commands.choices)}
+    for name, parser in commands.choices.items():
+        _add(found, name, parser)
+    return found
+
+
+def _add(found: dict[str, list[str]], path: str, parser: argparse.ArgumentParser) -> None:
+    found[path] = []
     for action in parser._actions:  # argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction):
+            found[path] += list(action.choices)
             for name, sub in action.choices.items():
-                found[path].append(name)
-                found.update(words(sub, f"{path} {name}".strip()))
+                _add(found, f"{path} {name}", sub)
         else:
             found[path] += [option for option in action.option_strings if option.startswith("--")]
             if not action.option_strings and action.choices:
                 found[path] += [str(choice) for choice in action.choices]
-    return found
 
 
 def show(options: argparse.Namespace) -> None:
-    from jsclient.cli.arguments import parser
-
-    line(_SHELLS[options.shell](words(parser())))
+    line(_SHELLS[options.shell](words(options.commands)))
 
 
 def _bash(known: dict[str, list[str]]) -> str:

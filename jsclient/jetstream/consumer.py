@@ -198,6 +198,11 @@ class Consumer(PullSource):
                 given["max_bytes"] = min(PullOptions().max_bytes, config.max_bytes)
             if config.max_expires and "expires" not in given:
                 given["expires"] = max(1.0, min(PullOptions().expires, float(config.max_expires)))
+            if config.priority_policy == "pinned_client" and config.priority_timeout:
+                # The server takes the pin away when no pull has come for priority_timeout, however healthy its holder.
+                longest = max(1.0, float(config.priority_timeout) / 2)
+                given.setdefault("expires", min(PullOptions().expires, longest))
+                given["expires"] = min(given["expires"], longest)
         return PullOptions(**given)
 
     def read_until(

@@ -73,6 +73,7 @@ class PullOptions:
     `expires` (at least 1 s) is the life of a pull, `heartbeat` the interval of signs of life (5 s, at most half of
     `expires`): after one and a half without any the server is asked what is wrong (ConsumerDeleted, StreamRecreated,
     MaxWaitingExceeded, Paused ...), after two it is NoHeartbeat. None: a dead pull is noticed a second after its end.
+    On a consumer of policy "pinned_client" `expires` is at most half of its `priority_timeout`, if that is known here.
     `stop_after`: end after exactly that many messages. `group`, `min_pending`, `min_ack_pending` (server 2.11) and
     `priority` (2.12) are for priority groups. `leave_buffered`: at the end leave messages that were received and
     not taken to the server's ack_wait, instead of giving them back at once.

@@ -55,7 +55,7 @@ class Schedule:
 
     @classmethod
     def at(cls, when: dt.datetime, target: str, **options: object) -> Schedule:
-        """Once, at a timezone-aware point in time; the server resolves whole seconds."""
+        """Once, at a timezone-aware point in time; the server fires up to about 0.25 s after it, never before."""
         moment = as_timestamp(when, "when").astimezone(dt.timezone.utc)
         return cls(spec=f"@at {format_time(moment)}", target=target, **options)  # type: ignore[arg-type]
 

@@ -58,6 +58,7 @@ class PoolOptions:
     batch: tuple[int, float] | None = None
     max_prefetch: int = MAX_PREFETCH
     ack_wait: float | None = None
+    group: str = ""
     stop_timeout: float = STOP_TIMEOUT
     on_event: Callable[[Any], Any] | None = None
 

@@ -52,6 +52,7 @@ class WorkerPool(Taker):
 
     Fast handlers prefetch up to `max_prefetch` messages, slow ones hold none beyond those being handled; if all of
     them block, what was prefetched goes back after a third of `ack_wait`.
+    `group` is the priority group to take part in, for a consumer that has some (server 2.11).
     `on_event` gets PoolEvents in the worker threads. Raises ConfigError for a consumer that does not fit: its
     `max_deliver` must be -1 with `attempts`, its ack policy explicit.
     """
@@ -91,7 +92,12 @@ class WorkerPool(Taker):
         # No byte limit: the window changes all the time, and pulls that share out bytes would get crumbs. Memory is
         # bounded by what may be prefetched, see Prefetch.
         self._messages = PoolMessages(
-            consumer, max_messages=first, max_bytes=0, threshold_messages=1, on_error=self._reported
+            consumer,
+            max_messages=first,
+            max_bytes=0,
+            threshold_messages=1,
+            group=self.options.group,
+            on_error=self._reported,
         )
         self._prefetch = Prefetch(self._messages, self._workers, unit, self.options.max_prefetch, waits.max_batch)
         self._start()
@@ -135,6 +141,12 @@ class WorkerPool(Taker):
                 f"attempts is counted by the pool: {self.consumer} must have max_deliver=-1, not {config.max_deliver}; "
                 "with a limit of the server's, a message whose worker is killed during its last delivery is lost"
             )
+        groups = config.priority_groups or []
+        if (groups or self.options.group) and self.options.group not in groups:
+            known = (
+                f"group= must be one of {', '.join(groups)}" if groups else "it has no priority groups: leave group out"
+            )
+            raise errors.ConfigError(f"group {self.options.group!r} does not fit {self.consumer}: {known}")
         backoff = tuple(float(delay) for delay in config.backoff or ())
         ack_wait = self.options.ack_wait or config.ack_wait or DEFAULT_ACK_WAIT
         return Waits(backoff or (float(ack_wait),), backoff, config.max_batch or 0)

@@ -12,6 +12,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream.advisories import ConsumerUnpinned
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.fetch import Ended
 from jsclient.jetstream.inboxes import pool_of
@@ -336,6 +337,23 @@ def test_a_pinned_client_keeps_its_pin(js: JetStream, server: NatsServer) -> Non
     js.unpin_consumer("F", "P", "g")
     assert len(other.fetch(5, group="g", timeout=2)) == 5
     assert not consumer.fetch(5, group="g", timeout=0.5)  # 423: it forgets its pin, asks again, and waits
+
+
+@pytest.mark.slow
+def test_two_healthy_clients_do_not_take_the_pin_from_each_other(js: JetStream, server: NatsServer) -> None:
+    """The server counts from the last pull, and a pull of 30 s says nothing for 30 s."""
+    if old(server, (2, 11)):
+        return
+    config = ConsumerConfig(
+        durable_name="P", priority_groups=["g"], priority_policy="pinned_client", priority_timeout=2.0
+    )
+    consumer = js.create_consumer("F", config)
+    with js.advisories(ConsumerUnpinned) as unpins, consumer.consume(lambda message: message.ack(), group="g"):
+        publish(js, 1)
+        wait_until(lambda: consumer.info().ack_floor.stream_seq == 1)
+        other = js.consumer("F", "P").consume(lambda message: message.ack(), group="g")
+        with other, pytest.raises(errors.TimedOut):
+            unpins.next(timeout=6)
 
 
 def test_handles_without_a_round_trip(js: JetStream) -> None:

@@ -94,6 +94,20 @@ def test_a_consumer_that_does_not_fit_is_refused(stream: Stream) -> None:
 
 
 @pytest.mark.slow
+def test_a_pool_takes_part_in_a_priority_group(stream: Stream, server: NatsServer) -> None:
+    if server.version < (2, 11, 0):
+        with pytest.raises(errors.ConfigError, match="no priority groups"):
+            WorkerPool(consumer_of(stream), print, group="g")
+        return
+    fill(stream, 20)
+    consumer = consumer_of(stream, priority_groups=["g"], priority_policy="overflow")
+    for group in ("", "other"):
+        with pytest.raises(errors.ConfigError, match="must be one of g"):
+            WorkerPool(consumer, print, group=group)
+    with WorkerPool(consumer, lambda message: None, group="g", threads=2):
+        wait_until(settled(consumer, 20))
+
+
 def test_a_long_handler_is_not_redelivered(stream: Stream) -> None:
     """A handler of 5 x ack_wait."""
     fill(stream, 2)
