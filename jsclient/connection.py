@@ -366,11 +366,13 @@ class Connection(ConnectionCore):
         *,
         timeout: Timeout = DEFAULT,
         headers: HeadersLike | bytes | None = None,
+        may_go_on: Callable[[bytes], bool] | None = None,
     ) -> Msg:
         """Publish with a reply inbox and wait for one reply: 5 seconds by default (`request_timeout`).
 
         Raises NoResponders at once when nobody listens, RequestTimeout, PermissionViolation, ConnectionLost when
-        the link went down after sending (it may have been handled), ConnectionClosed.
+        the link went down after sending (it may have been handled), ConnectionClosed. `may_go_on` is for layers: see
+        `later_reply`.
         """
         seconds = self.options.request_timeout if timeout is DEFAULT else resolve(timeout, None)
         deadline = Deadline(seconds)
@@ -392,6 +394,8 @@ class Connection(ConnectionCore):
             message: Any = None if reading is None else reading.read_reply(self._request_sid, reply, ticket, deadline)
             if message is None:
                 message = waiting.get(ticket, deadline.remaining())
+            if may_go_on is not None and message.__class__ is Msg and may_go_on(message.payload):
+                self._requests.keep(message, ticket)  # before the token goes: nothing is lost between
         except queue.Empty:
             if self._outbox.withdraw(frame):
                 raise _unsent(subject, seconds) from None
@@ -408,6 +412,28 @@ class Connection(ConnectionCore):
             raise no_responders(subject)
         message.connection = self
         return message
+
+    def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
+        """For layers: another reply to a request whose first one `may_go_on`; None when none came in time.
+
+        Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
+        """
+        ticket = self._requests.kept.get(reply.raw_subject)
+        if ticket is None:
+            raise errors.ConnectionLost("the replies to this request are not heard any more")
+        self._session.recall_reader()
+        try:
+            message: Any = waiting.get(ticket, timeout)
+        except queue.Empty:
+            return None
+        if message.__class__ is not Msg:
+            raise message
+        late: Msg = message
+        return late
+
+    def forget_reply(self, reply: Msg) -> None:
+        """For layers: no further replies are wanted. Does nothing where none are heard."""
+        self._requests.kept.pop(reply.raw_subject, None)
 
     def _prepare_request(self, deadline: Deadline) -> None:
         self._not_on_reader("request")

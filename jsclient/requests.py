@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
 from jsclient.nuid import new_token
@@ -12,6 +12,9 @@ from jsclient.waiting import Ticket, new_lock
 
 if TYPE_CHECKING:
     from jsclient.message import Msg
+
+MAX_KEPT: Final = 1_024
+"""Answered requests to which further replies are heard, at most: whoever keeps one forgets it soon."""
 
 
 class Requests:
@@ -28,6 +31,7 @@ class Requests:
         self._subscribe = subscribe
         self._lock = new_lock()
         self.waiting: dict[bytes, tuple[Ticket[Any], str]] = {}  # token -> (ticket, subject of the request)
+        self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> who hears further replies to an answered request
         self._prefix: bytes | None = None
         self.served = b""  # the token that was answered last
         self.answers = 0
@@ -77,6 +81,16 @@ class Requests:
                 self.served = token
                 self.answers += 1
                 found[0].put(message)
+            elif self.kept:
+                ticket = self.kept.get(message.raw_subject)
+                if ticket is not None:
+                    ticket.put(message)
+
+    def keep(self, message: Msg, ticket: Ticket[Any]) -> None:
+        """The request was answered by `message`, and further replies to it shall be heard, too."""
+        while len(self.kept) >= MAX_KEPT:
+            self.kept.pop(next(iter(list(self.kept))), None)
+        self.kept[message.raw_subject] = ticket
 
     def all_served(self) -> bool:
         """Reader thread: nobody waits but who was answered last, and may not have noticed yet."""
@@ -98,6 +112,9 @@ class Requests:
         """End the waits (of all requests, or of those to one subject) with an exception each."""
         for ticket, asked in list(self.waiting.values()):
             if subject is None or asked == subject:
+                ticket.put(make())
+        if subject is None:
+            for ticket in list(self.kept.values()):
                 ticket.put(make())
 
     def refuse(self, make: Callable[[], BaseException]) -> None:

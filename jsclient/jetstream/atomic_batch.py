@@ -6,12 +6,16 @@ therefore holds its newest message back until the next one or the end shows whet
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
 
 from jsclient import nuid
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
+    ApiError,
     BatchClosed,
     BatchTooLarge,
     ConfigError,
@@ -25,8 +29,11 @@ from jsclient.errors import (
 )
 from jsclient.jetstream import headers as names
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish import FAILURES, PUBLISH_TIMEOUT, RETRY_WAIT, Delivery, decode_ack, reply_error
+from jsclient.jetstream.publish import FAILURES, PUBLISH_TIMEOUT, RETRY_WAIT, reply_error, wait_connected
+from jsclient.jetstream.publish_delivery import Delivery
 from jsclient.jetstream.publish_options import HeadersLike, PublishOptions, build_headers
+from jsclient.jetstream.publish_streams import ASK_TIMEOUT
+from jsclient.jetstream.publish_verdict import Inquiry, Published, Verdict, judge, passes, stream_of
 from jsclient.outbox import Unkept
 from protocol import Headers
 
@@ -78,6 +85,7 @@ class AtomicBatch:
         self._size = 0
         self._held: tuple[str, bytes | str, Headers] | None = None
         self._closed = ""
+        self._expected: int | None = None  # the highest sequence that any message expects
 
     def __len__(self) -> int:
         return self._size
@@ -105,6 +113,10 @@ class AtomicBatch:
         if self._size >= self._max:
             raise BatchTooLarge(f"a batch has at most {self._max} messages; commit this one and begin another")
         message = self._prepare(subject, payload, headers, options)
+        for name in (names.EXPECTED_LAST_SEQ, names.EXPECTED_LAST_SUBJECT_SEQ):
+            expected = message[2].get(name) or ""
+            if expected.isdigit():
+                self._expected = max(self._expected or 0, int(expected))
         self._send_held()
         self._size += 1
         self._held = message
@@ -124,23 +136,15 @@ class AtomicBatch:
         block = self._block(headers, self._size)
         self._held = None
         self._closed = "has failed"
-        if self._size == 1:
-            self.ack = decode_ack(self._request_first(subject, payload, block))
-        else:
-            self.ack = self._commit(subject, payload, block)
-        self._closed = "was committed"
-        return self.ack
-
-    def _commit(self, subject: str, payload: bytes | str, block: bytes) -> PubAck:
+        commit = _Commit(self._js, subject, payload, block, self._timeout, self.id, self._size, self._expected)
         try:
-            return decode_ack(self._nc.request(subject, payload, headers=block, timeout=self._timeout).payload)
-        except NoResponders as error:
-            raise NoStreamResponse("nobody took the commit (503): the batch is not stored", subject) from error
-        except (RequestTimeout, ConnectionLost) as error:
-            raise PublishUnknown(
-                f"no answer to the commit of batch {self.id} ({error}): its {self._size} messages are all stored or "
-                "none of them is"
-            ) from error
+            ack = commit.run()
+        except PublishUnknown as error:
+            text = f"batch {self.id}: its {self._size} messages are all stored or none of them is: {error}"
+            raise PublishUnknown(text) from error
+        self._closed = "was committed"
+        self.ack = ack if ack.batch else msgspec.structs.replace(ack, batch=self.id, count=self._size)
+        return self.ack
 
     def discard(self) -> None:
         """Give the batch up; nothing of it is stored. Idempotent."""
@@ -187,24 +191,18 @@ class AtomicBatch:
 
     def _request_first(self, subject: str, payload: bytes | str, block: bytes) -> bytes:
         """The first message finds the stream: 503s are retried by the rules of `publish`."""
-        deadline = Deadline(self._timeout)
-        commits = names.BATCH_COMMIT in Headers.decode(block)
-        delivery = Delivery(self._js, subject, payload, block, deadline, None, RETRY_WAIT)
-        delivery.has_id = False  # a message of a batch must not be sent twice
+        first = _First(self._js, subject, payload, block, self._timeout)
         while True:
             try:
-                reply = self._nc.request(subject, payload, headers=block, timeout=deadline.remaining())
-                if not commits:
-                    _check_taken(reply.payload)
+                reply = first.send()
+                _check_taken(reply.payload)
                 return reply.payload
             except FAILURES as error:
                 try:
-                    delivery.judge(error)
+                    first.judge(error)
                 except PublishUnknown as unknown:
-                    if commits:
-                        raise
                     raise self._not_stored(unknown) from error
-                delivery.attempts += 1
+                first.attempts += 1
 
     def _request(self, subject: str, payload: bytes | str, block: bytes) -> bytes:
         try:
@@ -237,6 +235,71 @@ class AtomicBatch:
 
     def __reduce__(self) -> Any:
         return self._nc.refuse_pickle(self)
+
+
+class _First(Delivery):
+    """The first message of a batch, which is not stored before the commit: every refusal is the end of it."""
+
+    def __init__(self, js: JetStream, subject: str, payload: bytes | str, block: bytes, timeout: float | None) -> None:
+        super().__init__(js, subject, payload, block, Deadline(timeout), None, RETRY_WAIT, 0.0)
+        self.has_id = False  # a message of a batch must not be sent twice
+
+    def _refused(self, error: ApiError, reply: Msg | None) -> PubAck | None:
+        if not passes(error):
+            raise error
+        return self._pause(error, None)
+
+
+class _Commit(Delivery):
+    """The message that stores a batch. It is sent once; whether it is stored shows by the batch's id."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subject: str,
+        payload: bytes | str,
+        block: bytes,
+        timeout: float | None,
+        batch: str,
+        size: int,
+        expected: int | None,
+    ) -> None:
+        attempts = None if size == 1 else 0  # the leader that has the others must take it
+        super().__init__(js, subject, payload, block, Deadline(timeout), attempts, RETRY_WAIT, 0.0)
+        self.has_id = False
+        self._single = size == 1
+        self._published = Published(subject, b"", (names.BATCH_ID, batch))
+        self._expectation = Published(subject, b"", (names.BATCH_ID, batch), after_on_subject=expected, place=subject)
+
+    def judge(self, error: Exception, reply: Msg | None = None) -> PubAck | None:
+        if isinstance(error, (ConnectionLost, RequestTimeout)) and not error.sent and not self._single:
+            raise NotStored(f"the batch is not stored: its commit was not sent ({error})") from error
+        return super().judge(error, reply)
+
+    def _refused(self, error: ApiError, reply: Msg | None) -> PubAck | None:
+        verdict = judge(error, self._expectation, in_doubt=self.in_doubt)
+        if verdict is Verdict.AGAIN and self._single:
+            return self._pause(error, reply)
+        stream = "" if reply is None else stream_of(reply.payload)
+        listen = verdict is Verdict.LISTEN and not self._has_one_leader(stream)
+        if listen or verdict is Verdict.DOUBT:
+            return self._inquire(Inquiry(self._published, stream, verdict, error), reply)
+        raise error
+
+    def _without_ack(self, error: Exception) -> PubAck | None:
+        streams, deadline = self.js.publish_streams, self.deadline
+        if not deadline.expired() and wait_connected(self.js.nc, deadline.remaining()):
+            streams.ask(self.js, self.subject, deadline.at_most(ASK_TIMEOUT))
+            facts = streams.facts(self.subject, time.monotonic())
+            if facts is not None:
+                why = f"no answer to its commit ({error})"
+                return self._inquire(Inquiry(self._published, facts.name, Verdict.DOUBT, why=why), None)
+        raise self._unknown(error) from error
+
+    def _no_stream(self, error: Exception) -> Exception:
+        if self._single:
+            return super()._no_stream(error)
+        return NoStreamResponse("nobody took the commit (503): the batch is not stored", self.subject)
 
 
 def _check_taken(payload: bytes) -> None:

@@ -27,7 +27,8 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api import error_of
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish import PUBLISH_TIMEOUT, RETRY_WAIT, Delivery, decode_fast
+from jsclient.jetstream.publish import PUBLISH_TIMEOUT, RETRY_WAIT, decode_fast
+from jsclient.jetstream.publish_delivery import Delivery
 from jsclient.jetstream.publish_options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
@@ -214,7 +215,7 @@ class FastBatch:
     def _begin(self, subject: str, frame: bytes) -> None:
         """The first message finds the stream: 503s are retried by the rules of `publish`."""
         deadline = Deadline(self._timeout)
-        delivery = Delivery(self._js, subject, b"", None, deadline, None, RETRY_WAIT)
+        delivery = Delivery(self._js, subject, b"", None, deadline, None, RETRY_WAIT, 0.0)
         self._size = 1
         while True:
             self._send(frame, now=True)
@@ -293,7 +294,11 @@ class FastBatch:
         if number and self._gap == "ok":
             self.errors[number] = error  # the batch goes on without this message
             return
+        open_ones = self._started and not number and self._size > self.acked
         self._end("was refused by the server")
+        if open_ones:
+            text = f"the server ended the batch ({error}): messages beyond {self.acked} of {self._size} may be stored"
+            raise PublishUnknown(text) from error
         raise error
 
     def _on_end(self, ack: PubAck) -> None:

@@ -31,6 +31,7 @@ from jsclient.jetstream.publish import RETRY_WAIT, check_payload, decode_fast
 from jsclient.jetstream.publish_future import PublishFuture, PubMsg
 from jsclient.jetstream.publish_options import Capabilities, HeadersLike, PublishOptions
 from jsclient.jetstream.publish_recovery import Recovery
+from jsclient.jetstream.publish_streams import check_window
 from jsclient.jetstream.publish_window import Window
 from jsclient.nuid import new_token
 from jsclient.outbox import LARGE_FRAME, Unkept, UnkeptVector
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.models import PubAck
     from jsclient.message import Msg
 
 WINDOW_MESSAGES: Final = 4_000
@@ -51,9 +53,6 @@ WINDOW_BYTES: Final = 64 << 20
 
 ACK_TIMEOUT: Final = 30.0
 """Seconds until a message without an ack is given up (async-nats)."""
-
-DUPLICATE_WINDOW: Final = 120.0
-"""Seconds for which the stream is taken to remember message ids (the server's default)."""
 
 INBOX_TIMEOUT: Final = 1.0
 """Seconds to hear whether the inbox for acks is permitted; a server that is slower is published to all the same."""
@@ -76,7 +75,9 @@ class AsyncPublisher:
     as long as it takes, 0 not at all; then it raises TooManyStalledMessages.
 
     `ack_timeout`: seconds until a message without an ack resolves as PublishUnknown, seen to a tenth of it.
-    `duplicate_window`: seconds for which a message with an id may be sent again; must not exceed the stream's.
+    `duplicate_window`: seconds for which the stream remembers message ids, and so a message with an id may be sent
+    again; None (default): asked of the stream when that is needed. State it where the user may not ask
+    (STREAM.NAMES, STREAM.INFO); otherwise nothing is sent again there, and a lost ack is PublishUnknown.
     `retry_attempts` and `retry_wait` are about 503s, as in `publish`.
     `on_ack(future)` and `on_error(future, error)` run on the connection's events thread.
     """
@@ -92,7 +93,7 @@ class AsyncPublisher:
         stall_wait: float | None = None,
         retry_attempts: int | None = None,
         retry_wait: float = RETRY_WAIT,
-        duplicate_window: float = DUPLICATE_WINDOW,
+        duplicate_window: float | None = None,
         on_ack: OnAck | None = None,
         on_error: OnError | None = None,
     ) -> None:
@@ -106,7 +107,7 @@ class AsyncPublisher:
         self.nc = js.nc
         self.window = Window(max_pending, max_pending_bytes)
         self.futures = self.window.pending
-        self.recovery = Recovery(self, ack_timeout, duplicate_window, retry_attempts, retry_wait)
+        self.recovery = Recovery(self, ack_timeout, check_window(duplicate_window), retry_attempts, retry_wait)
         self._capabilities = capabilities or js.header_check
         self._stall_wait = stall_wait
         self._on_ack = on_ack
@@ -179,9 +180,9 @@ class AsyncPublisher:
             self._make_room(size)
         future = PublishFuture(self, token, subject, payload, block)
         futures[token] = future
-        if not self.recovery.ticking:
-            self.recovery.start()
         try:
+            if not self.recovery.calm and self.recovery.admit(future):
+                return future
             self._post(frame)
         except ConnectionLost:
             self.recovery.hold(future)
@@ -333,6 +334,16 @@ class AsyncPublisher:
             if self.window.parked:
                 self.window.unpark()
         return future
+
+    def succeed(self, future: PublishFuture, ack: PubAck) -> None:
+        """Resolve a future whose message was found in the stream, unless it is resolved already."""
+        if self.take(future._token) is None:
+            return
+        future._ack = ack
+        if future._watchers is not None:
+            self.wake(future)
+        if self._on_ack is not None:
+            self.nc.run_callback(self._on_ack, future)
 
     def fail(self, future: PublishFuture, error: BaseException) -> None:
         """Resolve a future with an error, unless it is resolved already."""

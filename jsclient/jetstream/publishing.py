@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -12,15 +13,17 @@ from jsclient.jetstream.publish import (
     FAILURES,
     PUBLISH_TIMEOUT,
     RETRY_WAIT,
-    Delivery,
     attempt_timeout,
     decode_ack,
+    may_go_on,
     wait_connected,
 )
 from jsclient.jetstream.publish_async import AsyncPublisher
+from jsclient.jetstream.publish_delivery import Delivery
 from jsclient.jetstream.publish_future import PublishFuture, PubMsg
 from jsclient.jetstream.publish_options import Capabilities as HeaderCheck
 from jsclient.jetstream.publish_options import HeadersLike, PublishOptions
+from jsclient.jetstream.publish_streams import Streams, check_window
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -44,6 +47,7 @@ class Publishing:
         check = HeaderCheck(js.capabilities.publish_level)
         self.header_check = check
         self._request = js.nc.request
+        self.publish_streams = Streams(check_window(options.get(f"{OPTION_PREFIX}duplicate_window")))
         try:
             self.async_publisher = AsyncPublisher(js, check, **_without_prefix(options))
         except TypeError as error:
@@ -80,16 +84,23 @@ class Publishing:
             block = None
         else:
             block = self.header_check.block(headers, msg_id, options)
-        deadline = Deadline(PUBLISH_TIMEOUT if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT))
+        seconds = PUBLISH_TIMEOUT if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
+        deadline = Deadline(seconds)
+        began = None if seconds is not None else time.monotonic()  # the deadline knows it otherwise
         nc = self.nc
         if not nc.is_connected and not wait_connected(nc, deadline.remaining()):
             raise NotStored(f"the message on {subject!r} was not sent: the connection did not come back in time")
+        reply = None
         try:
-            reply = self._request(subject, payload, timeout=attempt_timeout(deadline, block), headers=block)
+            wait = attempt_timeout(deadline, block)
+            reply = self._request(subject, payload, timeout=wait, headers=block, may_go_on=may_go_on)
             return decode_ack(reply.payload)
         except FAILURES as error:
+            if began is None:
+                began = cast("float", deadline.at) - cast("float", seconds)
             js = cast("JetStream", self)
-            return Delivery(js, subject, payload, block, deadline, retry_attempts, retry_wait).persist(error)
+            delivery = Delivery(js, subject, payload, block, deadline, retry_attempts, retry_wait, began)
+            return delivery.persist(error, reply)
 
     def publish_msg(self, msg: PubMsg | Msg, **options: Any) -> PubAck:
         """Publish a message object: its subject, headers and data; a received message may be passed on like this."""

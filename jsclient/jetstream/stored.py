@@ -25,6 +25,11 @@ SILENCE: Final = 1.0
 def from_leader(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
     """Ask the stream's leader: consistent with what was acknowledged before."""
     answer = api.request(f"STREAM.MSG.GET.{stream}", request, MessageResponse, timeout=timeout, read=True)
+    return from_response(answer, stream)
+
+
+def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
+    """The message in a leader's answer."""
     stored = answer.message
     found = None
     if stored.hdrs:

@@ -10,7 +10,8 @@ import pytest
 from jsclient import errors
 from jsclient.jetstream import Schedule
 from jsclient.jetstream import publish_options as options
-from jsclient.jetstream.publish import decode_ack, has_id, names_answer
+from jsclient.jetstream.publish import decode_ack, has_id
+from jsclient.jetstream.publish_streams import names_answer
 from protocol import Headers
 
 

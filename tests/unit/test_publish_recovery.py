@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.jetstream import publish_recovery
+from jsclient.jetstream import publish_questions, publish_recovery
 from jsclient.jetstream.publish_async import AsyncPublisher
 from jsclient.jetstream.publish_future import PublishFuture
 from jsclient.jetstream.publish_options import Capabilities
+from jsclient.jetstream.publish_streams import Streams
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
 
@@ -57,6 +58,10 @@ class FakeConnection:
         size = len(block)
         return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject.encode(), reply, size, size + len(payload), block, payload)
 
+    def check_usable(self) -> None:
+        if self.closed is not None:
+            raise self.closed
+
     def flush(self, timeout: float) -> None:
         """The inbox is permitted."""
 
@@ -91,6 +96,7 @@ class FakeJetStream:
         self.nc = FakeConnection()
         self.api = FakeApi()
         self.header_check = Capabilities(lambda: 5)
+        self.publish_streams = Streams()
 
 
 class Rig:
@@ -99,6 +105,7 @@ class Rig:
     def __init__(self, **settings: Any) -> None:
         js: Any = FakeJetStream()
         self.nc: FakeConnection = js.nc
+        settings.setdefault("duplicate_window", 120)
         self.publisher = AsyncPublisher(js, **settings)
         self.now = 1000.0
 
@@ -142,6 +149,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rig, float], None]:
         monotonic = staticmethod(lambda: now[0])
 
     monkeypatch.setattr(publish_recovery, "time", FakeTime)
+    monkeypatch.setattr(publish_questions, "time", FakeTime)
 
     def turn(rig: Rig, seconds: float) -> None:
         rig.nc.clock.run()  # what was published meanwhile is seen

@@ -1,0 +1,296 @@
+"""The further life of a synchronous publish whose first attempt brought no ack.
+
+What may be stored already is sent again only with a message id, and only as long as the stream is certain to remember
+it. Every refusal is judged by `publish_verdict`; what is in doubt is looked for in the stream.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import TYPE_CHECKING, Final
+
+from jsclient.durations import Deadline, check_timeout
+from jsclient.errors import (
+    ApiError,
+    ConfigError,
+    ConnectionLost,
+    JetStreamError,
+    JsClientError,
+    NoResponders,
+    NoStreamForSubject,
+    NoStreamResponse,
+    NotStored,
+    PayloadTooLarge,
+    PermissionViolation,
+    PublishUnknown,
+    RequestTimeout,
+)
+from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.publish import (
+    ASK_AFTER,
+    ATTEMPT_TIMEOUT,
+    FAILURES,
+    FORBIDDEN_ATTEMPTS,
+    decode_ack,
+    has_id,
+    may_go_on,
+    wait_connected,
+    wait_for_event,
+)
+from jsclient.jetstream.publish_streams import (
+    ASK_TIMEOUT,
+    EXISTS,
+    FORBIDDEN,
+    NONE,
+    UNAVAILABLE,
+    WINDOW_NOT_KNOWN,
+    ask_for_stream,
+    same_id_for,
+)
+from jsclient.jetstream.publish_verdict import WINDOW_ENDED, Inquiry, Published, Verdict, judge, stream_of
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+    from jsclient.message import Msg
+
+LOOK_TIMEOUT: Final = 1.0
+"""Seconds that one look may take."""
+
+
+class Delivery:
+    """One publish: what was sent, what may be stored, and how long it may go on. `began`: before its first attempt."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        subject: str,
+        payload: bytes | str,
+        headers: bytes | None,
+        deadline: Deadline,
+        retry_attempts: int | None,
+        retry_wait: float,
+        began: float,
+    ) -> None:
+        if retry_attempts is not None and retry_attempts < 0:
+            raise ConfigError(f"retry_attempts must be 0 or more, got {retry_attempts}")
+        check_timeout(retry_wait, "retry_wait")
+        self.js = js
+        self.subject = subject
+        self.payload = payload
+        self.headers = headers
+        self.has_id = has_id(headers)
+        self.deadline = deadline
+        self.retry_attempts = retry_attempts
+        self.retry_wait = retry_wait
+        self.began = began
+        self.no_responders = 0
+        self.attempts = 1
+        self.losses = 0
+        self.in_doubt = False  # some attempt may have stored it
+        self.stream = UNAVAILABLE
+
+    def run(self) -> PubAck:
+        """The first attempt, and what it takes after that."""
+        reply = None
+        try:
+            reply = self.send()
+            return decode_ack(reply.payload)
+        except FAILURES as error:
+            return self.persist(error, reply)
+
+    def persist(self, error: Exception, reply: Msg | None) -> PubAck:
+        """Judge the failure (`reply` is the answer that told it), wait as long as it deserves, try again."""
+        while True:
+            try:
+                ack = self.judge(error, reply)
+            finally:
+                if reply is not None:
+                    self.js.nc.forget_reply(reply)
+            if ack is None and self.in_doubt:
+                ack = self._check_window(error)
+            if ack is not None:
+                return ack
+            self.attempts += 1
+            reply = None
+            try:
+                reply = self.send()
+                return decode_ack(reply.payload)
+            except FAILURES as again:
+                error = again
+            except (PermissionViolation, PayloadTooLarge) as refused:
+                if self.in_doubt:
+                    raise self._unknown(refused) from refused
+                raise
+
+    def send(self) -> Msg:
+        """One attempt."""
+        wait = self.deadline.at_most(ATTEMPT_TIMEOUT) if self.has_id else self.deadline.remaining()
+        return self.js.nc.request(self.subject, self.payload, timeout=wait, headers=self.headers, may_go_on=may_go_on)
+
+    def judge(self, error: Exception, reply: Msg | None = None) -> PubAck | None:
+        """Raise what ends the publish, or return when another attempt is due; an ack when it came after all."""
+        if isinstance(error, ApiError):
+            return self._refused(error, reply)
+        if isinstance(error, NoResponders):
+            self._after_no_responders(error)
+        elif isinstance(error, (ConnectionLost, RequestTimeout)) and not error.sent:
+            if self.deadline.expired():
+                raise self._give_up(error) from error
+            self._wait_for_link(error)
+        else:
+            self.in_doubt = True
+            return self._without_ack(error)
+        return None
+
+    def _without_ack(self, error: Exception) -> PubAck | None:
+        """It may be stored, and only an id makes it safe to send it again."""
+        if not self.has_id or self.deadline.expired():
+            raise self._unknown(error) from error
+        self._wait_for_link(error)
+        return None
+
+    # --- refusals -------------------------------------------------------------------------------------------------
+
+    def _refused(self, error: ApiError, reply: Msg | None) -> PubAck | None:
+        published = Published.of(self.subject, self.payload, self.headers)
+        verdict = judge(error, published, in_doubt=self.in_doubt)
+        if verdict is Verdict.AGAIN:
+            return self._pause(error, reply)
+        stream = "" if reply is None else stream_of(reply.payload)
+        if verdict is Verdict.REFUSED or (verdict is Verdict.LISTEN and self._has_one_leader(stream)):
+            raise error
+        return self._inquire(Inquiry(published, stream, verdict, error), reply)
+
+    def _has_one_leader(self, stream: str) -> bool:
+        streams = self.js.publish_streams
+        if streams.replicas(stream, time.monotonic()) is None:
+            streams.ask_about(self.js, stream, self.deadline.at_most(ASK_TIMEOUT))
+        return streams.replicas(stream, time.monotonic()) == 1
+
+    def _inquire(self, inquiry: Inquiry, reply: Msg | None) -> PubAck:
+        """Look at the stream, and listen for another answer meanwhile, until the outcome is certain."""
+        while True:
+            found = self._look(inquiry)
+            if isinstance(found, PubAck):
+                return found
+            if found is not None:
+                raise found
+            pause = inquiry.pause()
+            if pause is None or self.deadline.at_most(pause) < pause:
+                end = inquiry.end(in_time=pause is None)
+                raise end from (None if end is inquiry.refusal else inquiry.refusal)
+            try:
+                ack = self._listen(reply, pause)
+            except ConnectionLost:
+                inquiry.link_lost()
+                reply = None
+                wait_connected(self.js.nc, self.deadline.remaining())
+            else:
+                if ack is not None:
+                    return ack
+
+    def _look(self, inquiry: Inquiry) -> PubAck | ApiError | None:
+        while (question := inquiry.question()) is not None:
+            operation, body = question
+            try:
+                answer = self.js.api.request_raw(operation, body, timeout=self.deadline.at_most(LOOK_TIMEOUT))
+            except PermissionViolation:
+                inquiry.forbidden()
+            except (NoResponders, RequestTimeout, ConnectionLost):
+                inquiry.unanswered()
+                return None
+            else:
+                return inquiry.heard(answer)
+        return None
+
+    def _listen(self, reply: Msg | None, seconds: float) -> PubAck | None:
+        """Another answer to the copy that was refused, if that is an ack. Raises ConnectionLost, ConnectionClosed."""
+        deadline = Deadline(seconds)
+        if reply is None:
+            wait_for_event(self.js.nc, (LinkEvent.CLOSED,), seconds, lambda: False)
+        while reply is not None and not deadline.expired():
+            late = self.js.nc.later_reply(reply, deadline.remaining())
+            if late is not None:
+                with contextlib.suppress(JetStreamError):
+                    return decode_ack(late.payload)
+        return None
+
+    # --- sending again --------------------------------------------------------------------------------------------
+
+    def _check_window(self, error: Exception) -> PubAck | None:
+        """Another copy only as long as the stream remembers the id of the first; else an ack if that can be seen."""
+        streams = self.js.publish_streams
+        while (window := streams.window(self.subject, time.monotonic())) is None:
+            found = streams.ask(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
+            if found not in (EXISTS, FORBIDDEN):
+                self._pause(error, None)
+        if isinstance(window, str):
+            raise PublishUnknown(
+                f"the message on {self.subject!r} may be stored ({error}): {WINDOW_NOT_KNOWN}"
+            ) from error
+        now = time.monotonic()
+        if now - self.began <= same_id_for(window):
+            return None
+        facts = streams.facts(self.subject, now)
+        published = Published.of(self.subject, self.payload, self.headers)
+        inquiry = Inquiry(published, "" if facts is None else facts.name, Verdict.DOUBT, why=WINDOW_ENDED)
+        if facts is None:
+            raise inquiry.end()
+        return self._inquire(inquiry, None)
+
+    def _after_no_responders(self, error: NoResponders) -> None:
+        self.no_responders += 1
+        limit = self.retry_attempts
+        if limit is None:
+            if self.no_responders >= ASK_AFTER and self.stream == UNAVAILABLE:
+                self.stream = ask_for_stream(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
+                if self.stream == NONE and not self.in_doubt:
+                    raise NoStreamForSubject(f"no stream takes messages on {self.subject!r}", self.subject) from error
+            if self.stream == FORBIDDEN:
+                limit = FORBIDDEN_ATTEMPTS
+        if limit is not None and self.no_responders > limit:
+            raise self._no_stream(error) from error
+        self._pause(error, None)
+
+    def _pause(self, error: Exception, reply: Msg | None) -> PubAck | None:
+        """Wait before the next attempt; the refused copy may be acknowledged meanwhile."""
+        left = self.deadline.remaining()
+        if left is not None and left <= self.retry_wait:
+            raise self._give_up(error) from error
+        try:
+            return self._listen(reply, self.retry_wait)
+        except ConnectionLost:
+            return None
+
+    def _wait_for_link(self, error: Exception) -> None:
+        self.losses += 1
+        if self.losses > 1:
+            self._pause(error, None)  # links come and go: do not run along with them
+        if not wait_connected(self.js.nc, self.deadline.remaining()):
+            raise self._give_up(error) from error
+
+    # --- errors ---------------------------------------------------------------------------------------------------
+
+    def _give_up(self, error: Exception) -> Exception:
+        if self.in_doubt:
+            return self._unknown(error)
+        if isinstance(error, NoResponders):
+            return self._no_stream(error)
+        if isinstance(error, ApiError):
+            return error
+        return NotStored(f"the message on {self.subject!r} was not sent: the connection did not come back in time")
+
+    def _no_stream(self, error: Exception) -> Exception:
+        if self.in_doubt:
+            return self._unknown(error)
+        return NoStreamResponse(
+            f"nobody took the message on {self.subject!r} in {self.attempts} attempts: no stream for it, or no leader",
+            self.subject,
+        )
+
+    def _unknown(self, error: JsClientError | Exception) -> PublishUnknown:
+        return PublishUnknown(
+            f"no ack for the message on {self.subject!r} ({self.attempts} sent, last: {error}): it may be stored"
+        )

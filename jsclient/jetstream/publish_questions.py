@@ -1,0 +1,175 @@
+"""What asynchronous publishes ask the server meanwhile: is there a stream, how long does it know ids, is it stored?
+
+Answers come to the inbox of the acks, on the reader thread; nothing here waits. A question that is lost with its link
+is asked again by whoever needs the answer.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from jsclient.errors import ApiError, JsClientError, PermissionViolation
+from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.publish_future import PublishFuture
+from jsclient.jetstream.publish_streams import EXISTS, Streams, names_request, stream_in
+from jsclient.jetstream.publish_verdict import Inquiry, Published, Verdict
+from jsclient.nuid import new_token
+from jsclient.outbox import Unkept
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.publish_async import AsyncPublisher
+    from jsclient.message import Msg
+
+ASK_AGAIN: Final = 1.0
+"""Seconds after which a window that nobody told is asked for again."""
+
+NO_LINK: Final = 0.25
+"""Seconds until an inquiry looks whether the link is back."""
+
+Then = Callable[["Msg | None"], None]
+"""Takes the answer, or None: this user may not ask."""
+
+
+class Questions:
+    """Questions under way, and the inquiries about refused publishes."""
+
+    def __init__(self, owner: AsyncPublisher, streams: Streams) -> None:
+        self.streams = streams
+        self.inquiries: dict[bytes, Inquiry] = {}  # token of the publish -> what is being found out about it
+        self.asking_since: float | None = None  # since when a window is asked for in vain
+        self._owner = owner
+        self._nc = owner.nc
+        self._then: dict[bytes, tuple[str, Then]] = {}  # token of a question -> its subject, and who wants the answer
+        self._asked_window = float("-inf")
+
+    def clear(self) -> None:
+        """The link is gone, and the answers with it."""
+        self._then.clear()
+        self._asked_window = float("-inf")
+        self.asking_since = None
+
+    def ask(self, operation: str, body: bytes, then: Then) -> None:
+        """Post a question; `then` is called on the reader thread."""
+        token = b"?" + new_token()
+        subject = self._owner.js.api.subject(operation)
+        self._then[token] = (subject, then)
+        try:
+            reply = self._owner.inbox_start + token
+            self._nc.post(Unkept(self._nc.encode(subject, body, reply)))
+        except JsClientError:
+            self._then.pop(token, None)  # the link is gone
+
+    def answered(self, token: bytes, message: Msg) -> None:
+        """An answer, or something that nobody waits for any more."""
+        _, then = self._then.pop(token, ("", None))
+        if then is not None:
+            then(message)
+
+    def refused(self, error: PermissionViolation) -> bool:
+        """Whether it is a question that this user may not ask."""
+        found = [token for token, (subject, _) in list(self._then.items()) if subject == error.subject]
+        for token in found:
+            _, then = self._then.pop(token, ("", None))
+            if then is not None:
+                then(None)
+        return bool(found)
+
+    # --- windows ----------------------------------------------------------------------------------------------------
+
+    def window(self, subject: str, now: float) -> float | str | None:
+        """As `Streams.window`; asks when it is not known."""
+        window = self.streams.window(subject, now)
+        if window is not None:
+            self.asking_since = None
+        elif now - self._asked_window >= ASK_AGAIN:
+            self._asked_window = now
+            self.asking_since = self.asking_since or now
+            self.ask("STREAM.NAMES", names_request(subject), self._named)
+        return window
+
+    def _named(self, answer: Msg | None) -> None:
+        if answer is None:
+            self._learned(None)
+            return
+        found, name = stream_in(answer.payload)
+        if found == EXISTS:
+            self.ask(f"STREAM.INFO.{name}", b"", self._learned)
+
+    def _learned(self, answer: Msg | None) -> None:
+        now = time.monotonic()
+        if answer is None:
+            self.streams.forbidden(now)
+        elif not self.streams.learn(answer.payload, now):
+            return
+        self._asked_window = float("-inf")
+        self._owner.recovery.send_held()
+
+    # --- inquiries --------------------------------------------------------------------------------------------------
+
+    def inquire(
+        self, future: PublishFuture, stream: str, verdict: Verdict, refusal: ApiError | None = None, why: str = ""
+    ) -> None:
+        """Find out what became of a publish; it is resolved in the end."""
+        published = Published.of(future.subject, future.payload, future._block)
+        inquiry = self.inquiries[future._token] = Inquiry(published, stream, verdict, refusal, why)
+        if verdict is Verdict.LISTEN:
+            now = time.monotonic()
+            if self.streams.replicas(stream, now) is None:
+                self.ask(f"STREAM.INFO.{stream}", b"", lambda answer: self._counted(future, inquiry, answer))
+            elif self._has_one_leader(future, inquiry):
+                return
+        self._step(future, inquiry)
+
+    def _counted(self, future: PublishFuture, inquiry: Inquiry, answer: Msg | None) -> None:
+        if answer is not None and self.streams.learn(answer.payload, time.monotonic()):
+            self._has_one_leader(future, inquiry)
+
+    def _has_one_leader(self, future: PublishFuture, inquiry: Inquiry) -> bool:
+        """With one replica there is one leader, and its word counts."""
+        if self.streams.replicas(inquiry.stream, time.monotonic()) != 1 or inquiry.verdict is not Verdict.LISTEN:
+            return False
+        self._conclude(future, inquiry.refusal)
+        return True
+
+    def _step(self, future: PublishFuture, inquiry: Inquiry) -> None:
+        """One look, and the time for the next one."""
+        if future.done():
+            self.inquiries.pop(future._token, None)
+            return
+        if not self._nc.is_connected:
+            self._nc.clock.call_later(NO_LINK, lambda: self._step(future, inquiry))
+            return
+        pause = inquiry.pause()
+        if pause is None:
+            self._conclude(future, inquiry.end())
+            return
+        inquiry.unanswered()
+        self._look(future, inquiry)
+        if not future.done():
+            self._nc.clock.call_later(pause, lambda: self._step(future, inquiry))
+
+    def _look(self, future: PublishFuture, inquiry: Inquiry) -> None:
+        question = inquiry.question()
+        if question is not None:
+            operation, body = question
+            self.ask(operation, msgspec.json.encode(body), lambda answer: self._seen(future, inquiry, answer))
+
+    def _seen(self, future: PublishFuture, inquiry: Inquiry, answer: Msg | None) -> None:
+        if answer is None:
+            inquiry.forbidden()
+            self._look(future, inquiry)
+        elif not future.done():
+            self._conclude(future, inquiry.heard(answer))
+
+    def _conclude(self, future: PublishFuture, found: Any) -> None:
+        if found is None:
+            return
+        self.inquiries.pop(future._token, None)
+        if isinstance(found, PubAck):
+            self._owner.succeed(future, found)
+        else:
+            self._owner.fail(future, found)

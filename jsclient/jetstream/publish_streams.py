@@ -1,0 +1,187 @@
+"""What a publisher must know about the streams behind its subjects: whether there is one, and how long it knows ids.
+
+A message whose ack was lost may be sent again only as long as the stream remembers its id: `duplicate_window`, two
+minutes unless the stream has another one or a `max_age` below that. So the window is asked for before an id goes out
+a second time. Who may not ask does not know it: then nothing is sent again, unless the application has stated a window
+(`publish_async_duplicate_window`).
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import msgspec
+
+from jsclient.errors import (
+    ConfigError,
+    ConnectionLost,
+    JetStreamError,
+    JsClientError,
+    NoResponders,
+    PermissionViolation,
+    RequestTimeout,
+)
+from jsclient.jetstream import wire
+from jsclient.jetstream.api import check_error
+from jsclient.jetstream.models import StreamInfo
+from protocol import matches
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+
+ASK_TIMEOUT: Final = 0.5
+"""Seconds that a question whether a stream exists may take; a typo shall be told in under a second."""
+
+FACTS_FOR: Final = 10.0
+"""Seconds for which the answers are kept: a window may be changed at any time, and is rarely."""
+
+KNOWN_STREAMS: Final = 100
+"""Streams that are kept; then they are asked for anew."""
+
+MARGIN: Final = 0.1
+LEAST_MARGIN: Final = 0.5
+"""A tenth of the window, and half a second at least, is left: a copy must also arrive within the window."""
+
+WINDOW_NOT_KNOWN: Final = (
+    "this user may not ask for the stream's duplicate window, so it is not sent again: permit STREAM.NAMES and "
+    "STREAM.INFO, or state publish_async_duplicate_window"
+)
+
+EXISTS, NONE, UNAVAILABLE, FORBIDDEN = "exists", "none", "unavailable", "forbidden"
+
+
+def names_request(subject: str) -> bytes:
+    """The body of STREAM.NAMES that asks which streams take the subject."""
+    return msgspec.json.encode({"subject": subject})
+
+
+def names_answer(payload: bytes) -> str:
+    """What the reply to it says: EXISTS, NONE or UNAVAILABLE."""
+    return stream_in(payload)[0]
+
+
+def stream_in(payload: bytes) -> tuple[str, str]:
+    """The same with the name of the stream."""
+    try:
+        plain = wire.decode_json(payload)
+    except JetStreamError:
+        return UNAVAILABLE, ""
+    if not isinstance(plain, dict) or plain.get("error"):
+        return UNAVAILABLE, ""
+    found = plain.get("streams")
+    return (EXISTS, str(found[0])) if found else (NONE, "")
+
+
+def ask_for_stream(js: JetStream, subject: str, timeout: float) -> str:
+    """Is there a stream for the subject? FORBIDDEN when this user may not ask."""
+    answer: str = _ask(js, "STREAM.NAMES", names_request(subject), timeout, names_answer)
+    return answer
+
+
+def _ask(js: JetStream, operation: str, body: bytes, timeout: float, read: Any) -> Any:
+    try:
+        return read(js.nc.request(js.api.subject(operation), body, timeout=timeout).payload)
+    except PermissionViolation:
+        return FORBIDDEN
+    except (NoResponders, RequestTimeout, ConnectionLost, JetStreamError):
+        return UNAVAILABLE
+
+
+@attrs.frozen
+class Facts:
+    """What is known about a stream."""
+
+    name: str
+    subjects: tuple[str, ...]
+    window: float
+    """Seconds for which it remembers message ids."""
+    replicas: int
+    at: float
+    """When it was asked."""
+
+    @classmethod
+    def of(cls, info: StreamInfo, at: float) -> Facts:
+        config = info.config
+        window = float(config.duplicate_window or 0)
+        if config.max_age:
+            window = min(window, float(config.max_age))  # ids are found again in stored messages after a restart
+        return cls(config.name, tuple(config.subjects or ()), window, config.num_replicas or 1, at)
+
+
+def same_id_for(window: float) -> float:
+    """Seconds after the first copy was sent in which another one is certain to be recognised."""
+    return max(0.0, window - max(window * MARGIN, LEAST_MARGIN))
+
+
+class Streams:
+    """The facts about the streams of one JetStream context; thread-safe. `stated`: the window that the user tells."""
+
+    def __init__(self, stated: float | None = None) -> None:
+        self.stated = stated
+        self._known: dict[str, Facts] = {}
+        self._forbidden_at = float("-inf")
+
+    # --- what is known --------------------------------------------------------------------------------------------
+
+    def window(self, subject: str, now: float) -> float | str | None:
+        """Seconds for which ids on this subject are remembered; FORBIDDEN, or None: it must be asked for."""
+        if self.stated is not None:
+            return self.stated
+        facts = self.facts(subject, now)
+        if facts is not None:
+            return facts.window
+        return FORBIDDEN if now - self._forbidden_at < FACTS_FOR else None
+
+    def facts(self, subject: str, now: float) -> Facts | None:
+        """The stream that takes the subject, if that was asked lately."""
+        for facts in list(self._known.values()):
+            if now - facts.at < FACTS_FOR and any(matches(pattern, subject) for pattern in facts.subjects):
+                return facts
+        return None
+
+    def replicas(self, stream: str, now: float) -> int | None:
+        """How many replicas the stream has (one: a single leader); None when that was not asked lately."""
+        facts = self._known.get(stream)
+        return None if facts is None or now - facts.at >= FACTS_FOR else facts.replicas
+
+    # --- asking, as steps that any thread can drive ---------------------------------------------------------------
+
+    def forbidden(self, now: float) -> None:
+        """This user may not ask."""
+        self._forbidden_at = now
+
+    def learn(self, payload: bytes, now: float) -> bool:
+        """Take the answer of STREAM.INFO; False when it says nothing."""
+        try:
+            facts = Facts.of(wire.from_wire(check_error(payload), StreamInfo), now)
+        except JsClientError:
+            return False
+        if len(self._known) >= KNOWN_STREAMS:
+            self._known.clear()
+        self._known[facts.name] = facts
+        return True
+
+    def ask(self, js: JetStream, subject: str, timeout: float) -> str:
+        """Find out about the stream of a subject; EXISTS when that is known now, else why not. Blocks."""
+        answer: Any = _ask(js, "STREAM.NAMES", names_request(subject), timeout, stream_in)
+        found, name = answer if isinstance(answer, tuple) else (str(answer), "")
+        if found == EXISTS:
+            found = self.ask_about(js, name, timeout)
+        if found == FORBIDDEN:
+            self.forbidden(time.monotonic())
+        return found
+
+    def ask_about(self, js: JetStream, stream: str, timeout: float) -> str:
+        """Find out about a stream."""
+        now = time.monotonic()
+        answer: Any = _ask(js, f"STREAM.INFO.{stream}", b"", timeout, lambda payload: self.learn(payload, now))
+        return EXISTS if answer is True else FORBIDDEN if answer == FORBIDDEN else UNAVAILABLE
+
+
+def check_window(stated: float | None) -> float | None:
+    """A window that the application states."""
+    if stated is not None and not stated >= 0:
+        raise ConfigError(f"duplicate_window must be 0 or more seconds, or None: ask the stream; got {stated!r}")
+    return None if stated is None else float(stated)

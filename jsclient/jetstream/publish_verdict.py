@@ -1,0 +1,254 @@
+"""What an answer to a publish means, given what happened to the publish before. Pure: no socket, no thread, no clock.
+
+A refusal says that one copy of a message was not stored, by the one who answered. It is the outcome of the publish
+only if there is no other copy, and if nobody else answers that one:
+
+* Another copy whose ack was lost may be stored. The server may well refuse the second one because the first one is
+  there: 2.15.1, and 2.10.27 with replicas, look at `expected_last_*` before the message id; a stream may have been
+  sealed, or its limits lowered, in between.
+* For a moment after a partition two servers believe that they lead a stream. Both get the message, both answer: the
+  one that leads no more with an error from what it last knew, the other one with an ack.
+
+`judge` tells these cases apart; an `Inquiry` makes them certain as far as that can be done, by looking at the place in
+the stream where the message would have to be.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import Any, Final
+
+import attrs
+
+from jsclient.errors import ApiError, JetStreamError, MessageNotFound, PublishUnknown, WrongLastSequence
+from jsclient.jetstream import headers as names
+from jsclient.jetstream import stored, wire
+from jsclient.jetstream.api import check_error
+from jsclient.jetstream.models import MessageResponse, PubAck, RawStreamMsg
+from jsclient.message import Msg
+from protocol import Headers, matches
+from protocol.errors import ProtocolError
+
+TEMPORARY: Final = frozenset({10008, 10158, 10163, 10167})
+"""Errors that pass: no leader at the moment, duplicate in process, sequence check not possible yet, overload."""
+
+PAUSES: Final = (0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 1.0)
+"""Seconds between two looks, 3 in all: a leader that is none any more learns of it with the next heartbeat (1 s)."""
+
+
+class Verdict(enum.Enum):
+    """What is to be done about a refusal."""
+
+    REFUSED = "refused"  # certainly not stored: raise it
+    AGAIN = "again"  # this copy was not stored, for a reason that passes
+    LOOK = "look"  # as good as refused, but look if that is permitted
+    LISTEN = "listen"  # from a leader that is none any more: an ack may follow
+    DOUBT = "doubt"  # another copy may be stored
+
+
+def passes(error: ApiError) -> bool:
+    """Whether a refused copy was not stored and may be tried again: no leader, overload and the like.
+
+    What the raft layer says while a leader steps down ("raft: not leader", seen on 2.10) comes without an err_code.
+    """
+    return error.err_code in TEMPORARY or (error.code == 503 and error.description.startswith("raft:"))
+
+
+@attrs.frozen
+class Published:
+    """What is to be known about a message in order to judge an answer, and to find it in a stream."""
+
+    subject: str
+    payload: bytes = b""
+    mark: tuple[str, str] | None = None
+    """The header that only this message has, and its value: the id of the message, or of its batch."""
+    after: int | None = None
+    """The expected last sequence of the stream."""
+    after_on_subject: int | None = None
+    """The expected last sequence of `place`."""
+    place: str = ""
+    """The subject or filter of that expectation."""
+
+    @classmethod
+    def of(cls, subject: str, payload: bytes | str, block: bytes | None) -> Published:
+        """From a publish with an encoded header block."""
+        raw = payload.encode() if isinstance(payload, str) else payload
+        found = Headers() if block is None else Headers.decode(block)
+        msg_id = found.get(names.MSG_ID)
+        return cls(
+            subject,
+            raw,
+            None if msg_id is None else (names.MSG_ID, msg_id),
+            _number(found.get(names.EXPECTED_LAST_SEQ)),
+            _number(found.get(names.EXPECTED_LAST_SUBJECT_SEQ)),
+            found.get(names.EXPECTED_LAST_SUBJECT_SEQ_SUBJECT) or subject,
+        )
+
+
+def _number(text: str | None) -> int | None:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else None
+
+
+def judge(error: ApiError, published: Published, *, in_doubt: bool) -> Verdict:
+    """What a refusal means. `in_doubt`: another copy than the one that was refused may be stored."""
+    if passes(error):
+        return Verdict.AGAIN
+    if in_doubt:
+        return Verdict.DOUBT
+    if not isinstance(error, WrongLastSequence):
+        return Verdict.REFUSED
+    last = error.last_sequence
+    expected = [number for number in (published.after, published.after_on_subject) if number is not None]
+    if last is None or any(last < number for number in expected):
+        return Verdict.LISTEN  # it has not heard yet of what the application knows, or somebody writes at this moment
+    # A stream's sequence may be counted ahead of what is stored; that of a subject is always of a stored message.
+    # With an id the message that is there may be this very one: an application that repeats an unknown publish.
+    return Verdict.REFUSED if published.after is None and published.mark is None else Verdict.LOOK
+
+
+# --- looking ------------------------------------------------------------------------------------------------------
+
+
+class Sight(enum.Enum):
+    """What lies where the message would have to be."""
+
+    OURS = "ours"
+    TAKEN = "taken"  # another message: ours can never have got there
+    PASSED = "passed"  # only something later is left, or the place is not known
+    ALIKE = "alike"  # the same bytes without an id: perhaps ours
+    NOTHING = "nothing"
+
+
+def place(published: Published) -> dict[str, Any]:
+    """The request that shows the place: the message after the expected one, or else the subject's last one."""
+    if published.after is not None:
+        return {"seq": published.after + 1, "next_by_subj": ">"}
+    if published.after_on_subject is not None and matches(published.place, published.subject):
+        return {"seq": published.after_on_subject + 1, "next_by_subj": published.place}
+    return {"last_by_subj": published.subject}
+
+
+def sight(published: Published, found: RawStreamMsg | None) -> Sight:
+    """What a look has shown."""
+    if found is None:
+        return Sight.NOTHING
+    headers = found.headers or Headers()
+    mark = published.mark
+    if mark is not None and headers.get(mark[0]) == mark[1]:
+        return Sight.OURS
+    if mark is None and found.subject == published.subject and found.data == published.payload:
+        return Sight.ALIKE
+    request = place(published)
+    first = request.get("seq")
+    if first is None:
+        return Sight.PASSED
+    follows = published.after is None and _number(headers.get(names.EXPECTED_LAST_SUBJECT_SEQ)) == first - 1
+    return Sight.TAKEN if found.seq == first or follows else Sight.PASSED
+
+
+class Inquiry:
+    """Makes the outcome of one publish certain, or says that it cannot.
+
+    Ask `question`, send it as an API request, tell the answer to `heard` (or `forbidden`), wait for `pause` seconds
+    while listening for another answer to the publish, and so on until there is a conclusion or no further pause.
+    Where nobody refused it, but it must not be sent again, `why` says the reason.
+    """
+
+    def __init__(
+        self, published: Published, stream: str, verdict: Verdict, refusal: ApiError | None = None, why: str = ""
+    ) -> None:
+        self.published = published
+        self.stream = stream
+        self.verdict = verdict
+        self.refusal = refusal
+        self._why = why
+        self._pauses = list(PAUSES)
+        self._direct = False
+        self._blind = False
+        self._last: Sight | None = None
+
+    def question(self) -> tuple[str, dict[str, Any]] | None:
+        """The API operation that looks, and its body; None where this user may not look at all."""
+        if self._blind:
+            return None
+        return f"{'DIRECT' if self._direct else 'STREAM.MSG'}.GET.{self.stream}", place(self.published)
+
+    def pause(self) -> float | None:
+        """Seconds until the next look; None when it has lasted long enough."""
+        return self._pauses.pop(0) if self._pauses else None
+
+    def link_lost(self) -> None:
+        """What would have come over the link is lost."""
+        self.verdict = Verdict.DOUBT
+
+    def forbidden(self) -> None:
+        """The question is not permitted: any replica may tell as well what is there."""
+        self._blind, self._direct = self._direct, True
+
+    def unanswered(self) -> None:
+        """Nobody answered: no leader at the moment, or nobody serves direct gets."""
+        self._last = None
+
+    def heard(self, answer: Msg) -> PubAck | ApiError | None:
+        """The conclusion from an answer: stored, refused, or None for not certain yet."""
+        try:
+            found = self._read(answer)
+        except MessageNotFound:
+            found = None
+        except (JetStreamError, ProtocolError):
+            self.unanswered()
+            return None
+        self._last = seen = sight(self.published, found)
+        if seen is Sight.OURS:
+            assert found is not None
+            return PubAck(stream=self.stream, seq=found.seq, duplicate=True)
+        return self.refusal if self._settled(seen) else None
+
+    def _settled(self, seen: Sight) -> bool:
+        """Whether the refusal is the outcome."""
+        if seen is Sight.TAKEN:
+            return True
+        if self.verdict is Verdict.DOUBT or seen is Sight.ALIKE:
+            return False
+        if seen is Sight.PASSED:
+            # Had ours been stored before what follows the place, its ack had come before. Without a place: who knows.
+            return self.verdict is Verdict.LOOK or "seq" in place(self.published)
+        return self.verdict is Verdict.LOOK and self.published.after is None
+
+    def _read(self, answer: Msg) -> RawStreamMsg:
+        if self._direct:
+            stored.check_status(answer, self.stream)
+            return stored.stored_message(answer)
+        response = wire.from_wire(check_error(answer.payload), MessageResponse)
+        return stored.from_response(response, self.stream)
+
+    def end(self, in_time: bool = True) -> ApiError | PublishUnknown:
+        """The last word when nothing was found that decides it; not `in_time` when the pauses were cut short."""
+        refusal = self.refusal
+        if refusal is not None and self._last is not Sight.ALIKE:
+            if self.verdict is Verdict.LOOK:
+                return refusal
+            if self.verdict is Verdict.LISTEN and self._last is not None and in_time:
+                return refusal  # no ack within 3 s, and the stream does not have it
+        return PublishUnknown(self._text())
+
+    def _text(self) -> str:
+        if self.refusal is None:
+            reason = self._why
+        elif self.verdict is Verdict.DOUBT:
+            reason = f"a copy of it got no ack, and another one was refused ({self.refusal.description})"
+        else:
+            reason = f"it was refused by a server that may not lead the stream any more ({self.refusal.description})"
+        shown = ". This user may not look whether it is there" if self._blind else ""
+        return f"the message on {self.published.subject!r} may be stored: {reason}{shown}"
+
+
+WINDOW_ENDED: Final = "no ack came, and its stream does not remember message ids for so long: it is not sent again"
+
+
+def stream_of(payload: bytes) -> str:
+    """The stream that refused a publish."""
+    try:
+        return str(wire.decode_json(payload)["stream"])
+    except (JetStreamError, LookupError, TypeError):
+        return ""
