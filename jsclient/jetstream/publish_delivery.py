@@ -280,7 +280,7 @@ class Delivery:
             return self._no_stream(error)
         if isinstance(error, ApiError):
             return error
-        return NotStored(f"the message on {self.subject!r} was not sent: the connection did not come back in time")
+        return NotStored(f"the message on {self.subject!r} was not sent in its time: {error}")
 
     def _no_stream(self, error: Exception) -> Exception:
         if self.in_doubt:

@@ -177,7 +177,9 @@ class Streams:
         """Find out about a stream."""
         now = time.monotonic()
         answer: Any = _ask(js, f"STREAM.INFO.{stream}", b"", timeout, lambda payload: self.learn(payload, now))
-        return EXISTS if answer is True else FORBIDDEN if answer == FORBIDDEN else UNAVAILABLE
+        if answer is True:
+            return EXISTS
+        return FORBIDDEN if answer == FORBIDDEN else UNAVAILABLE
 
 
 def check_window(stated: float | None) -> float | None:
