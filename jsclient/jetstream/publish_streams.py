@@ -166,9 +166,9 @@ class Streams:
     def ask(self, js: JetStream, subject: str, timeout: float) -> str:
         """Find out about the stream of a subject; EXISTS when that is known now, else why not. Blocks."""
         answer: Any = _ask(js, "STREAM.NAMES", names_request(subject), timeout, stream_in)
-        found, name = answer if isinstance(answer, tuple) else (str(answer), "")
+        found: str = answer[0] if isinstance(answer, tuple) else answer
         if found == EXISTS:
-            found = self.ask_about(js, name, timeout)
+            found = self.ask_about(js, answer[1], timeout)
         if found == FORBIDDEN:
             self.forbidden(time.monotonic())
         return found
