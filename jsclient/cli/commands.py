@@ -14,6 +14,7 @@ from jsclient.cli import (
     consumers,
     context,
     core,
+    dead,
     events,
     objects,
     server,
@@ -24,7 +25,7 @@ from jsclient.cli import (
 from jsclient.cli.arguments import common_arguments
 
 EVERYDAY = (core, streams, consumers, buckets, objects, services)
-OPERATING = (events, check, top, account, context, server, bench, completion)
+OPERATING = (dead, events, check, top, account, context, server, bench, completion)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -7,6 +7,7 @@ with WorkerPool(consumer, handle, threads=8, attempts=5, dead_letter="dead.order
     pool.run_until_signal()
 """
 
+from jsclient.workers.letters import DeadLetters, Letter
 from jsclient.workers.options import PoolOptions
 from jsclient.workers.outcomes import BatchFailed, Reject, Retry
 from jsclient.workers.pool import PoolEvent, StopReport, WorkerPool
@@ -14,6 +15,8 @@ from jsclient.workers.stats import PoolSnapshot
 
 __all__ = [
     "BatchFailed",
+    "DeadLetters",
+    "Letter",
     "PoolEvent",
     "PoolOptions",
     "PoolSnapshot",

@@ -1,0 +1,351 @@
+"""Dead letters as a tool: list, count, replay, purge and export what worker pools have given up.
+
+from jsclient.workers import DeadLetters
+
+letters = DeadLetters(js, "DEAD")
+print(letters.summary())                                   # {("ORDERS", "billing", "ValueError"): 12}
+for letter in letters.list(consumer="billing", reason="ValueError"):
+    print(letter.seq, letter.original_subject, letter.reason, letter.data)
+letters.replay_all(consumer="billing", limit=100)          # published again where they came from, then removed
+"""
+
+from __future__ import annotations
+
+import builtins
+import datetime as dt
+import re
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import msgspec
+
+from jsclient import errors
+from jsclient.jetstream import ConsumerConfig, RawStreamMsg
+from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
+from jsclient.workers import dead_letters as names
+from protocol import Headers
+from protocol.errors import BAD_JSON, ProtocolError
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import Consumer, JetStream, PubAck
+
+_LETTER: Final = "Dead-Letter-"
+_REPLAYED: Final = "Replayed-"
+REPLAYS: Final = "Replayed-Count"
+LOST: Final = "Dead-Letter-Lost"
+PAGE: Final = 500
+
+ADVISORY_SUBJECTS: Final = (
+    "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>",
+    "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED.>",
+)
+"""Subjects of a stream that catches what servers tell about messages that are given up. A core subscription would miss
+what is told while nobody listens."""
+
+
+@attrs.frozen
+class Letter:
+    """A message that was given up, and why.
+
+    `seq` is its sequence in the stream of letters. `headers` are those of the original (its `Nats-` headers, such as
+    id and TTL, were dropped when it became a letter). `lost`: the original was gone before it could be stored, so
+    there is no payload. `replays`: how often it was replayed before it died again.
+    """
+
+    seq: int
+    subject: str
+    reason: str
+    original_subject: str
+    stream: str
+    consumer: str
+    stream_seq: int
+    deliveries: int
+    sent: dt.datetime | None
+    died: dt.datetime | None
+    data: bytes = attrs.field(repr=False)
+    headers: Headers | None = attrs.field(repr=False)
+    lost: bool = False
+    replays: int = 0
+
+    @property
+    def kind(self) -> str:
+        """The reason without its details: the class of the exception, or the text of a Reject up to a colon."""
+        return self.reason.partition(":")[0]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values, for JSON; payloads that are not UTF-8 stay bytes."""
+        plain = attrs.asdict(self, recurse=False)
+        plain["headers"] = self.headers.to_dict() if self.headers else None
+        plain["sent"] = self.sent.isoformat() if self.sent else None
+        plain["died"] = self.died.isoformat() if self.died else None
+        return plain
+
+
+@attrs.frozen
+class Replay:
+    """What `replay_all` did. `failed`: (letter, error); these letters are still there."""
+
+    replayed: int
+    failed: tuple[tuple[Letter, Exception], ...]
+
+
+class DeadLetters:
+    """The letters in a stream (those on `subject`); thread-safe. Reads stored messages, never through a consumer.
+
+    A replay is not told apart from any other message by the server: in a work queue it comes last, so order by key is
+    not kept, and the original's own message id and TTL are gone.
+    """
+
+    def __init__(self, js: JetStream, stream: str = "DEAD", subject: str = "dead.>") -> None:
+        self._js = js
+        self.stream_name = stream
+        self.subject = subject
+        self._stream = js.stream(stream, fetch_info=False)
+
+    # --- looking --------------------------------------------------------------------------------------------
+
+    def list(
+        self,
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        reason: str | None = None,
+        since: dt.datetime | None = None,
+        limit: int | None = None,
+    ) -> Iterator[Letter]:
+        """Letters, oldest first, as they are read.
+
+        `stream` and `consumer`: where they came from. `reason`: a regular expression that is found in it. `since`: died
+        at that time or later.
+        """
+        try:
+            wanted = re.compile(reason) if reason else None
+        except re.error as error:
+            raise errors.ConfigError(f"reason is no regular expression: {error}") from None
+
+        def fits(letter: Letter) -> bool:
+            return (
+                (stream is None or letter.stream == stream)
+                and (consumer is None or letter.consumer == consumer)
+                and (wanted is None or wanted.search(letter.reason) is not None)
+                and (since is None or (letter.died is not None and letter.died >= since))
+            )
+
+        return self._list(fits, limit)
+
+    def _list(self, fits: Callable[[Letter], bool], limit: int | None) -> Iterator[Letter]:
+        last = self._stream.info().state.last_seq  # what comes later is not part of this list
+        seq, found = 1, 0
+        while seq <= last and (limit is None or found < limit):
+            page = builtins.list(self._stream.get_batch(PAGE, seq=seq, subject=self.subject))
+            if not page:
+                return
+            for message in page:
+                seq = message.seq + 1
+                if message.seq > last:
+                    return
+                letter = letter_of(message)
+                if fits(letter):
+                    found += 1
+                    yield letter
+                    if found == limit:
+                        return
+
+    def get(self, seq: int) -> Letter:
+        """One letter by its sequence; MessageNotFound."""
+        return letter_of(self._stream.get_msg(seq))
+
+    def summary(self) -> dict[tuple[str, str, str], int]:
+        """(stream, consumer, kind of reason) -> how many letters, most first."""
+        counts = Counter((letter.stream, letter.consumer, letter.kind) for letter in self.list())
+        return dict(counts.most_common())
+
+    # --- doing ----------------------------------------------------------------------------------------------
+
+    def replay(self, letter: Letter | int, *, to: str | None = None) -> PubAck:
+        """Publish a letter again, to its original subject or `to`, and remove it when that is stored.
+
+        The message id is made of stream and sequence of the letter: what a crash between the two steps repeats within
+        the duplicate window of the target is stored once. Raises what `publish` raises; the letter is then still there.
+        """
+        letter = self.get(letter) if isinstance(letter, int) else letter
+        if letter.lost and to is None:
+            raise errors.ConfigError(f"letter {letter.seq} has no payload: its message was gone before it was stored")
+        target = letter.original_subject if to is None else to
+        if to is None and (not target or target.startswith(("$", "_"))):
+            # A letter is stored data: it must not make us call the API of the server in somebody's name.
+            raise errors.InvalidSubject(f"letter {letter.seq} came from {target!r}; name a subject with to=")
+        ack = self._js.publish(
+            target, letter.data, headers=_replay_headers(letter), msg_id=f"replay.{self.stream_name}.{letter.seq}"
+        )
+        self.delete(letter)
+        return ack
+
+    def replay_all(
+        self,
+        *,
+        to: str | None = None,
+        limit: int | None = None,
+        rate: float | None = None,
+        on_letter: Callable[[Letter, Exception | None], Any] | None = None,
+        **filters: Any,
+    ) -> Replay:
+        """Replay every letter that fits (`filters` are those of `list`), at most `rate` per second.
+
+        One that fails stops no other; only ConnectionClosed is raised.
+        """
+        if rate is not None and not rate > 0:
+            raise errors.ConfigError(f"rate must be positive, got {rate!r}")
+        replayed, failed = 0, []
+        begin = time.monotonic()
+        for number, letter in enumerate(self.list(limit=limit, **filters)):
+            if rate is not None:
+                self._pause(begin + number / rate - time.monotonic())
+            error: Exception | None = None
+            try:
+                self.replay(letter, to=to)
+                replayed += 1
+            except errors.ConnectionClosed:
+                raise
+            except errors.JsClientError as caught:
+                error = caught
+                failed.append((letter, caught))
+            if on_letter is not None:
+                on_letter(letter, error)
+        return Replay(replayed, tuple(failed))
+
+    def _pause(self, seconds: float) -> None:
+        """Wait, but notice the end of the connection."""
+        from jsclient.waiting import Gate
+
+        while seconds > 0:
+            Gate().wait(min(seconds, 0.5))
+            seconds -= 0.5
+            self._js.nc.check_usable()
+
+    def delete(self, letter: Letter | int) -> None:
+        """Remove a letter for good; one that is gone already is fine."""
+        try:
+            self._stream.delete_msg(letter if isinstance(letter, int) else letter.seq)
+        except errors.MessageNotFound:
+            return
+
+    def purge(self, **filters: Any) -> int:
+        """Remove every letter that fits (`filters` are those of `list`; none: all); returns how many."""
+        removed = 0
+        for letter in self.list(**filters):
+            self.delete(letter)
+            removed += 1
+        return removed
+
+    # --- messages that others gave up -------------------------------------------------------------------------
+
+    def advisory_consumer(self, stream: str = "DEAD-ADVISORIES") -> Consumer:
+        """The consumer for `adopt`; makes the stream that catches the server's advisories if there is none."""
+        from jsclient.jetstream import StreamConfig
+
+        config = StreamConfig(name=stream, subjects=builtins.list(ADVISORY_SUBJECTS), max_age=30 * 86_400.0)
+        return self._js.get_or_create_stream(config).get_or_create_consumer(
+            ConsumerConfig(durable_name="dead-letters", max_ack_pending=PAGE)
+        )
+
+    def adopt(self, consumer: Consumer, subject: str = "dead.adopted", *, limit: int = PAGE) -> int:
+        """Make letters of messages that services in other languages gave up; returns how many.
+
+        Reads advisories from `consumer` (see `advisory_consumer`), fetches each message from its stream and stores it
+        under `subject`, then acknowledges the advisory. Call it from time to time; several processes may.
+        """
+        made = 0
+        for advisory in consumer.fetch(limit, timeout=0):
+            try:
+                told = parse_advisory(advisory.data)
+            except (*BAD_JSON, ProtocolError, errors.JsClientError):
+                advisory.term("not an advisory")
+                continue
+            if isinstance(told, (MaxDeliveries, MessageTerminated)) and told.stream != self.stream_name:
+                self._adopt(told, subject)
+                made += 1
+            advisory.double_ack()
+        return made
+
+    def _adopt(self, told: MaxDeliveries | MessageTerminated, subject: str) -> None:
+        reason = "max_deliver"
+        if isinstance(told, MessageTerminated):
+            reason = f"terminated: {told.reason}" if told.reason else "terminated"
+        pairs: builtins.list[tuple[str, str]] = []
+        data, original, sent = b"", "", None
+        try:
+            message = self._js.stream(told.stream, fetch_info=False).get_msg(told.stream_seq, direct=False)
+        except (errors.MessageNotFound, errors.StreamNotFound):
+            pairs.append((LOST, "true"))
+        else:
+            kept = message.headers.items() if message.headers else []
+            pairs += [pair for pair in kept if not pair[0].startswith(("Nats-", _LETTER))]
+            data, original, sent = message.data, message.subject, message.time
+        pairs += [
+            (names.REASON, names.one_line(reason)[: names.MAX_REASON]),
+            (names.SUBJECT, original),
+            (names.STREAM, told.stream),
+            (names.CONSUMER, told.consumer),
+            (names.SEQUENCE, str(told.stream_seq)),
+            (names.DELIVERIES, str(told.deliveries)),
+        ]
+        if sent is not None:
+            pairs.append((names.TIME, sent.isoformat()))
+        message_id = f"{told.stream}.{told.consumer}.{told.stream_seq}"
+        self._js.publish(subject, data, headers=Headers(pairs), msg_id=message_id)
+
+    def export(self, **filters: Any) -> Iterator[bytes]:
+        """JSON lines of the letters that fit, payloads in base64."""
+        for letter in self.list(**filters):
+            yield msgspec.json.encode(letter.to_dict()) + b"\n"
+
+
+def letter_of(message: RawStreamMsg) -> Letter:
+    """A stored message as a letter; what its headers do not say is empty."""
+    headers = message.headers or Headers()
+    kept = [pair for pair in headers.items() if not pair[0].startswith((_LETTER, "Nats-"))]
+    return Letter(
+        seq=message.seq,
+        subject=message.subject,
+        reason=headers.get(names.REASON) or "",
+        original_subject=headers.get(names.SUBJECT) or "",
+        stream=headers.get(names.STREAM) or "",
+        consumer=headers.get(names.CONSUMER) or "",
+        stream_seq=_number(headers.get(names.SEQUENCE)),
+        deliveries=_number(headers.get(names.DELIVERIES)),
+        sent=_time(headers.get(names.TIME)),
+        died=message.time,
+        data=message.data,
+        headers=Headers(kept) if kept else None,
+        lost=headers.get(LOST) == "true",
+        replays=_number(headers.get(REPLAYS)),
+    )
+
+
+def _replay_headers(letter: Letter) -> Headers:
+    """The original's headers, and what it died of before."""
+    pairs = letter.headers.items() if letter.headers else []
+    out = [pair for pair in pairs if not pair[0].startswith(_REPLAYED)]
+    told = {
+        "Reason": letter.reason,
+        "Stream": letter.stream,
+        "Consumer": letter.consumer,
+        "Sequence": str(letter.stream_seq),
+        "Count": str(letter.replays + 1),
+    }
+    return Headers([*out, *((_REPLAYED + name, names.one_line(value)) for name, value in told.items())])
+
+
+def _number(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdigit() else 0
+
+
+def _time(text: str | None) -> dt.datetime | None:
+    try:
+        return dt.datetime.fromisoformat(text) if text else None
+    except ValueError:
+        return None

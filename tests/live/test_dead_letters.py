@@ -1,0 +1,127 @@
+"""Dead letters: found, replayed once, removed, and adopted from services that are not ours."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.testing import NatsServer, wait_until
+from jsclient.workers import DeadLetters, Reject, WorkerPool
+from tests.live.test_cli import cli, lines
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        context = JetStream(nc)
+        context.create_stream(StreamConfig(name="JOBS", subjects=["jobs.>"], storage="memory"))
+        context.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+        yield context
+        for name in list(context.stream_names()):
+            context.delete_stream(name)
+
+
+def letters_of(js: JetStream, jobs: int = 10) -> DeadLetters:
+    """Letters as a pool writes them: every third job is rejected, every fifth fails."""
+
+    def handle(message: jsclient.jetstream.JetStreamMsg) -> None:
+        number = int(message.data)
+        if number % 3 == 0:
+            raise Reject("no such customer: " + str(number))
+        if number % 5 == 0:
+            raise ValueError("broken")
+
+    for number in range(1, jobs + 1):
+        js.publish(f"jobs.{number % 2}", b"%d" % number, headers={"Kind": "job"}, msg_id=f"job-{number}")
+    consumer = js.create_consumer("JOBS", ConsumerConfig(durable_name="C"))
+    with WorkerPool(consumer, handle, attempts=1, dead_letter="dead.jobs", threads=1):
+        wait_until(lambda: consumer.info().ack_floor.stream_seq == jobs)
+    return DeadLetters(js)
+
+
+def test_letters_are_found_and_counted(js: JetStream) -> None:
+    letters = letters_of(js)
+    found = list(letters.list())
+    assert [int(letter.data) for letter in found] == [3, 5, 6, 9, 10]
+    first = found[0]
+    assert (first.original_subject, first.stream, first.consumer, first.stream_seq) == ("jobs.1", "JOBS", "C", 3)
+    assert first.headers is not None
+    assert first.headers.to_dict() == {"Kind": ["job"]}
+    assert letters.summary() == {("JOBS", "C", "no such customer"): 3, ("JOBS", "C", "ValueError"): 2}
+    assert [letter.seq for letter in letters.list(reason="^Value", limit=1)] == [2]
+    assert list(letters.list(consumer="other")) == []
+    with pytest.raises(errors.ConfigError, match="regular expression"):
+        letters.list(reason="(")
+
+
+def test_a_replay_removes_the_letter_and_is_stored_once(js: JetStream) -> None:
+    letters = letters_of(js)
+    first = next(letters.list())
+    ack = letters.replay(first)
+    assert (ack.stream, ack.seq, ack.duplicate) == ("JOBS", 11, False)
+    stored = js.stream("JOBS").get_msg(11)
+    assert (stored.subject, stored.data) == ("jobs.1", b"3")
+    assert stored.headers is not None
+    assert stored.headers["Kind"] == "job"
+    assert stored.headers["Replayed-Reason"] == "no such customer: 3"
+    assert stored.headers["Replayed-Count"] == "1"
+    assert letters.replay(first).duplicate  # as after a crash before the letter was removed
+    assert [int(letter.data) for letter in letters.list()] == [5, 6, 9, 10]
+    done = letters.replay_all(reason="ValueError", rate=1000)
+    assert (done.replayed, done.failed) == (2, ())
+    assert letters.purge() == 2
+    assert list(letters.list()) == []
+
+
+def test_a_letter_cannot_make_us_call_the_api(js: JetStream) -> None:
+    for number, subject in enumerate(("$JS.API.STREAM.DELETE.JOBS", "_INBOX.x", "", "jobs.*"), 1):
+        js.publish("dead.forged", b"", headers={"Dead-Letter-Subject": subject, "Dead-Letter-Sequence": "x" * number})
+    letters = DeadLetters(js)
+    done = letters.replay_all()
+    assert done.replayed == 0
+    assert all(isinstance(error, errors.InvalidSubject) for _, error in done.failed)
+    assert len(done.failed) == 4
+    assert js.stream("JOBS").info().state.messages == 0
+
+
+def test_what_other_services_gave_up_is_adopted(js: JetStream, server: NatsServer) -> None:
+    letters = DeadLetters(js)
+    advisories = letters.advisory_consumer()
+    consumer = js.create_consumer("JOBS", ConsumerConfig(durable_name="other", max_deliver=1, ack_wait=0.5))
+    for number in (1, 2):
+        js.publish("jobs.x", b"%d" % number, headers={"Kind": "job"})
+    consumer.next(5).term()
+    consumer.next(5).nak()
+    assert not consumer.fetch(1, timeout=0.2)  # the server looks when somebody asks
+    stream = js.stream("DEAD-ADVISORIES")
+    wait_until(lambda: stream.info().state.messages == 2 or consumer.fetch(1, timeout=0.2))
+    js.stream("JOBS").delete_msg(1)
+    assert letters.adopt(advisories) == 2
+    assert letters.adopt(advisories) == 0
+    lost, found = sorted(letters.list(), key=lambda letter: letter.stream_seq)
+    assert (lost.lost, lost.data, lost.reason) == (True, b"", "terminated")
+    assert (found.lost, found.data, found.original_subject, found.reason) == (False, b"2", "jobs.x", "max_deliver")
+    assert found.headers is not None
+    with pytest.raises(errors.ConfigError, match="no payload"):
+        letters.replay(lost)
+    assert letters.replay(found).stream == "JOBS"
+
+
+def test_letters_from_the_shell(js: JetStream, server: NatsServer) -> None:
+    letters_of(js)
+    assert [row["letters"] for row in lines(cli(server, "dead", "report", "--json"))] == [3, 2]
+    assert "ValueError" in cli(server, "dead", "ls").stdout
+    assert cli(server, "dead", "ls", "--reason", "nothing").returncode == 3
+    assert "Kind: job" in cli(server, "dead", "show", "1").stdout
+    assert len(lines(cli(server, "dead", "export", "--reason", "Value"))) == 2
+    assert "ValueError" in cli(server, "dead", "replay", "--reason", "Value", "--dry-run").stdout
+    assert cli(server, "dead", "replay").returncode == 2
+    assert cli(server, "dead", "replay", "--seq", "1", "-f").stdout == "replayed 1\n"
+    assert cli(server, "dead", "replay", "--reason", "Value", "-f").stdout == "replayed 2\n"
+    assert json.loads(cli(server, "dead", "purge", "-f", "--json").stdout) == {"removed": 2}
+    assert cli(server, "dead", "adopt").stdout == "adopted 0\n"
