@@ -207,7 +207,7 @@ class Connection(ConnectionCore):
             except errors.DrainTimeout as error:
                 problem = problem or error
         self._session.drain_publishes()
-        if not self.is_connected and not self.closed and not self._outbox.frames:
+        if not self.is_connected and not self.closed and not self._outbox.keeps():
             return problem  # nothing was kept that a new link would be needed for
         unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
         return problem or unsent

@@ -209,6 +209,10 @@ class Outbox:
         sending = self._sending
         return sending is not None and sending.holds_back()
 
+    def keeps(self) -> bool:
+        """Without a link: whether anything waits for the next one. While a loss is being settled nobody knows: True."""
+        return bool(self.frames) or self._sending is not None
+
     @property
     def unsent(self) -> int:
         """Bytes that have left the queue, and that the kernel has not taken."""

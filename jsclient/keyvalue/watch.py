@@ -188,6 +188,8 @@ class StreamWatcher(Generic[T]):
         try:
             return self.next()
         except IteratorClosed:
+            if not (self._stopped or self._complete):
+                raise  # the connection was drained: the end of a loop would say that these were all
             raise StopIteration from None
 
     # --- the end ------------------------------------------------------------------------------------------

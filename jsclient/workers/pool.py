@@ -405,7 +405,8 @@ class WorkerPool(Taker):
         since = now - self._first_interval
         if all(worker.held and all(held.started < since for held in worker.held) for worker in self._workers):
             self._giving_back = True
-            self._in_background(self._give_back_prefetched, "give-back")
+            if not self._in_background(self._give_back_prefetched, "give-back"):
+                self._giving_back = False
 
     def _give_back_prefetched(self) -> None:
         count = 0
@@ -421,9 +422,14 @@ class WorkerPool(Taker):
             self._giving_back = False
         log.info("the handlers of %s have become slow: %d prefetched messages were given back", self.consumer, count)
 
-    def _in_background(self, call: Callable[[], None], what: str) -> None:
+    def _in_background(self, call: Callable[[], None], what: str) -> bool:
         name = f"jsclient-worker-pool-{self.consumer.name}-{what}"
-        threading.Thread(target=call, name=name, daemon=True).start()
+        try:
+            threading.Thread(target=call, name=name, daemon=True).start()
+        except RuntimeError as error:
+            log.error("no thread for the %s of the pool of %s: %s", what, self.consumer, error)
+            return False
+        return True
 
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
         """Tell `on_event`; what it raises is logged."""
