@@ -488,7 +488,7 @@ class WorkerPool(Taker):
         if not wait or self.runs_here():
             if not self._release_asked:
                 self._release_asked = True
-                self.connection.clock.call_soon(lambda: self._in_background(self._release, "release"))
+                self.connection.clock.call_soon(self._release_in_background)
             return None
         deadline = Deadline(resolve(timeout, self.options.stop_timeout))
         self._release()
@@ -502,6 +502,9 @@ class WorkerPool(Taker):
             except errors.JsClientError as error:
                 log.warning("the last acks may not have arrived: %s", error)
         return StopReport(finished, tuple(running), self._messages.given_back)
+
+    def _release_in_background(self) -> None:
+        self._in_background(self._release, "release")
 
     def _release(self) -> None:
         """What was received and not started goes back to the server now, not after ack_wait."""
