@@ -441,6 +441,38 @@ class Connection(ConnectionCore):
             self.check_draining()
         self._wait_connected(deadline)
 
+    def request_repeatedly(self, subject: str, payload: bytes, *, timeout: float | None, every: float) -> Msg:
+        """For layers: as `request`, and sent again every so many seconds until an answer to any of them comes. Only for
+        what may be done twice."""
+        deadline = Deadline(timeout)
+        self._prepare_request(deadline)
+        token, reply, ticket = self._requests.new()
+        under_way = self._requests.waiting
+        frame = self.encode(subject, payload, reply)
+        try:
+            under_way[token] = (ticket, subject)
+            self._requests.check_open()
+            while True:
+                self.post_now(Unkept(frame))
+                self._messages_out += 1
+                self._session.recall_reader()
+                try:
+                    message: Any = waiting.get(ticket, deadline.at_most(every))
+                    break
+                except queue.Empty:
+                    if deadline.expired():
+                        raise errors.RequestTimeout(
+                            f"no reply from {subject!r} within {timeout:g} s, asked every {every:g} s"
+                        ) from None
+        finally:
+            under_way.pop(token, None)
+        if message.__class__ is not Msg:
+            raise message
+        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
+            raise no_responders(subject)
+        message.connection = self
+        return message
+
     def request_many(
         self,
         subject: str,

@@ -83,12 +83,19 @@ class Api:
 
     @overload
     def request(
-        self, operation: str, body: Any = ..., *, timeout: Timeout = ..., read: bool = ...
+        self, operation: str, body: Any = ..., *, timeout: Timeout = ..., read: bool = ..., every: float = ...
     ) -> dict[str, Any]: ...
 
     @overload
     def request(
-        self, operation: str, body: Any = ..., response: type[T] = ..., *, timeout: Timeout = ..., read: bool = ...
+        self,
+        operation: str,
+        body: Any = ...,
+        response: type[T] = ...,
+        *,
+        timeout: Timeout = ...,
+        read: bool = ...,
+        every: float = ...,
     ) -> T: ...
 
     def request(
@@ -99,15 +106,18 @@ class Api:
         *,
         timeout: Timeout = DEFAULT,
         read: bool = False,
+        every: float = 0.0,
     ) -> Any:
         """Send `body` (a model, a dict or None) and decode the answer, as a dict if no class is given.
 
         `read=True` marks operations without effect: they are sent again when the link or the server lost them,
-        within the same timeout. Raises ApiError (by err_code), JetStreamUnavailable, RequestTimeout, BadResponse.
+        within the same timeout. `every`: sent again so many seconds after each other until an answer comes, for what
+        may be done twice and is urgent. Raises ApiError (by err_code), JetStreamUnavailable, RequestTimeout and
+        BadResponse.
         """
         deadline = Deadline(resolve(timeout, self.timeout))
         while True:
-            message = self.request_raw(operation, body, timeout=timeout, read=read)
+            message = self.request_raw(operation, body, timeout=timeout, read=read, every=every)
             try:
                 plain = check_error(message.payload)
             except JetStreamTemporarilyUnavailable as error:
@@ -119,12 +129,20 @@ class Api:
             else:
                 return plain if response is None else wire.from_wire(plain, response)
 
-    def request_raw(self, operation: str, body: Any = None, *, timeout: Timeout = DEFAULT, read: bool = False) -> Msg:
+    def request_raw(
+        self,
+        operation: str,
+        body: Any = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        read: bool = False,
+        every: float = 0.0,
+    ) -> Msg:
         """The answer as a message; errors in it are not looked at."""
         subject, payload = self.subject(operation), wire.encode(body)
         _trace(self.on_request, subject, payload)
         total = resolve(timeout, self.timeout)
-        message = self._read(subject, payload, total) if read else self._send(subject, payload, total)
+        message = self._read(subject, payload, total) if read else self._send(subject, payload, total, every)
         _trace(self.on_response, subject, message.payload, message.headers)
         return message
 
@@ -142,8 +160,10 @@ class Api:
         except RequestTimeout:
             raise RequestTimeout(f"no reply from {subject!r} within {total:g} s, asked twice") from None
 
-    def _send(self, subject: str, payload: bytes, timeout: float | None) -> Msg:
+    def _send(self, subject: str, payload: bytes, timeout: float | None, every: float = 0.0) -> Msg:
         try:
+            if every:
+                return self.nc.request_repeatedly(subject, payload, timeout=timeout, every=every)
             return self.nc.request(subject, payload, timeout=timeout)
         except NoResponders as error:
             raise self.unavailable(subject) from error

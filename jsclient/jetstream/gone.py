@@ -43,7 +43,7 @@ def why_gone(
 
 def recreated(js: JetStream, stream: str, made: dt.datetime, timeout: float | None) -> errors.StreamRecreated | None:
     """The error for a stream that is younger than its consumer was; raises StreamNotFound and what requests raise."""
-    info = js.api.request(f"STREAM.INFO.{stream}", None, StreamInfo, timeout=timeout, read=True)
+    info = js.api.request(f"STREAM.INFO.{stream}", None, StreamInfo, timeout=timeout, every=ASK_TIMEOUT)
     if info.created is None or info.created <= made:
         return None
     return errors.StreamRecreated(

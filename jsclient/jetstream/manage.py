@@ -45,8 +45,9 @@ def put(
     timeout: Timeout = DEFAULT,
     pedantic: bool = False,
     drop_unknown: bool = False,
+    every: float = 0.0,
 ) -> ConsumerInfo:
-    """Create ("create"), change ("update") or either ("")."""
+    """Create ("create"), change ("update") or either (""); `every`: see `Api.request`."""
     names.check_stream(stream)
     deadline = Deadline(resolve(timeout, js.api.timeout))
     config = named(config)
@@ -70,7 +71,7 @@ def put(
         body["action"] = action
     if pedantic:
         body["pedantic"] = True
-    info = js.api.request(operation, body, ConsumerInfo, timeout=deadline.remaining())
+    info = js.api.request(operation, body, ConsumerInfo, timeout=deadline.remaining(), every=every)
     js.capabilities.check_echo(config, info.config, f"consumer {name!r} was made")
     return info
 

@@ -18,13 +18,14 @@ from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream import manage, names
 from jsclient.jetstream.consume import ConsumeContext
-from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Ended
+from jsclient.jetstream.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Ended
+from jsclient.jetstream.gone import ASK_TIMEOUT
 from jsclient.jetstream.inboxes import message_size
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
 from jsclient.jetstream.options import PullOptions, PullOptionsDict
-from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, Attempts, SameStream, make_again, take_turn
+from jsclient.jetstream.ordered_reset import CREATE_AGAIN, CREATE_TIMEOUT, Again, SameStream, take_turn, why_silent
 from jsclient.jetstream.ordered_state import (
     DELIVER,
     GAP,
@@ -55,10 +56,6 @@ MAX_MESSAGES: Final = 5_000
 at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
 
 
-SHORTEST_CREATE: Final = 0.15
-"""Seconds that a new consumer may take to be made within a call that does not wait at all: a poll must come on, too."""
-
-
 class OrderedSource(PullSource):
     """The current consumer on the server: its name changes with every reset."""
 
@@ -71,6 +68,18 @@ class OrderedSource(PullSource):
         self.state = state
         self.info: ConsumerInfo | None = None
         self.same_stream = SameStream()
+        self.lost = ""
+        """Why the consumer has to be made again, where a question found it."""
+
+    def ask(self, timeout: Timeout) -> ConsumerInfo:
+        """CONSUMER.INFO. A consumer that is not there is made again by the next read."""
+        name = self.state.name
+        try:
+            return manage.info(self.js, self.stream_name, name.decode(), timeout=timeout)
+        except errors.ConsumerNotFound:
+            if name == self.state.name:
+                self.lost = f"{self} does not exist any more"
+            raise
 
     def create(self, timeout: float | None = CREATE_TIMEOUT) -> None:
         """Make the next consumer; the old one is removed without waiting."""
@@ -78,13 +87,14 @@ class OrderedSource(PullSource):
         deadline = Deadline(timeout)
         self.delete()
         config = state.next_config()
-        self.info = manage.put(self.js, self.stream_name, config, "", timeout=deadline.remaining())
+        self.info = manage.put(self.js, self.stream_name, config, "", timeout=deadline.remaining(), every=CREATE_AGAIN)
+        self.lost = ""
         try:
             self.same_stream.check(self.js, self.stream_name, self.info, deadline.at_most(CREATE_TIMEOUT))
         except errors.StreamRecreated:
             self.delete()
             raise
-        state.created(self.info.num_pending)
+        state.created(self.info.num_pending + self.info.delivered.consumer_seq)
         self.pull_subject = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
 
     def delete(self) -> None:
@@ -120,12 +130,11 @@ class OrderedMessages(Messages):
         timeout: float | None = CREATE_TIMEOUT,
     ) -> None:
         self.resets = 0
-        self._deadline = Deadline(None)  # of the thread that takes from the mailbox
-        self._attempts = Attempts()
         self._on_close = on_close
         self._order = waiting.new_turn()  # held by the one thread that takes from the mailbox
         self._ready: deque[Msg] = deque()
         self._reset_because: str = ""
+        self._again = Again(source.state.options.max_reset_attempts)
         source.create(timeout)
         super().__init__(source, options)
         self._popleft = self._ready.popleft
@@ -140,25 +149,45 @@ class OrderedMessages(Messages):
         deadline = Deadline(timeout)
         if not take_turn(self._order, timeout):
             return None
-        self._deadline = deadline
         try:
             while True:
-                self._check_open()
+                if not self._made_again(deadline):
+                    return None
                 try:
                     return self._deliver(self._ready.popleft())
                 except IndexError:
                     pass
-                try:
-                    item = self._mailbox.take()
-                    if item is None:
-                        if timeout == 0 or deadline.expired():
-                            return None
-                        item = self._wait(deadline)
-                except errors.SubscriptionClosed:
-                    self._finish()
-                if item is not None:
-                    self._handle(item)
-                    self._check_more()
+                if not self._take_some(deadline):
+                    return None
+        finally:
+            self._order.release()
+
+    def _take_some(self, deadline: Deadline) -> bool:
+        """Deal with what is in the mailbox, or wait for something; False when time is up and nothing is there."""
+        try:
+            item = self._mailbox.take()
+            if item is None:
+                if deadline.expired():
+                    self._look_after(deadline)
+                    return self._must_reset
+                item = self._wait(deadline)
+        except errors.SubscriptionClosed:
+            self._finish()
+        if item is not None:
+            self._handle(item)
+            self._check_more()
+        return True
+
+    def catch_up(self, deadline: Deadline) -> bool:
+        """Deal with everything that has come, and have a consumer; False when that was not to be done in time."""
+        if not take_turn(self._order, deadline.remaining()):
+            return False
+        try:
+            while self._made_again(deadline):
+                if not self._mailbox.items and self._mailbox.closed is None:
+                    return True
+                self._take_some(deadline)
+            return False
         finally:
             self._order.release()
 
@@ -211,10 +240,14 @@ class OrderedMessages(Messages):
                 return
             self._checked(item, state.check(item.raw_reply))
 
-    def _check_open(self) -> None:
-        super()._check_open()
-        if self._reset_because:
-            self._reset()
+    @property
+    def _must_reset(self) -> bool:
+        return bool(self._reset_because or self.source.lost)
+
+    def _made_again(self, deadline: Deadline) -> bool:
+        """Make the next consumer if that is necessary; False when there was no time."""
+        self._check_open()
+        return not self._must_reset or self._reset(deadline)
 
     # --- what makes a new consumer necessary ----------------------------------------------------------------
 
@@ -240,7 +273,16 @@ class OrderedMessages(Messages):
         super()._report(error)
 
     def _diagnose(self, timeout: float = 0.0) -> bool:
-        return False  # making a new consumer tells what is wrong
+        """Silence: unless the consumer is found alive a new one is made."""
+        if self._must_reset:
+            return False  # that tells what is wrong
+        source, beat = self.source, self._terms.heartbeat
+        name = source.state.name.decode()
+        found = why_silent(source.js, source.stream_name, name, str(source), 1.5 * beat, min(timeout, ASK_TIMEOUT))
+        if found is not None:
+            self._reset_because = str(found)
+            super()._report(found)
+        return found is not None
 
     # --- reset ----------------------------------------------------------------------------------------------
 
@@ -248,45 +290,35 @@ class OrderedMessages(Messages):
         """For layers: what the consumer sent did not arrive. The next call makes a new one and reads it again."""
         self._reset_because = why
 
-    def _reset(self) -> None:
-        """Make the next consumer, with back-off until it works, the iterator is stopped, or attempts are used up.
-
-        A call whose time is over leaves it to the next one, after one attempt at least.
-        """
-        because, deadline = self._reset_because, self._deadline
-        log.info("%s: %s; making a new one", self.source, because)
-        tried = False
-
-        def create() -> bool:
-            nonlocal tried
-            tried = True
-            self._reset_because = ""
-            self._forget_buffered()
-            if self._connected:
-                self.source.create(min(CREATE_TIMEOUT, max(deadline.at_most(CREATE_TIMEOUT), SHORTEST_CREATE)))
-            return self._connected
-
-        made = make_again(
-            create,
-            stopped=lambda: self._stopped or self._draining or (tried and deadline.expired()),
-            pause=lambda delay: self._pause(deadline.at_most(delay)),
-            fail=super()._fail,
-            report=super()._report,
-            max_attempts=self.source.state.options.max_reset_attempts,
-            what=str(self.source),
-            attempts=self._attempts,
-        )
-        if not made:
-            self._reset_because = self._reset_because or because
-            return
+    def _reset(self, deadline: Deadline) -> bool:
+        """Make the next consumer, with back-off until it works, the iterator is stopped, or attempts are used up; False
+        when time is up."""
+        log.info("%s: %s; making a new one", self.source, self._reset_because or self.source.lost)
+        if not self._again.run(self, deadline):
+            return False
         self.resets += 1
-        self._attempts = Attempts()
         with self._lock:
             self._inbox.pull_subject = self.source.pull_subject
             self._pulls_lost()
             self._state.works()
             self._watchdog.restart(time.monotonic())
         self._keep_pulling()
+        self._check_open()
+        return True
+
+    def make_next(self, timeout: float) -> bool:
+        self._forget_buffered()
+        if not self._connected:
+            return False
+        self.source.create(timeout)
+        self._reset_because = ""
+        return True
+
+    def give_up(self, error: Exception) -> None:
+        super()._fail(error)
+
+    def tell(self, error: Exception) -> None:
+        super()._report(error)
 
     def _forget_buffered(self) -> None:
         """What the old consumer sent comes again from the new one; the state of the link is read afresh."""
@@ -299,7 +331,7 @@ class OrderedMessages(Messages):
         ready = tuple(self._ready)
         self._state.lost(len(ready), sum(map(message_size, ready)))
 
-    def _pause(self, delay: float) -> bool:
+    def pause(self, delay: float) -> bool:
         """Wait before the next attempt; True when the link came back meanwhile."""
         item = self._inbox.inbox.next(delay)
         if isinstance(item, LinkEvent):
@@ -371,9 +403,10 @@ class OrderedConsumer:
         if max_messages < 1:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
         with self._fetch_stream() as stream:
+            deadline = Deadline(NO_WAIT_TIMEOUT if seconds == 0 else seconds)
             if seconds == 0:
-                max_messages, seconds = min(max_messages, available(stream)), CREATE_TIMEOUT
-            return _gather(stream, max_messages, seconds)
+                max_messages = min(max_messages, _available_now(stream, deadline))
+            return _gather(stream, max_messages, deadline)
 
     def fetch_no_wait(self, max_messages: int) -> Batch:
         """What is there now, up to `max_messages`."""
@@ -431,7 +464,7 @@ class OrderedConsumer:
         """Ask for the current consumer; raises OrderedConsumerNotCreated before the first read."""
         if self._source.info is None:
             raise errors.OrderedConsumerNotCreated("nothing was read yet: the consumer is made at first use")
-        return manage.info(self.js, self.stream_name, self.state.name.decode(), timeout=timeout)
+        return self._source.ask(timeout)
 
     def close(self) -> None:
         """Remove the consumer kept between fetches. Iterators are closed by their own `with`. Idempotent."""
@@ -459,16 +492,27 @@ def _options(given: PullOptionsDict, state: OrderedState) -> PullOptions:
     return PullOptions(**given)
 
 
-def available(stream: OrderedMessages) -> int:
+def available(stream: OrderedMessages, deadline: Deadline | None = None) -> int:
     """Messages that match and were not delivered to the application yet: one CONSUMER.INFO."""
     source = stream.source
-    info = manage.info(source.js, source.stream_name, source.state.name.decode())
+    info = source.ask(DEFAULT if deadline is None else deadline.remaining())
     sent = max(info.delivered.consumer_seq - (source.state.expected - 1), 0)
     return info.num_pending + sent + len(stream._ready)
 
 
-def _gather(stream: OrderedMessages, want: int, seconds: float | None) -> Batch:
-    deadline = Deadline(seconds)
+def _available_now(stream: OrderedMessages, deadline: Deadline) -> int:
+    """The same by a consumer that is there: first what has happened since the last call is dealt with."""
+    while True:
+        if not stream.catch_up(deadline):
+            raise errors.ReadStalled(f"{stream.source} could not be made again in time; the next call goes on with it")
+        try:
+            return available(stream, deadline)
+        except errors.ConsumerNotFound:
+            if deadline.expired():
+                raise
+
+
+def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
     got: list[JetStreamMsg] = []
     try:
         while len(got) < want:

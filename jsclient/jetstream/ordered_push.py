@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
-from jsclient.jetstream import gone, manage, names
+from jsclient.jetstream import manage, names
 from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
-from jsclient.jetstream.ordered_reset import CREATE_TIMEOUT, SameStream, make_again, take_turn
+from jsclient.jetstream.ordered_reset import CREATE_AGAIN, CREATE_TIMEOUT, Again, SameStream, take_turn, why_silent
 from jsclient.jetstream.ordered_state import DELIVER, GAP, OrderedOptions, OrderedOptionsDict, OrderedState
 from jsclient.jetstream.push import PushMessages, PushOptions, PushOptionsDict
 from jsclient.states import LinkEvent
@@ -57,12 +57,13 @@ class OrderedPushSource:
             ack_wait=ACK_WAIT,
         )
 
-    def create(self, subject: str) -> None:
+    def create(self, subject: str, timeout: float = CREATE_TIMEOUT) -> None:
         self.delete()
         self.config = self._config(self.state.next_config(), subject)
-        self.info = manage.put(self.js, self.stream_name, self.config, "", timeout=CREATE_TIMEOUT)
+        self.info = manage.put(self.js, self.stream_name, self.config, "", timeout=timeout, every=CREATE_AGAIN)
         self.same_stream.check(self.js, self.stream_name, self.info)
-        self.state.created(self.info.num_pending)
+        # A repeated create may find the consumer at work already.
+        self.state.created(self.info.num_pending + self.info.delivered.consumer_seq)
 
     def delete(self) -> None:
         """Best effort and without waiting; what is missed the server removes after inactive_threshold."""
@@ -76,9 +77,8 @@ class OrderedPushSource:
             pass
 
     def examine(self, timeout: float) -> Exception | None:
-        """Only a deleted consumer has a name of its own; making a new one tells whatever else is wrong."""
-        found = gone.examine(self.js, self.stream_name, self.state.name.decode(), None, timeout)
-        return found if isinstance(found, errors.ConsumerDeleted) else None
+        name = self.state.name.decode()
+        return why_silent(self.js, self.stream_name, name, str(self), 1.5 * self.heartbeat, timeout)
 
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
         return deleted
@@ -96,26 +96,28 @@ class OrderedPushMessages(PushMessages):
         self.resets = 0
         self._order = waiting.new_turn()
         self._because = ""
+        self._until = Deadline(None)  # of the call that takes
+        self._again = Again(source.state.options.max_reset_attempts)
         super().__init__(source, options)
         try:
-            self._create()
+            self.make_next()
         except BaseException:
             self.close()
             raise
 
-    def _create(self) -> bool:
+    def make_next(self, timeout: float = CREATE_TIMEOUT) -> bool:
         """Subscribe first, then create. A subject of its own per consumer, or the "Consumer Deleted" of the old one
         would be taken for the new one's; and no wildcard, which the server does not count as interest."""
-        self._because = ""
         self._connected = self.connection.is_connected
         if not self._connected:
             return False
         old, subject = self._subscription, self.connection.new_inbox()
         self._subscription = self.connection.open_sink(subject, self._sink)
         self.connection.remove_subscription(old, tell_server=True)
-        self.source.create(subject)
+        self.source.create(subject, timeout)
         self._subject, self._raw_subject = subject, subject.encode()
         self._watchdog.restart(time.monotonic())
+        self._because = ""
         return True
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
@@ -123,6 +125,7 @@ class OrderedPushMessages(PushMessages):
         if not take_turn(self._order, timeout):
             return None
         try:
+            self._until = deadline
             return super()._get(deadline.remaining())
         finally:
             self._order.release()
@@ -150,7 +153,7 @@ class OrderedPushMessages(PushMessages):
             self._because = "reconnected"
 
     def _fail(self, error: Exception | None) -> None:
-        if isinstance(error, errors.ConsumerDeleted):
+        if isinstance(error, (errors.ConsumerDeleted, errors.NoHeartbeat)):
             self._because = str(error)
             super()._report(error)
         else:
@@ -166,19 +169,17 @@ class OrderedPushMessages(PushMessages):
         if not self._because or self._draining:
             return
         log.info("%s: %s; making a new one", self.source, self._because)
-        self.resets += 1
-        make_again(
-            self._create,
-            stopped=lambda: self._stopped or self._draining,
-            pause=self._pause,
-            fail=super()._fail,
-            report=super()._report,
-            max_attempts=self.source.state.options.max_reset_attempts,
-            what=str(self.source),
-        )
-        super()._check_open()
+        if self._again.run(self, self._until):
+            self.resets += 1
+            super()._check_open()
 
-    def _pause(self, delay: float) -> bool:
+    def give_up(self, error: Exception) -> None:
+        super()._fail(error)
+
+    def tell(self, error: Exception) -> None:
+        super()._report(error)
+
+    def pause(self, delay: float) -> bool:
         item = self._mailbox.get(delay)
         return item is LinkEvent.RECONNECTED
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors
+from jsclient.durations import Deadline
+from jsclient.jetstream import manage
 from jsclient.jetstream.gone import recreated
 
 if TYPE_CHECKING:
@@ -15,16 +16,25 @@ if TYPE_CHECKING:
     from jsclient.jetstream.models import ConsumerInfo
 
 FIRST_DELAY: Final = 0.25
-LONGEST_DELAY: Final = 5.0
+LONGEST_DELAY: Final = 1.0
 """Back-off between attempts; elections last 4 to 8 s."""
 
 CREATE_TIMEOUT: Final = 5.0
+
+CREATE_AGAIN: Final = 1.0
+"""Seconds after which a CONSUMER.CREATE without an answer is sent again: while leaders change they get lost. It is the
+same consumer, so an answer to any of them will do."""
+
+SHORTEST_CREATE: Final = 0.15
+"""Seconds that a new consumer may take to be made within a call that does not wait at all: a poll must come on, too."""
 
 OFFLINE_DELAY: Final = 1.0
 """Between two looks at the link while it is down; its return ends the wait."""
 
 GONE_ATTEMPTS: Final = 3
 """How often "stream not found" must be answered before it is believed: a cluster that starts may say so."""
+
+HOPELESS: Final = (errors.ConfigError, errors.NotSupported, errors.PermissionViolation, errors.StreamRecreated)
 
 
 def take_turn(order: Any, timeout: float | None) -> bool:
@@ -53,58 +63,91 @@ class SameStream:
             raise error
 
 
-class Attempts:
-    """What has been tried since the consumer was lost: a call that waits for a short time only goes on where the one
-    before it stopped."""
+class Resettable(Protocol):
+    """The iterator of an ordered read, as far as `Again` knows it."""
 
-    def __init__(self) -> None:
-        self.done = 0
-        self.gone = 0
-        self.delay = FIRST_DELAY
+    source: Any
+    _stopped: bool
+    _draining: bool
+
+    def make_next(self, timeout: float) -> bool:
+        """Make the next consumer; False means that the link is down, which is no attempt."""
+        ...
+
+    def pause(self, delay: float) -> bool:
+        """Wait before the next attempt; True when the link came back."""
+        ...
+
+    def give_up(self, error: Exception) -> None:
+        """What cannot be mended."""
+        ...
+
+    def tell(self, error: Exception) -> None:
+        """Every other failure."""
+        ...
 
 
-def make_again(
-    create: Callable[[], bool],
-    *,
-    stopped: Callable[[], bool],
-    pause: Callable[[float], bool],
-    fail: Callable[[Exception], Any],
-    report: Callable[[Exception], Any],
-    max_attempts: int | None,
-    what: str,
-    attempts: Attempts | None = None,
-) -> bool:
-    """Call `create` until it returns True; False means that the link is down, which is no attempt.
+class Again:
+    """Makes the consumer of an ordered read again, over as many calls as it takes."""
 
-    `pause(seconds)` waits and returns True when the link came back. What cannot be mended goes to `fail`, every
-    other failure to `report`. Returns whether the consumer was made.
-    """
-    tried = attempts or Attempts()
-    while not stopped():
-        try:
-            if create():
-                return True
-            pause(OFFLINE_DELAY)
-            continue
-        except errors.StreamNotFound as error:
-            tried.gone += 1
-            failure: Exception = error
-            if tried.gone >= GONE_ATTEMPTS:
-                fail(error)
+    def __init__(self, max_attempts: int | None) -> None:
+        self._max_attempts = max_attempts
+        self._begin()
+
+    def _begin(self) -> None:
+        self._attempts = self._gone = 0
+        self._delay = FIRST_DELAY
+
+    def run(self, reading: Resettable, deadline: Deadline) -> bool:
+        """Try until it works, or is given up. False when time is up: call it again."""
+        while not (reading._stopped or reading._draining):
+            timeout = max(deadline.at_most(CREATE_TIMEOUT), SHORTEST_CREATE)
+            try:
+                if reading.make_next(timeout):
+                    break
+                reading.pause(deadline.at_most(OFFLINE_DELAY))
+            except (errors.ConnectionClosed, errors.ForkedConnection):
+                raise
+            except errors.JsClientError as error:
+                if self._is_over(reading, error):
+                    break
+                reading.tell(error)
+                back = reading.pause(deadline.at_most(self._delay))
+                self._delay = FIRST_DELAY if back else min(self._delay * 2, LONGEST_DELAY)
+            if deadline.expired():
                 return False
-        except (errors.ConnectionClosed, errors.ForkedConnection):
-            raise
-        except (errors.ConfigError, errors.NotSupported, errors.PermissionViolation, errors.StreamRecreated) as error:
-            fail(error)
-            return False
-        except errors.JsClientError as error:
-            failure = error
-        tried.done += 1
-        if max_attempts is not None and tried.done >= max_attempts:
-            lost = errors.OrderedConsumerReset(f"{what} could not be made again in {tried.done} attempts")
-            lost.__cause__ = failure
-            fail(lost)
-            return False
-        report(failure)
-        tried.delay = FIRST_DELAY if pause(tried.delay) else min(tried.delay * 2, LONGEST_DELAY)
-    return False
+        self._begin()
+        return True
+
+    def _is_over(self, reading: Resettable, error: errors.JsClientError) -> bool:
+        if isinstance(error, errors.StreamNotFound):
+            self._gone += 1
+            if self._gone >= GONE_ATTEMPTS:
+                reading.give_up(error)
+                return True
+        elif isinstance(error, HOPELESS):
+            reading.give_up(error)
+            return True
+        self._attempts += 1
+        if self._max_attempts is not None and self._attempts >= self._max_attempts:
+            lost = errors.OrderedConsumerReset(f"{reading.source} could not be made again in {self._attempts} attempts")
+            lost.__cause__ = error
+            reading.give_up(lost)
+            return True
+        return False
+
+
+def why_silent(js: JetStream, stream: str, name: str, what: str, silence: float, timeout: float) -> Exception | None:
+    """Nothing came for a while: the reason to make an ordered consumer again, or None if it is there and well.
+
+    Whether it is gone, or only its server does not answer: a new one costs less than waiting for the old.
+    """
+    try:
+        manage.info(js, stream, name, timeout=timeout)
+    except (errors.ConsumerNotFound, errors.StreamNotFound):
+        return errors.ConsumerDeleted(404, "", f"{what} does not exist any more")
+    except errors.PermissionViolation:
+        return None  # we may not ask: the alarm tells
+    except errors.JsClientError as error:
+        return errors.NoHeartbeat(f"no heartbeat and no message of {what} for {silence:g} s, and no answer: {error}")
+    return None
