@@ -373,7 +373,7 @@ class OrderedConsumer:
         self.state = OrderedState(OrderedOptions(**options))
         self.state.options.filters()
         self._source = OrderedSource(js, stream_name, self.state)
-        self._busy = waiting.new_lock()
+        self._free = deque([True])  # empty while somebody reads: no lock, because the reader may end on another thread
         self._fetching: OrderedMessages | None = None  # kept between fetches
 
     # --- reading ------------------------------------------------------------------------------------------
@@ -388,9 +388,9 @@ class OrderedConsumer:
         try:
             self._drop_fetching()
             timeout = deadline.at_most(CREATE_TIMEOUT)
-            return OrderedMessages(self._source, _options(options, self.state), self._busy.release, timeout)
+            return OrderedMessages(self._source, _options(options, self.state), self._release, timeout)
         except BaseException:
-            self._busy.release()
+            self._release()
             raise
 
     def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PullOptionsDict]) -> ConsumeContext:
@@ -434,10 +434,15 @@ class OrderedConsumer:
         return OrderedRead(self, end_seq, time=time, drained=drained, timeout=timeout, **options)
 
     def _occupy(self) -> None:
-        if not self._busy.acquire(blocking=False):
+        try:
+            self._free.pop()
+        except IndexError:
             raise errors.OrderedConsumerConcurrentRequests(
                 "this ordered consumer is in use: close its iterator or consume first, or make another one"
-            )
+            ) from None
+
+    def _release(self) -> None:
+        self._free.append(True)
 
     @contextmanager
     def _fetch_stream(self) -> Iterator[OrderedMessages]:
@@ -447,7 +452,7 @@ class OrderedConsumer:
                 self._fetching = OrderedMessages(self._source, _options({}, self.state), lambda: None)
             yield self._fetching
         finally:
-            self._busy.release()
+            self._release()
 
     def _drop_fetching(self) -> None:
         if self._fetching is not None:
