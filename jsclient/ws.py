@@ -15,7 +15,7 @@ from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, NotANatsServer
 from jsclient.tcp import Transport, format_address
 from protocol.errors import InvalidArgument, LimitExceeded, WebSocketError
-from protocol.websocket import Handshake, WebSocket
+from protocol.websocket import MAX_PONGS, Handshake, WebSocket
 
 FRAME_SLICE: Final = 64 * 1024  # bytes per frame: masking is done ahead of the socket, and copies
 
@@ -28,7 +28,7 @@ class WebSocketTransport(Transport):
         self._socket = socket
         self._plain: deque[memoryview] = deque()  # accepted, not yet framed
         self._plain_size = 0
-        self._replies: deque[bytes] = deque()  # pongs; the reader appends, a sender takes
+        self._replies: deque[bytes] = deque(maxlen=MAX_PONGS)  # pongs; the reader appends, a sender takes
         self._error: OSError | None = None
         self.peer = inner.peer
         self.secure = inner.secure
@@ -52,10 +52,12 @@ class WebSocketTransport(Transport):
                 raise self._error
             if self._socket.closed:
                 return b""
-            received = self._inner.recv() if deadline is None else self._inner.recv_within(deadline.remaining())
-            if not received:
-                return received
-            plain = self._unframe(received)
+            received: bytes | None = b""
+            if not self._socket.pending:
+                received = self._inner.recv() if deadline is None else self._inner.recv_within(deadline.remaining())
+                if not received:
+                    return received
+            plain = self._unframe(received or b"")
             if plain:
                 return plain
             if self._replies:
@@ -80,7 +82,7 @@ class WebSocketTransport(Transport):
 
     @property
     def unsent(self) -> int:
-        return self._inner.unsent + self._plain_size + sum(map(len, self._replies))
+        return self._inner.unsent + self._plain_size + sum(map(len, tuple(self._replies)))
 
     @property
     def needs_flush(self) -> bool:

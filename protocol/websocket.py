@@ -2,7 +2,7 @@
 
 NATS over websocket is a byte stream: a frame may hold many operations or a part of one. So payload is
 handed on as it arrives, whole frames are never collected, and what a hostile server can make us hold is
-the chunk it sent (times 1,032 with compression, cut at `max_inflated`).
+the chunk it sent and, with compression, a piece of what that inflates to (the rest when that has been taken).
 
     handshake = Handshake("example.org:443", path="/nats")
     send(handshake.request)
@@ -10,6 +10,7 @@ the chunk it sent (times 1,032 with compression, cut at `max_inflated`).
     chunks = ws.feed(b"")                # what came behind the response
     send(ws.frame(b"PING\\r\\n"))
     chunks = ws.feed(recv()); send(ws.outgoing())
+    while ws.pending: chunks = ws.feed(b"")
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import os
 import re
 import struct
 import zlib
+from collections import deque
 from collections.abc import Callable, Iterable
 
 from protocol.errors import InvalidArgument, InvalidHeader, LimitExceeded, WebSocketError, shorten
@@ -27,6 +29,8 @@ from protocol.errors import InvalidArgument, InvalidHeader, LimitExceeded, WebSo
 MAX_RESPONSE = 16 * 1024  # bytes of the HTTP response head
 MAX_FRAME = 128 * 1024 * 1024  # the largest NATS payload and what a server coalesces with it
 MAX_INFLATED = 128 * 1024 * 1024  # of one compressed message
+MAX_PONGS = 64  # that wait to be sent: a server that asks without reading the answers must not fill our memory
+INFLATE_PIECE = 256 * 1024  # given out at once: deflate makes up to 1,032 bytes of one, 64 MiB of a chunk of 64 KiB
 _COMPRESS_FROM = 64  # bytes; below, deflate makes it longer (nats-server uses the same bound)
 _MAX_CONTROL = 125
 
@@ -151,27 +155,21 @@ class Deflate:
         out = deflater.compress(data) + deflater.flush(zlib.Z_SYNC_FLUSH)
         return out[: -len(_FLUSH_TAIL)]
 
-    def inflate(self, data: bytes, room: int) -> bytes:
-        """Raises LimitExceeded when more than `room` bytes would come out, before they do."""
-        out = b""
-        while data:
-            try:
-                out += self._inflater.decompress(data, room - len(out) + 1)
-            except zlib.error as error:
-                raise WebSocketError(f"compressed websocket data is broken: {error}", code=1007) from None
-            if len(out) > room:
-                raise LimitExceeded(f"compressed websocket message inflates to more than {room} bytes")
-            if not self._inflater.eof:
-                break
-            data = self._inflater.unused_data  # a final block is legal, the next one starts afresh
-            self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        return out
+    def inflate(self, data: bytes, room: int) -> tuple[bytes, bytes]:
+        """(up to `room` bytes, what is left of `data`). When it gave all of `room` there may be more, left or not."""
+        try:
+            out = self._inflater.decompress(data, room)
+        except zlib.error as error:
+            raise WebSocketError(f"compressed websocket data is broken: {error}", code=1007) from None
+        if not self._inflater.eof:
+            return out, self._inflater.unconsumed_tail
+        data = self._inflater.unused_data  # a final block is legal, the next one starts afresh
+        self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
+        return out, data
 
-    def end_message(self, room: int) -> bytes:
-        out = self.inflate(_FLUSH_TAIL, room)
+    def end_message(self) -> None:
         if not self._keep:
             self._inflater = zlib.decompressobj(-zlib.MAX_WBITS)
-        return out
 
 
 class WebSocket:
@@ -191,14 +189,19 @@ class WebSocket:
         self._max_frame = max_frame
         self._max_inflated = max_inflated
         self._random = random
-        self._buffer = b""  # an unfinished frame header or control frame: 131 bytes at most
+        self._buffer = b""  # not read yet: an unfinished frame header or control frame, or what waits behind a piece
+        self._deflated = b""  # of the current frame, read and not inflated yet
         self._left = 0  # payload bytes of the current data frame still to come
         self._in_frame = False
         self._in_message = False  # between the first and the last fragment
         self._final = False
         self._compressed = False
         self._inflated = 0
-        self._replies: list[bytes] = []
+        self._inflating = False  # there is some, or zlib has more to give
+        self._ending = False  # what is there ends a message
+        self._paused = False  # `feed` has given a piece and kept the rest
+        self._pings: deque[bytes] = deque(maxlen=MAX_PONGS)  # not answered yet
+        self._closing: bytes | None = None  # the answer to a close
         self._error: Exception | None = None
         self.close_code: int | None = None  # set once the server has closed; 1005 when it gave no code
         self.close_reason = ""
@@ -219,23 +222,44 @@ class WebSocket:
         payload = struct.pack("!H", code) + reason.encode()[: _MAX_CONTROL - 2]
         return self._masked(_FIN | _CLOSE, payload)
 
+    @property
+    def pending(self) -> bool:
+        """More may come of what was fed: `feed(b"")` gives the next piece."""
+        return self._paused
+
     def outgoing(self) -> bytes:
-        """Pongs and the answer to a close that came up in `feed`; b"" when there is nothing to send."""
-        replies, self._replies = self._replies, []
+        """Pongs and the answer to a close that came up in `feed`; b"" when there is nothing to send.
+
+        Of many pings the last ones are answered, as RFC 6455 5.5.3 allows.
+        """
+        replies = [self._masked(_FIN | _PONG, ping) for ping in self._pings]
+        self._pings.clear()
+        if self._closing is not None:
+            replies.append(self._closing)
+            self._closing = None
         return b"".join(replies)
 
     def feed(self, data: bytes) -> list[bytes]:
         """The NATS bytes in this chunk. Raises WebSocketError, LimitExceeded; then refuses everything.
 
-        Bytes of the same chunk from before the error are on it as `.events`.
+        Bytes of the same chunk from before the error are on it as `.events`. With compression it may be a part of
+        them: as long as `pending` is true, `feed(b"")` gives more.
         """
         if self._error is not None:
             raise type(self._error)(str(self._error))
         out: list[bytes] = []
         data = self._buffer + data if self._buffer else data
         position = 0
+        room = INFLATE_PIECE
+        self._paused = False
         try:
             while self.close_code is None:
+                if self._inflating:
+                    room -= self._inflate(out, room)
+                    if room <= 0:
+                        self._paused = True
+                        break
+                    continue
                 if self._in_frame:
                     piece = data[position : position + self._left]
                     position += len(piece)
@@ -304,31 +328,44 @@ class WebSocket:
 
     def _take(self, piece: bytes, out: list[bytes]) -> None:
         """Pass a piece of the current data frame on; `_left` is already counted down."""
-        if self._compressed and self._deflate is not None:
-            piece = self._deflate.inflate(piece, self._max_inflated - self._inflated)
-            self._inflated += len(piece)
-        if piece:
+        if self._compressed:
+            ends = not self._left and self._final
+            self._deflated = piece + _FLUSH_TAIL if ends else piece
+            self._inflating = True
+        elif piece:
             out.append(piece)
         if self._left:
             return
         self._in_frame = False
-        if not self._final:
-            return
-        self._in_message = False
-        if self._compressed and self._deflate is not None:
-            piece = self._deflate.end_message(self._max_inflated - self._inflated)
-            if piece:
-                out.append(piece)
+        if self._final:
+            self._in_message = False
+            self._ending = self._compressed
+
+    def _inflate(self, out: list[bytes], room: int) -> int:
+        """Inflate up to `room` bytes of what is there; returns how many came."""
+        assert self._deflate is not None
+        piece, self._deflated = self._deflate.inflate(self._deflated, room)
+        self._inflated += len(piece)
+        if self._inflated > self._max_inflated:
+            raise LimitExceeded(f"compressed websocket message inflates to more than {self._max_inflated} bytes")
+        if piece:
+            out.append(piece)
+        if not self._deflated and len(piece) < room:
+            self._inflating = False
+            if self._ending:
+                self._ending = False
+                self._deflate.end_message()
+        return len(piece)
 
     def _control(self, opcode: int, payload: bytes) -> None:
         if opcode == _PING:
-            self._replies.append(self._masked(_FIN | _PONG, payload))
+            self._pings.append(payload)
         elif opcode == _CLOSE:
             if len(payload) == 1:
                 raise WebSocketError("close frame with half a code")
             self.close_code = int.from_bytes(payload[:2], "big") if payload else 1005
             self.close_reason = payload[2:].decode("utf-8", "replace")
-            self._replies.append(self._masked(_FIN | _CLOSE, payload[:2]))  # RFC 6455 5.5.1: echo the code
+            self._closing = self._masked(_FIN | _CLOSE, payload[:2])  # RFC 6455 5.5.1: echo the code
         elif opcode != _PONG:
             raise WebSocketError(f"frame with reserved opcode {opcode}")
 

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol import InvalidArgument, LimitExceeded, ProtocolError, WebSocketError
-from protocol.websocket import MAX_RESPONSE, Deflate, Handshake, WebSocket, mask
+from protocol.websocket import INFLATE_PIECE, MAX_PONGS, MAX_RESPONSE, Deflate, Handshake, WebSocket, mask
 
 # The key and the answer of RFC 6455 1.3.
 KEY = b"the sample nonce"
@@ -57,7 +57,12 @@ def read_client_frames(data: bytes) -> list[tuple[int, bytes]]:
 
 def receive(chunks: list[bytes], websocket: WebSocket | None = None) -> bytes:
     websocket = websocket or WebSocket()
-    return b"".join(piece for chunk in chunks for piece in websocket.feed(chunk))
+    received = []
+    for chunk in chunks:
+        received += websocket.feed(chunk)
+        while websocket.pending:
+            received += websocket.feed(b"")
+    return b"".join(received)
 
 
 # --- handshake
@@ -357,10 +362,53 @@ def test_decompression_bomb() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(LimitExceeded):
-            websocket.feed(bomb)
+            receive([bomb], websocket)
         assert tracemalloc.get_traced_memory()[1] < 4_000_000
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("frames", [1, 400])
+def test_what_is_inflated_comes_in_pieces(frames: int) -> None:
+    """100 MiB in one frame, or in hundreds of small ones in one chunk: never more than a piece at once."""
+    total = 100 * 1024 * 1024
+    bomb = server_frame(2, Deflate().compress(bytes(total // frames)), first=0xC0) * frames + server_frame(2, b"after")
+    websocket = WebSocket(Deflate())
+    came, pieces = 0, [websocket.feed(bomb)]
+    while pieces:
+        piece = b"".join(pieces.pop())
+        assert len(piece) <= INFLATE_PIECE + 5
+        came += len(piece)
+        if websocket.pending:
+            pieces.append(websocket.feed(b""))
+    assert came == total + 5
+    assert piece.endswith(b"after")
+    assert websocket.feed(server_frame(2, b"more")) == [b"more"]
+
+
+@given(st.lists(st.integers(0, 3 * 256 * 1024), max_size=4), st.integers(1, 70_000), st.booleans())
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+def test_pieces_add_up_to_what_was_compressed(sizes: list[int], step: int, keep_context: bool) -> None:
+    stream = expected = b""
+    deflater = zlib.compressobj(wbits=-15)
+    for number, size in enumerate(sizes):
+        text = random.Random(number).randbytes(size // 2) + bytes(size - size // 2)
+        if not keep_context:
+            deflater = zlib.compressobj(wbits=-15)
+        stream += server_frame(2, (deflater.compress(text) + deflater.flush(zlib.Z_SYNC_FLUSH))[:-4], first=0xC0)
+        expected += text
+    chunks = [stream[at : at + step] for at in range(0, len(stream), step)]
+    assert receive(chunks, WebSocket(Deflate(keep_context))) == expected
+
+
+def test_of_many_pings_the_last_are_answered() -> None:
+    websocket = WebSocket()
+    for number in range(1000):
+        assert websocket.feed(server_frame(9, b"%d" % number) * 10) == []
+    assert [payload for _, payload in read_client_frames(websocket.outgoing())][-MAX_PONGS:] == (
+        [b"%d" % (999 - number // 10) for number in range(MAX_PONGS)][::-1]
+    )
+    assert websocket.outgoing() == b""
 
 
 def test_the_inflated_limit_is_for_all_fragments_together() -> None:
