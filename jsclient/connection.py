@@ -22,6 +22,7 @@ from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.message import HeadersLike, Msg
 from jsclient.outbox import BULK, LARGE_FRAME, Unkept, Vector
+from jsclient.requests import MOST_REPLIES, Replies
 from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import (
@@ -514,7 +515,7 @@ class Connection(ConnectionCore):
         under_way = self._requests.waiting
         count = 0
         try:
-            self._requests.many.add(token)
+            replies = self._requests.many[token] = Replies()
             under_way[token] = (ticket, subject)
             self._requests.check_open()
             self.post_now(Unkept(self.encode(subject, payload, reply, headers)), deadline)
@@ -528,6 +529,13 @@ class Connection(ConnectionCore):
                     return
                 if message.__class__ is not Msg:
                     raise message
+                replies.take(message)
+                if replies.dropped:
+                    raise errors.SlowConsumer(
+                        f"replies to {subject!r} were dropped: {MOST_REPLIES} bytes of them waited to be taken",
+                        subject,
+                        replies.dropped,
+                    )
                 status = message.status
                 if status is not None and status.code == 503 and not count:
                     raise no_responders(subject)
@@ -537,7 +545,7 @@ class Connection(ConnectionCore):
                 count += 1
                 yield message
         finally:
-            self._requests.many.discard(token)
+            self._requests.many.pop(token, None)
             under_way.pop(token, None)
 
     # --- subscribing ------------------------------------------------------------------------------------

@@ -99,6 +99,7 @@ class ConnectionCore:
         self._session = Session(self._whole, options, self._outbox)
         self._requests = Requests(self._open_request_inbox)
         self._request_sid = b""
+        self.reply_sids: set[bytes] = set()  # where answers come that are not held to max_payload
         self._answers = 0  # of requests, that the reader has taken note of
         self.woke_taker = False  # the reader did, with the chunk it has just delivered
         self._links = 0  # made so far
@@ -144,6 +145,7 @@ class ConnectionCore:
     def _open_request_inbox(self, requests: Requests) -> bytes:
         prefix = f"{self.options.inbox_prefix}.{nuid.inbox_id()}."
         self._request_sid = self.open_sink(prefix + "*", requests).sid
+        self.reply_sids.add(self._request_sid)
         return prefix.encode()
 
     def new_inbox(self) -> str:
@@ -151,7 +153,7 @@ class ConnectionCore:
         return f"{self.options.inbox_prefix}.{nuid.inbox_id()}"
 
     def open_inbox(self, subject: str | None = None, queue: str = "") -> Inbox:
-        """For layers: an unbounded mailbox (its owner grants credit) that also gets link events, in order."""
+        """For layers: a mailbox bounded by the credit that its owner grants; it also gets link events, in order."""
         inbox = Inbox(self._whole, self._next_sid(), subject or self.new_inbox(), queue, Mailbox())
         self._add(inbox)
         return inbox
@@ -397,6 +399,16 @@ class ConnectionCore:
             subscription.dropped,
         )
         self.report_error(error, subscription)
+
+    def report_beyond_credit(self, inbox: Inbox) -> None:
+        """Reader thread: a server sends far more than was asked for."""
+        error = errors.SlowConsumer(
+            f"messages on {inbox.subject!r} are dropped: the server sends far more than was asked for "
+            f"({len(inbox)} wait). It is broken or hostile; acknowledged messages will come again",
+            inbox.subject,
+            inbox.mailbox.dropped,
+        )
+        self.report_error(error, inbox)
 
     def check_usable(self) -> None:
         """Raises ConnectionClosed (in a forked child: ForkedConnection)."""

@@ -20,6 +20,7 @@ from jsclient.secret import read_secret
 from jsclient.servers import Server
 from jsclient.transport import Transport
 from protocol.commands import PING, encode_connect
+from protocol.parser import payload_limit
 
 VERSION: Final = "0.1.0"
 
@@ -45,6 +46,7 @@ class Link:
         self.answered = False  # a ping, after those of the handshake
         self.messages_before = 0  # those that had come over all links when this one began to bring some
         self.reading = Reading(stream, parser)
+        parser.restrict(payload_limit(info.max_payload))
         self.next_ping = self.last_lent = time.monotonic()  # the reader's
         self.error: BaseException | None = None  # why it went down; the first reason counts
         self.reader: threading.Thread | None = None

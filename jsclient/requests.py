@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
+from jsclient.mailbox import OVERHEAD, message_size
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
 from jsclient.waiting import Ticket, new_lock
@@ -15,6 +16,30 @@ if TYPE_CHECKING:
 
 MAX_KEPT: Final = 1_024
 """Answered requests to which further replies are heard, at most: whoever keeps one forgets it soon."""
+
+
+MOST_REPLIES: Final = 64 * 1024 * 1024
+"""Bytes of replies to one request that may wait to be taken (`PENDING_BYTES` of a subscription); more are dropped."""
+
+
+class Replies:
+    """What waits of the replies to one request for many. The reader counts in, who takes them counts out."""
+
+    __slots__ = ("dropped", "received", "taken")
+
+    def __init__(self) -> None:
+        self.received = self.taken = self.dropped = 0
+
+    def admit(self, message: Msg) -> bool:
+        size = message_size(message) + OVERHEAD
+        if self.received - self.taken + size > MOST_REPLIES:
+            self.dropped += 1
+            return False
+        self.received += size
+        return True
+
+    def take(self, message: Msg) -> None:
+        self.taken += message_size(message) + OVERHEAD
 
 
 class Requests:
@@ -35,7 +60,7 @@ class Requests:
         self._prefix: bytes | None = None
         self.served = b""  # the token that was answered last
         self.answers = 0
-        self.many: set[bytes] = set()  # tokens of those who wait for more than one reply
+        self.many: dict[bytes, Replies] = {}  # token -> the account of a request that waits for more than one reply
         self._cut = 0
         self._refusal: Callable[[], BaseException] | None = None
 
@@ -77,7 +102,7 @@ class Requests:
             if found is None and len(waiting) == 1 and not message.raw_subject.startswith(self._prefix or b""):
                 # An import rewrote the reply subject: with one request under way it can only be meant for that one.
                 found = next(iter(list(waiting.values())), None)
-            if found is not None:
+            if found is not None and (self.many[token].admit(message) if token in self.many else found[0].empty()):
                 self.served = token
                 self.answers += 1
                 found[0].put(message)

@@ -28,6 +28,7 @@ from jsclient.reading import AT_ONCE, LARGE
 from jsclient.server_errors import ServerErr, Verdict
 from jsclient.servers import BACKOFF_MAX, Server, ServerPool
 from jsclient.states import ConnectionState
+from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -237,6 +238,7 @@ class Session:
             link.stream.close()
             return
         self._auth_refused = (None, 0.0, 0)
+        link.reading.parser.unlimited = self.owner.reply_sids
         link.messages_before = self.owner.stats().messages_in
         self._was_secure = self._was_secure or link.stream.secure
         self._hurry.clear()
@@ -394,6 +396,7 @@ class Session:
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
         self.info = link.info = info
         self.owner.set_max_payload(info.max_payload)
+        link.reading.parser.restrict(payload_limit(info.max_payload))
         discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=link.info_in_clear)
         if discovered:
             self.owner.servers_discovered([server.url for server in discovered])

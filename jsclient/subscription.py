@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.mailbox import Mailbox
+from jsclient.mailbox import OVERHEAD, Mailbox, message_size
 from jsclient.message import Msg
 from jsclient.states import LinkEvent, Wake
 from jsclient.takers import Taker
+from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -322,15 +324,56 @@ class Subscription(BaseSubscription, Taker):
         self.close()
 
 
-class Inbox(BaseSubscription):
-    """A subscription of the layers above: never drops (its owner grants credit), link events come in order.
+INBOX_SLACK: Final = 1024
+"""Messages that an inbox takes beside those asked for: statuses, and late answers to what was asked before."""
 
-    `next` returns a Msg, a LinkEvent, WAKE after `wake()`, or None after the timeout.
+INBOX_SLACK_BYTES: Final = 16 * 1024 * 1024
+
+
+class Inbox(BaseSubscription):
+    """A subscription of the layers above: its owner grants credit, link events come in order.
+
+    `next` returns a Msg, a LinkEvent, WAKE after `wake()`, or None after the timeout. A server that keeps to the credit
+    never fills it; what one sends far beyond it is dropped and reported, or a broken server would take all memory.
     """
+
+    def __init__(self, connection: Connection, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
+        super().__init__(connection, sid, subject, queue, mailbox)
+        self._most = math.inf  # messages
+        self._most_bytes = math.inf
+        self._came = 0  # bytes since the mailbox was last looked into
+
+    def grant(self, messages: int, nbytes: int = 0) -> None:
+        """So many messages (and bytes, if not 0) were asked for: twice as many may wait, and some slack."""
+        most = 2 * messages + INBOX_SLACK
+        most_bytes = 2 * (nbytes or messages * payload_limit(self.connection.max_payload)) + INBOX_SLACK_BYTES
+        if self._most is math.inf or most > self._most or most_bytes > self._most_bytes:
+            finite = self._most is not math.inf
+            self._most = max(most, self._most) if finite else most
+            self._most_bytes = max(most_bytes, self._most_bytes) if finite else most_bytes
+
+    def _within_credit(self, messages: list[Msg], nbytes: int) -> bool:
+        """Look what is really there; False to drop these."""
+        mailbox = self.mailbox
+        waiting = sum(message_size(item) + OVERHEAD for item in tuple(mailbox.items) if isinstance(item, Msg))
+        if len(mailbox.items) + len(messages) <= self._most and waiting + nbytes <= self._most_bytes:
+            self._came = waiting + nbytes
+            mailbox.overflowing = False
+            return True
+        mailbox.dropped += len(messages)
+        if not mailbox.overflowing:
+            mailbox.overflowing = True
+            self.connection.report_beyond_credit(self)
+        return False
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
         mailbox = self.mailbox
         mailbox.last_frame = time.monotonic()
+        self._came += nbytes
+        if (
+            self._came > self._most_bytes or len(mailbox.items) + len(messages) > self._most
+        ) and not self._within_credit(messages, nbytes):
+            return
         self.received += len(messages)
         mailbox.items.extend(messages)
         if mailbox._waiters:

@@ -8,6 +8,7 @@ in a table of sizes already seen. Whatever does not look like an ordinary MSG or
 from __future__ import annotations
 
 import re
+from collections.abc import Container
 from typing import Generic, NoReturn, TypeVar
 
 from protocol.errors import LimitExceeded, ProtocolError, shorten
@@ -18,6 +19,10 @@ MAX_PAYLOAD = 64 * 1024 * 1024  # the largest max_payload a server can be config
 # 4,096 bytes of the outbound limit would be a poison pill here.
 MAX_CONTROL_LINE = 64 * 1024
 MAX_INFO = 1024 * 1024  # hundreds of connect_urls
+
+LEAST_LIMIT = 8 * 1024 * 1024
+"""The least that `payload_limit` allows. A stream delivers what it took under a higher limit, and a leaf node what its
+hub takes: refusing that would cut the link again and again. More than 8 MiB is what nats-server warns of."""
 
 _FIRST_BYTES = b"MHIP+-mhip"
 _SMALL_PART, _SHARED_PART = 4096, 65536
@@ -32,6 +37,14 @@ _BARE: dict[bytes, Event] = {b"PING": Ping(), b"PONG": Pong(), b"+OK": Ok()}
 
 M = TypeVar("M", bound=Msg)
 _Frame = tuple[bytes, bytes, bytes | None, int, int]  # subject, sid, reply, header size (-1: MSG), total size
+
+
+def payload_limit(announced: int) -> int:
+    """Bytes that a message may have from a server that announces this `max_payload` (0 or less: nothing).
+
+    Twice of it, because servers of one cluster may be set differently; they stay far below that.
+    """
+    return min(MAX_PAYLOAD, max(2 * announced, LEAST_LIMIT)) if announced > 0 else MAX_PAYLOAD
 
 
 class Parser(Generic[M]):
@@ -60,6 +73,15 @@ class Parser(Generic[M]):
         self._held = 0  # bytes in _parts
         self._frame: _Frame | None = None  # whose payload it is
         self._error: ProtocolError | None = None
+        self.unlimited: Container[bytes] = ()
+        """Subscriptions whose messages may have MAX_PAYLOAD whatever `restrict` says: what a server answers, the
+        100,000 subjects of a stream, is no message of a client, and not held to `max_payload`."""
+
+    def restrict(self, max_payload: int) -> None:
+        """Another limit for messages from here on; for the one who feeds."""
+        if max_payload != self._max_payload:
+            self._max_payload = max_payload
+            self._sizes = {}
 
     @property
     def held(self) -> int:
@@ -323,20 +345,22 @@ class Parser(Generic[M]):
         if verb == b"HMSG":
             if count not in (4, 5):
                 raise ProtocolError(f"HMSG takes 4 or 5 arguments: {shorten(line)}")
-            header_size = self._size(fields.pop(-2), line)
+            header_size = self._size(fields.pop(-2), fields[1], line)
         elif count not in (3, 4):
             raise ProtocolError(f"MSG takes 3 or 4 arguments: {shorten(line)}")
-        size = self._size(fields[-1], line)
+        size = self._size(fields[-1], fields[1], line)
         if header_size > size:
             raise ProtocolError(f"header size is larger than the total size: {shorten(line)}")
         reply = fields[2] if len(fields) == 4 else None
         return fields[0], fields[1], reply, header_size, size
 
-    def _size(self, digits: bytes, line: bytes) -> int:
+    def _size(self, digits: bytes, sid: bytes, line: bytes) -> int:
         size = self._learn(digits)
         if size >= 0:
             return size
         if digits.isdigit():
+            if sid in self.unlimited and len(digits) <= _SIZE_DIGITS and int(digits) <= MAX_PAYLOAD:
+                return int(digits)
             raise LimitExceeded(f"payload above the limit of {self._max_payload} bytes: {shorten(line)}")
         raise ProtocolError(f"not a size: {shorten(line)}")
 

@@ -198,7 +198,8 @@ class WebSocket:
         self._compressed = False
         self._inflated = 0
         self._inflating = False  # there is some, or zlib has more to give
-        self._ending = False  # what is there ends a message
+        self._tail = b""  # what comes behind it, if it ends a message
+        self._ends = False  # the tail has been fed
         self._paused = False  # `feed` has given a piece and kept the rest
         self._pings: deque[bytes] = deque(maxlen=MAX_PONGS)  # not answered yet
         self._closing: bytes | None = None  # the answer to a close
@@ -261,12 +262,12 @@ class WebSocket:
                         break
                     continue
                 if self._in_frame:
+                    if self._left and position == len(data):
+                        break
                     piece = data[position : position + self._left]
                     position += len(piece)
                     self._left -= len(piece)
                     self._take(piece, out)
-                    if self._left:
-                        break
                     continue
                 end = self._header(data, position)
                 if end is None:
@@ -329,9 +330,9 @@ class WebSocket:
     def _take(self, piece: bytes, out: list[bytes]) -> None:
         """Pass a piece of the current data frame on; `_left` is already counted down."""
         if self._compressed:
-            ends = not self._left and self._final
-            self._deflated = piece + _FLUSH_TAIL if ends else piece
+            self._deflated = piece
             self._inflating = True
+            self._tail = _FLUSH_TAIL if not self._left and self._final else b""
         elif piece:
             out.append(piece)
         if self._left:
@@ -339,7 +340,6 @@ class WebSocket:
         self._in_frame = False
         if self._final:
             self._in_message = False
-            self._ending = self._compressed
 
     def _inflate(self, out: list[bytes], room: int) -> int:
         """Inflate up to `room` bytes of what is there; returns how many came."""
@@ -350,10 +350,14 @@ class WebSocket:
             raise LimitExceeded(f"compressed websocket message inflates to more than {self._max_inflated} bytes")
         if piece:
             out.append(piece)
-        if not self._deflated and len(piece) < room:
+        if self._deflated or len(piece) == room:
+            return len(piece)  # there is more
+        if self._tail:
+            self._deflated, self._tail, self._ends = self._tail, b"", True
+        else:
             self._inflating = False
-            if self._ending:
-                self._ending = False
+            if self._ends:
+                self._ends = False
                 self._deflate.end_message()
         return len(piece)
 

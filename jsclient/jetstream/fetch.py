@@ -218,6 +218,7 @@ class Fetch:
             terms = PullTerms(left, heartbeat, terms.group, terms.min_pending, terms.min_ack_pending, terms.priority)
         self.pulls += 1
         number = next(self.inbox.numbers)
+        self.inbox.inbox.grant(self.want - len(self.messages), self.max_bytes or 0)
         max_bytes = max(self.max_bytes - self.size, 1) if self.max_bytes else 0
         pin_id = self.consumer.pins.get(terms.group, "") if terms.group else ""
         body = terms.request(self.want - len(self.messages), max_bytes, pin_id, self.no_wait)

@@ -210,6 +210,7 @@ class Messages(MessageIterator):
     def _open_pull(self, need: tuple[int, int]) -> bytes:
         """The frame of a pull that goes out now; the caller holds the lock."""
         number = self._state.opened(*need)
+        self._inbox.inbox.grant(*need)
         self._watchdog.restart(time.monotonic())
         pins = self.source.pins
         body = self._terms.request(*need, pins.get(self.options.group, "") if pins else "")
