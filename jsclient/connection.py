@@ -343,7 +343,7 @@ class Connection(ConnectionCore):
     def rtt(self, timeout: Timeout = DEFAULT) -> float:
         """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
         self._not_on_reader("flush")
-        deadline = Deadline(resolve(timeout, self.options.request_timeout))
+        deadline = Deadline.of(timeout, self.options.request_timeout)
         self._wait_connected(deadline, errors.FlushTimeout)
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         start = time.monotonic()
@@ -375,8 +375,10 @@ class Connection(ConnectionCore):
         the link went down after sending (it may have been handled), ConnectionClosed. `may_go_on` is for layers: see
         `later_reply`.
         """
-        seconds = self.options.request_timeout if timeout is DEFAULT else resolve(timeout, None)
-        deadline = Deadline(seconds)
+        if timeout.__class__ is Deadline:
+            deadline = timeout
+        else:
+            deadline = Deadline(self.options.request_timeout if timeout is DEFAULT else resolve(timeout, None))
         if waiting.on_reader():
             self._not_on_reader("request")
         if self._outbox.offline or self.draining:
@@ -399,10 +401,10 @@ class Connection(ConnectionCore):
                 self._requests.keep(message, ticket)  # before the token goes: nothing is lost between
         except queue.Empty:
             if self._outbox.withdraw(frame):
-                raise _unsent(subject, seconds) from None
-            raise errors.RequestTimeout(f"no reply from {subject!r} within {seconds:g} s") from None
+                raise _unsent(subject, deadline.seconds) from None
+            raise errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s") from None
         except errors.BufferFull:
-            raise _unsent(subject, seconds) from None
+            raise _unsent(subject, deadline.seconds) from None
         finally:
             under_way.pop(token, None)
             if under_way:

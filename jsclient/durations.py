@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import time
-from typing import Final
+from typing import Final, TypeAlias
 
 NANOSECONDS: Final = 1_000_000_000
 
@@ -29,7 +29,8 @@ class Default(enum.Enum):
 
 DEFAULT: Final = Default.DEFAULT
 
-Timeout = float | None | Default
+Timeout: TypeAlias = "float | Default | Deadline | None"
+"""What every public call takes as `timeout`. A Deadline is one that an outer call has made, and hands down."""
 
 
 def to_ns(seconds: float | dt.timedelta) -> int:
@@ -53,9 +54,11 @@ def check_timeout(timeout: float | None, name: str = "timeout") -> None:
 
 
 def resolve(timeout: Timeout, default: float | None) -> float | None:
-    """The timeout of one call: its own if given, else the default of that kind of call; checked."""
+    """The seconds that one call has: its own timeout if given, else the default of that kind of call; checked."""
     if isinstance(timeout, Default):
         return default
+    if isinstance(timeout, Deadline):
+        return timeout.remaining()
     check_timeout(timeout)
     return None if timeout is not None and timeout >= FOREVER else timeout
 
@@ -63,10 +66,16 @@ def resolve(timeout: Timeout, default: float | None) -> float | None:
 class Deadline:
     """The moment at which a multi-step call has used up its timeout; made once, asked at every step."""
 
-    __slots__ = ("at",)
+    __slots__ = ("at", "seconds")
 
     def __init__(self, timeout: float | None) -> None:
+        self.seconds = timeout  # as given, for messages
         self.at: float | None = None if timeout is None or timeout >= FOREVER else time.monotonic() + timeout
+
+    @classmethod
+    def of(cls, timeout: Timeout, default: float | None) -> Deadline:
+        """That of one call, which bounds all of its steps: what an outer call hands down, or else a new one."""
+        return timeout if isinstance(timeout, Deadline) else cls(resolve(timeout, default))
 
     def remaining(self) -> float | None:
         """Seconds left, never negative; None when there is no limit."""

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
@@ -98,7 +98,7 @@ class Monitor:
 
     def snapshot(self, *, timeout: Timeout = DEFAULT) -> Snapshot:
         """Ask the server; raises what API calls raise."""
-        deadline = Deadline(resolve(timeout, SNAPSHOT_TIMEOUT))
+        deadline = Deadline.of(timeout, SNAPSHOT_TIMEOUT)
         self._requests = 0
         infos = list(self._list("STREAM.LIST", "streams", deadline))
         now = time.monotonic()

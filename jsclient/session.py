@@ -50,6 +50,9 @@ CLOSE_SLICE: Final = 0.05
 CLOSE_STALL: Final = 0.5
 """Seconds without a byte taken by the server after which close() gives up sending."""
 
+LATE: Final = 0.1
+"""Seconds that connect() gives its connector thread, beyond all timeouts, to say why there is no link."""
+
 JOIN_TIMEOUT: Final = 1.0
 
 NO_THREAD_PAUSE: Final = 0.5
@@ -102,12 +105,23 @@ class Session:
     # --- connecting -------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Connect for the first time; waits for it unless `retry_on_failed_connect`. Ctrl-C abandons the attempt."""
+        """Connect for the first time; waits for it unless `retry_on_failed_connect`. Ctrl-C abandons the attempt.
+
+        Every server of the list gets `connect_timeout`, and that bounds the whole wait.
+        """
         result: waiting.Ticket[BaseException | None] = waiting.Ticket()
         self._spawn_connector(result)
         if self.options.retry_on_failed_connect:
             return
-        error = waiting.get(result, None)
+        limit = self.options.connect_timeout * len(self.pool)
+        try:
+            error = waiting.get(result, Deadline(limit + LATE).remaining())
+        except queue.Empty:
+            self._connector = None  # close() shall not wait for it either; a link that it makes later is dropped
+            raise errors.ConnectFailed(
+                f"not connected within {limit:g} s: a callable of the options (credentials, socket_factory, headers) "
+                "has not returned"
+            ) from None
         if error is not None:
             raise error
 

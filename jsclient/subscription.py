@@ -269,7 +269,7 @@ class Subscription(BaseSubscription, Taker):
         Raises DrainTimeout after `timeout` seconds (30 by default) and when the connection is closed meanwhile; the
         rest is then thrown away.
         """
-        deadline = Deadline(resolve(timeout, self.connection.options.drain_timeout))
+        deadline = Deadline.of(timeout, self.connection.options.drain_timeout)
         if self._withdraw():
             try:
                 self.connection.flush(deadline.at_most(self.connection.options.drain_timeout))

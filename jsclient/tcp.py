@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from jsclient import resolving
 from jsclient.durations import Deadline
 
 RECV_SIZE: Final = 112 * 1024
@@ -300,15 +301,15 @@ def connect_tcp(
 ) -> TcpTransport:
     """Connect to the first address of `host` that answers.
 
-    Every address gets its share of what is left of `timeout` (seconds, name resolution included, which
-    cannot be interrupted), in the order of the resolver or, with `randomize`, in any. `socket_factory(host, port,
-    timeout)` replaces all of it and returns a connected socket. Setting `abandoned` from another thread ends the
+    Every address gets its share of what is left of `timeout` (seconds, name resolution included), in the order of the
+    resolver or, with `randomize`, in any. `socket_factory(host, port, timeout)` replaces all of it and returns a
+    connected socket. Setting `abandoned` from another thread ends the
     attempt within 0.1 s. Raises OSError with the reason of each address.
     """
     deadline = Deadline(timeout)
     if socket_factory is not None:
         return wrap_socket(socket_factory(host, port, timeout), format_address(host, port))
-    addresses = list(dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)))
+    addresses = resolving.addresses(host, port, deadline, abandoned)
     if randomize:
         random.shuffle(addresses)
     failures: list[tuple[str, OSError]] = []

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jsclient import errors
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.message import ACK, JetStreamMsg
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent, Wake
@@ -37,7 +37,7 @@ def ack_confirmed(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT) 
     sends nothing, if that is true for any of them; ConnectionClosed. With ack policy "all" give it the last message.
     """
     wanted = list(messages)
-    deadline = Deadline(resolve(timeout, ACK_TIMEOUT))
+    deadline = Deadline.of(timeout, ACK_TIMEOUT)
     if not wanted:
         return Confirmed([], [])
     connection = wanted[0].connection

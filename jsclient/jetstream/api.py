@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import waiting
 from jsclient.checks import FilterInSubject
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, FOREVER, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
     BadResponse,
@@ -114,10 +114,12 @@ class Api:
         within the same timeout. `every`: sent again so many seconds after each other until an answer comes, for what
         may be done twice and is urgent. Raises ApiError (by err_code), JetStreamUnavailable, RequestTimeout and
         BadResponse.
+
+        A Deadline as timeout is that of a call of several steps: once it is over, nothing more is sent.
         """
-        deadline = Deadline(resolve(timeout, self.timeout))
+        deadline = Deadline.of(timeout, self.timeout)
         while True:
-            message = self.request_raw(operation, body, timeout=timeout, read=read, every=every)
+            message = self.request_raw(operation, body, timeout=deadline, read=read, every=every)
             try:
                 plain = check_error(message.payload)
             except JetStreamTemporarilyUnavailable as error:
@@ -125,7 +127,6 @@ class Api:
                 if not read or error.err_code != NO_LEADER or deadline.at_most(RETRY_WAIT) < RETRY_WAIT:
                     raise
                 waiting.Gate().wait(RETRY_WAIT)
-                timeout = deadline.remaining()
             else:
                 return plain if response is None else wire.from_wire(plain, response)
 
@@ -140,27 +141,28 @@ class Api:
     ) -> Msg:
         """The answer as a message; errors in it are not looked at."""
         subject, payload = self.subject(operation), wire.encode(body)
+        if isinstance(timeout, Deadline) and timeout.expired():
+            raise RequestTimeout(f"no time was left to ask {subject!r}: this was not sent", sent=False)
         _trace(self.on_request, subject, payload)
-        total = resolve(timeout, self.timeout)
-        message = self._read(subject, payload, total) if read else self._send(subject, payload, total, every)
+        deadline = Deadline.of(timeout, self.timeout)
+        message = self._read(subject, payload, deadline) if read else self._send(subject, payload, deadline, every)
         _trace(self.on_response, subject, message.payload, message.headers)
         return message
 
-    def _read(self, subject: str, payload: bytes, total: float | None) -> Msg:
+    def _read(self, subject: str, payload: bytes, deadline: Deadline) -> Msg:
         """Ask, and ask once more when no answer came in a part of the time."""
-        deadline = Deadline(total)
-        first = (API_TIMEOUT if total is None else total) * RESEND_AFTER * random.uniform(1.0, 1.1)
+        first = deadline.at_most(FOREVER if deadline.at is not None else API_TIMEOUT)
         try:
-            return self._send(subject, payload, first)
+            return self._send(subject, payload, first * RESEND_AFTER * random.uniform(1.0, 1.1))
         except (RequestTimeout, ConnectionLost):
             if deadline.expired():
                 raise
         try:
-            return self._send(subject, payload, deadline.remaining())
+            return self._send(subject, payload, deadline)
         except RequestTimeout:
-            raise RequestTimeout(f"no reply from {subject!r} within {total:g} s, asked twice") from None
+            raise RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s, asked twice") from None
 
-    def _send(self, subject: str, payload: bytes, timeout: float | None, every: float = 0.0) -> Msg:
+    def _send(self, subject: str, payload: bytes, timeout: Timeout, every: float = 0.0) -> Msg:
         try:
             if every:
                 return self.nc.request_repeatedly(subject, payload, timeout=timeout, every=every)

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.durations import Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ConfigError,
     JetStreamUnavailable,
@@ -56,7 +56,7 @@ def get_batch(
     if seq is not None and seq < 1:
         raise ConfigError(f"seq must be 1 or more, got {seq}")
     filter_ = None if subject is None else names.check_subject(subject, wildcards=True)
-    many = serves_many(stream)
+    many = serves_many(stream, timeout)
     if start_time is not None:
         if not many:
             raise NotSupported(f"start_time needs nats-server 2.11 and allow_direct on stream {stream.name!r}; use seq")
@@ -72,11 +72,12 @@ def get_batch(
     return _batches(stream, batch, begin, timeout)
 
 
-def serves_many(stream: Stream) -> bool:
+def serves_many(stream: Stream, timeout: Timeout = DEFAULT) -> bool:
     """Whether the server answers batched direct gets on this stream."""
+    deadline = Deadline.of(timeout, stream.js.api.timeout)
     if stream.cached_info is None and stream.js.direct_get is None:
-        stream.info()
-    return stream.reads_direct() and bool(stream.js.capabilities.at_least(OPERATIONS["batch get"]))
+        stream.info(timeout=deadline)
+    return stream.reads_direct() and bool(stream.js.capabilities.at_least(OPERATIONS["batch get"], deadline))
 
 
 def _batches(stream: Stream, left: int | None, begin: dict[str, Any], timeout: Timeout) -> Iterator[RawStreamMsg]:
@@ -163,7 +164,7 @@ def get_last(
         bound["up_to_seq"] = up_to_seq
     if up_to_time is not None:
         bound["up_to_time"] = wire.format_time(wire.as_timestamp(up_to_time, "up_to_time"))
-    if serves_many(stream):
+    if serves_many(stream, timeout):
         return _last_by_request(stream, subjects, bound, timeout)
     if bound:
         raise NotSupported(f"up_to_seq and up_to_time need nats-server 2.11 and allow_direct on stream {stream.name!r}")

@@ -101,9 +101,9 @@ class Capabilities:
             pass
         return None
 
-    def publish_level(self) -> int:
+    def publish_level(self, timeout: Timeout = DEFAULT) -> int:
         """The level for headers of published messages; where it cannot be asked, that of the connected server."""
-        level = self.level()
+        level = self.level(timeout)
         return self._api.nc.server_info.api_lvl if level is None else level
 
     def forget(self) -> None:

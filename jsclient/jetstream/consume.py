@@ -146,7 +146,7 @@ class ConsumeContext(Taker):
 
         Raises DrainTimeout; then it is stopped. Called in the handler it does not wait.
         """
-        deadline = Deadline(resolve(timeout, STOP_TIMEOUT))
+        deadline = Deadline.of(timeout, STOP_TIMEOUT)
         self._messages.drain()
         if self.runs_here():
             return

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
-from jsclient.durations import DEFAULT, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.jetstream import manage, names, wire
 from jsclient.jetstream.advisories import Advisories, Advisory, E
@@ -148,6 +148,7 @@ class JetStream(Publishing):
         self, config: StreamConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
     ) -> Stream:
         """Replace the configuration of a stream, or create it."""
+        timeout = Deadline.of(timeout, self.api.timeout)
         try:
             return self.update_stream(config, drop_unknown=drop_unknown, timeout=timeout)
         except StreamNotFound:
@@ -155,6 +156,7 @@ class JetStream(Publishing):
 
     def get_or_create_stream(self, config: StreamConfig, *, timeout: Timeout = DEFAULT) -> Stream:
         """The existing stream of that name as it is, else a new one with this configuration."""
+        timeout = Deadline.of(timeout, self.api.timeout)
         config.check()
         try:
             return self.stream(config.name, timeout=timeout)
@@ -175,6 +177,7 @@ class JetStream(Publishing):
         timeout: Timeout = DEFAULT,
     ) -> StreamInfo:
         """The request behind create and update; returns the server's info."""
+        timeout = Deadline.of(timeout, self.api.timeout)
         config.check()
         manage.refuse_unknown(config.unknown_fields, drop_unknown, "stream")
         self.capabilities.check_config(config, timeout)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from jsclient.checks import FilterInSubject
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, NotSupported
 from jsclient.jetstream import names, wire
 from jsclient.jetstream.capabilities import OPERATIONS
@@ -49,17 +49,17 @@ def put(
 ) -> ConsumerInfo:
     """Create ("create"), change ("update") or either (""); `every`: see `Api.request`."""
     names.check_stream(stream)
-    deadline = Deadline(resolve(timeout, js.api.timeout))
+    deadline = Deadline.of(timeout, js.api.timeout)
     config = named(config)
     config.check()
     if action == "update" or config.unknown_fields:
         refuse_unknown(config.unknown_fields, drop_unknown, "consumer")
     name = config.effective_name or ""
-    js.capabilities.check_config(config, deadline.remaining())
+    js.capabilities.check_config(config, deadline)
     if pedantic:
-        js.capabilities.require("pedantic", OPERATIONS["pedantic"], deadline.remaining())
-    if action and js.capabilities.at_least((2, 10), deadline.remaining()) is False:
-        existing = _emulate_action(js, stream, config, action, deadline.remaining())
+        js.capabilities.require("pedantic", OPERATIONS["pedantic"], deadline)
+    if action and js.capabilities.at_least((2, 10), deadline) is False:
+        existing = _emulate_action(js, stream, config, action, deadline)
         if existing is not None:
             return existing
     operation = f"CONSUMER.CREATE.{stream}.{name}"
@@ -71,7 +71,7 @@ def put(
         body["action"] = action
     if pedantic:
         body["pedantic"] = True
-    info = js.api.request(operation, body, ConsumerInfo, timeout=deadline.remaining(), every=every)
+    info = js.api.request(operation, body, ConsumerInfo, timeout=deadline, every=every)
     js.capabilities.check_echo(config, info.config, f"consumer {name!r} was made")
     return info
 
@@ -152,6 +152,7 @@ def resume(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT)
 
 def _pause(js: JetStream, stream: str, name: str, body: dict[str, Any], what: str, timeout: Timeout) -> PauseState:
     operation = f"CONSUMER.PAUSE.{names.check_stream(stream)}.{names.check_consumer(name)}"
+    timeout = Deadline.of(timeout, js.api.timeout)
     js.capabilities.require(what, OPERATIONS[what], timeout)
     return js.api.request(operation, body, PauseState, timeout=timeout)
 
@@ -160,6 +161,7 @@ def unpin(js: JetStream, stream: str, name: str, group: str, *, timeout: Timeout
     operation = f"CONSUMER.UNPIN.{names.check_stream(stream)}.{names.check_consumer(name)}"
     if not group:
         raise ConfigError("unpin_consumer needs the name of the priority group")
+    timeout = Deadline.of(timeout, js.api.timeout)
     js.capabilities.require("unpin_consumer", OPERATIONS["unpin_consumer"], timeout)
     js.api.request(operation, {"group": group}, timeout=timeout)
 
@@ -169,6 +171,7 @@ def reset(js: JetStream, stream: str, name: str, seq: int | None = None, *, time
     operation = f"CONSUMER.RESET.{names.check_stream(stream)}.{names.check_consumer(name)}"
     if seq is not None and seq < 1:
         raise ConfigError(f"seq must be 1 or more, or None for the ack floor; got {seq}")
+    timeout = Deadline.of(timeout, js.api.timeout)
     js.capabilities.require("reset_consumer", OPERATIONS["reset_consumer"], timeout)
     body = {} if seq is None else {"seq": seq}
     return js.api.request(operation, body, ConsumerInfo, timeout=timeout)

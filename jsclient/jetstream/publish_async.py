@@ -27,6 +27,7 @@ from jsclient.errors import (
     TimedOut,
     TooManyStalledMessages,
 )
+from jsclient.jetstream.api import API_TIMEOUT
 from jsclient.jetstream.publish import RETRY_WAIT, check_payload, decode_fast
 from jsclient.jetstream.publish_future import PublishFuture, PubMsg
 from jsclient.jetstream.publish_options import Capabilities, HeadersLike, PublishOptions
@@ -110,6 +111,7 @@ class AsyncPublisher:
         self.recovery = Recovery(self, ack_timeout, check_window(duplicate_window), retry_attempts, retry_wait)
         self._capabilities = capabilities or js.header_check
         self._stall_wait = stall_wait
+        self._ask_timeout = API_TIMEOUT if stall_wait is None else min(stall_wait, API_TIMEOUT)
         self._on_ack = on_ack
         self._on_error = on_error
         self._lock = waiting.new_lock()
@@ -149,7 +151,7 @@ class AsyncPublisher:
         if headers is None and msg_id is None and not options:
             block = None
         else:
-            block = self._capabilities.block(headers, msg_id, options)
+            block = self._capabilities.block(headers, msg_id, options, self._ask_timeout)
         if type(payload) is not bytes:
             payload = check_payload(payload, self._max_payload)
         start = self._starts.get(subject)
@@ -231,7 +233,7 @@ class AsyncPublisher:
         if self.nc.is_connected:
             # One round trip, once: a refusal is known before a message depends on acks that cannot come.
             with contextlib.suppress(TimedOut, ConnectionLost):
-                self.nc.flush(INBOX_TIMEOUT)
+                self.nc.flush(min(INBOX_TIMEOUT, self._ask_timeout))
         refusal = self._refusal
         if refusal is not None:
             self._forget_inbox()  # once more: `failed` may have come before the inbox was there to be forgotten

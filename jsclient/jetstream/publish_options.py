@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 from jsclient import checks
+from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge
 from jsclient.jetstream import headers as names
 from protocol import Headers
@@ -182,34 +183,41 @@ class Capabilities:
     """Encodes headers for one JetStream context, and refuses those that its servers would ignore in silence."""
 
     def __init__(self, level: Any) -> None:
-        self._level = level  # () -> int: asks the server once
+        self._level = level  # (timeout) -> int: asks the server once
 
     def block(
-        self, headers: HeadersLike | None, msg_id: str | None, options: PublishOptions | Mapping[str, Any]
+        self,
+        headers: HeadersLike | None,
+        msg_id: str | None,
+        options: PublishOptions | Mapping[str, Any],
+        timeout: Timeout = DEFAULT,
     ) -> bytes | None:
-        """The header block of a publish; None without headers. Raises ConfigError, InvalidHeader, NotSupported."""
+        """The header block of a publish; None without headers. Raises ConfigError, InvalidHeader, NotSupported.
+
+        `timeout`: how long the server may be asked what it knows, at the first header that not all of them do.
+        """
         if not options:
             block = _id_block(msg_id) if headers is None else _plain_block(headers) if msg_id is None else None
             if block is not None:
                 return block
         built = build_headers(headers, msg_id, options)
-        return None if built is None else self.encode(built)
+        return None if built is None else self.encode(built, timeout)
 
-    def encode(self, headers: Headers) -> bytes:
+    def encode(self, headers: Headers, timeout: Timeout = DEFAULT) -> bytes:
         """Check and encode."""
         for name in headers:
             needs = LEVEL_OF_HEADER.get(name, 0)
             if needs:
-                self.require(needs, f"the header {name}")
+                self.require(needs, f"the header {name}", timeout)
             elif len(_known) < _MAX_KNOWN and name != names.MSG_ID:
                 _known.add(name)
         block = checks.header_block(headers)
         check_block(block)
         return block
 
-    def require(self, needs: int, what: str) -> None:
+    def require(self, needs: int, what: str, timeout: Timeout = DEFAULT) -> None:
         """Refuse `what` when the server's API level is too low for it."""
-        level = self._level()
+        level = self._level(timeout)
         if level < needs:
             raise NotSupported(
                 f"{what} needs nats-server {LEVEL_VERSIONS[needs]} or later (API level {needs}); this one has level "

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, NotStored
+from jsclient.jetstream.api import API_TIMEOUT
 from jsclient.jetstream.models import PubAck
 from jsclient.jetstream.publish import (
     FAILURES,
@@ -80,13 +81,13 @@ class Publishing:
         Raises ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject,
         NoStreamResponse), PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge.
         """
-        if headers is None and msg_id is None and not options:
-            block = None
-        else:
-            block = self.header_check.block(headers, msg_id, options)
         seconds = PUBLISH_TIMEOUT if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
         deadline = Deadline(seconds)
         began = None if seconds is not None else time.monotonic()  # the deadline knows it otherwise
+        if headers is None and msg_id is None and not options:
+            block = None
+        else:
+            block = self.header_check.block(headers, msg_id, options, deadline.at_most(API_TIMEOUT))
         nc = self.nc
         if not nc.is_connected and not wait_connected(nc, deadline.remaining()):
             raise NotStored(f"the message on {subject!r} was not sent: the connection did not come back in time")

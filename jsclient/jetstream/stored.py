@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, RequestTimeout, TooManyRequests
 from jsclient.jetstream import headers as names
 from jsclient.jetstream import wire
@@ -119,7 +119,7 @@ class Reader:
     def get(self, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
         if not self._direct:
             return from_leader(self._api, self._stream, request, timeout)
-        deadline = Deadline(resolve(timeout, self._api.timeout))
+        deadline = Deadline.of(timeout, self._api.timeout)
         wait = deadline.remaining() if self._patience is None else deadline.at_most(self._patience)
         try:
             return direct(self._api, self._stream, request, wait)

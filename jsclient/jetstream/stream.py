@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from jsclient.durations import DEFAULT, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerExists, ConsumerNotFound, NotPullConsumer, NotPushConsumer
 from jsclient.jetstream import batch_get, manage, names, stored, wire
 from jsclient.jetstream.models import (
@@ -65,7 +65,7 @@ class Stream:
         if not subjects_filter:
             plain = self.js.api.request(operation, request or None, timeout=timeout, read=True)
         else:
-            plain = self._all_pages(operation, request, timeout)
+            plain = self._all_pages(operation, request, Deadline.of(timeout, self.js.api.timeout))
         info = wire.from_wire(plain, StreamInfo)
         self.cached_info = info
         return info
@@ -113,6 +113,7 @@ class Stream:
 
     def seal(self, *, timeout: Timeout = DEFAULT) -> StreamInfo:
         """Close the stream for good: nothing can be stored, deleted or purged any more. Cannot be undone."""
+        timeout = Deadline.of(timeout, self.js.api.timeout)
         current = self.info(timeout=timeout).config
         info = self.js.put_stream("UPDATE", current.replace(sealed=True), timeout=timeout)
         self.cached_info = info
@@ -144,8 +145,9 @@ class Stream:
         return self._get({"last_by_subj": names.check_subject(subject, wildcards=True)}, direct, timeout)
 
     def _get(self, request: dict[str, Any], direct: bool | None, timeout: Timeout) -> RawStreamMsg:
+        timeout = Deadline.of(timeout, self.js.api.timeout)
         use_direct = self.reads_direct(direct)
-        silent = use_direct and self.js.capabilities.at_least((2, 10)) is False
+        silent = use_direct and self.js.capabilities.at_least((2, 10), timeout) is False
         reader = stored.Reader(self.js.api, self.name, use_direct, fall_back=direct is None, silent=silent)
         return reader.get(request, timeout)
 
@@ -245,6 +247,7 @@ class Stream:
 
     def get_or_create_consumer(self, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> Consumer:
         """The existing consumer of that name as it is, else a new one with this configuration."""
+        timeout = Deadline.of(timeout, self.js.api.timeout)
         config.check()
         config.check_pull()
         name = config.effective_name

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from jsclient import waiting
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ConfigError,
     ConnectionClosed,
@@ -441,7 +441,7 @@ class Service(Group):
             endpoints = list(self._endpoints)
         if not first:
             return
-        deadline = Deadline(resolve(timeout, STOP_TIMEOUT))
+        deadline = Deadline.of(timeout, STOP_TIMEOUT)
         try:
             for endpoint in endpoints:
                 endpoint._stop(deadline)

@@ -70,7 +70,7 @@ class SystemClient:
 
         Raises NoResponders for a user without rights on the system account.
         """
-        return self._servers(Deadline(resolve(timeout, self.timeout)))
+        return self._servers(Deadline.of(timeout, self.timeout))
 
     def _servers(self, deadline: Deadline) -> Gathered:
         found: dict[str, Answer] = {}
@@ -94,7 +94,7 @@ class SystemClient:
         An endpoint that a server does not have (RAFTZ on 2.9) is an error of that server, of code 503.
         """
         names.check_name(endpoint, "endpoint")
-        deadline = Deadline(resolve(timeout, self.timeout))
+        deadline = Deadline.of(timeout, self.timeout)
         roster = self._servers(deadline)
         body = msgspec.json.encode(options) if options else b""
         if server:
@@ -203,7 +203,7 @@ class SystemClient:
         self._order(server, "RELOAD", {}, timeout)
 
     def _order(self, server: str, verb: str, body: dict[str, Any], timeout: Timeout) -> None:
-        deadline = Deadline(resolve(timeout, self.timeout))
+        deadline = Deadline.of(timeout, self.timeout)
         target = self._find(self._servers(deadline), server)
         payload = msgspec.json.encode(body) if body else b""
         gathered = self._ask_one(target, verb, payload, deadline)

@@ -490,7 +490,7 @@ class WorkerPool(Taker):
                 self._release_asked = True
                 self.connection.clock.call_soon(self._release_in_background)
             return None
-        deadline = Deadline(resolve(timeout, self.options.stop_timeout))
+        deadline = Deadline.of(timeout, self.options.stop_timeout)
         self._release()
         finished = self._ended.wait(deadline.remaining())
         running = self._in_hand()

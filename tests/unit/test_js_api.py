@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.durations import DEFAULT
+from jsclient.durations import DEFAULT, Deadline
 from jsclient.jetstream.api import Api, check_error, error_of
 from jsclient.jetstream.capabilities import Capabilities
 from jsclient.jetstream.models import ConsumerConfig, StreamConfig, Success
@@ -27,7 +27,8 @@ class FakeConnection:
         self.server_info = ServerInfo(server_id="A", client_id=1, version=version, jetstream=True, api_lvl=level)
 
     def request(self, subject: str, payload: bytes = b"", *, timeout: Any = DEFAULT, headers: Any = None) -> Msg:
-        self.calls.append((subject, json.loads(payload) if payload else None, timeout))
+        seconds = timeout.seconds if isinstance(timeout, Deadline) else timeout
+        self.calls.append((subject, json.loads(payload) if payload else None, seconds))
         answer = self.answers.pop(0)
         if callable(answer):
             answer = answer(subject, payload)

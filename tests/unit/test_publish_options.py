@@ -16,7 +16,7 @@ from protocol import Headers
 
 
 def capabilities(level: int = 5) -> options.Capabilities:
-    return options.Capabilities(lambda: level)
+    return options.Capabilities(lambda timeout: level)
 
 
 def block(headers: Any = None, msg_id: str | None = None, **more: Any) -> bytes | None:
@@ -147,7 +147,7 @@ def test_what_an_old_server_would_ignore_is_refused(given: dict[str, Any], level
 
 
 def test_the_level_is_not_asked_for_ordinary_headers() -> None:
-    def ask() -> int:
+    def ask(timeout: object) -> int:
         raise AssertionError("asked for the level")
 
     check = options.Capabilities(ask)

@@ -95,7 +95,7 @@ class FakeJetStream:
     def __init__(self) -> None:
         self.nc = FakeConnection()
         self.api = FakeApi()
-        self.header_check = Capabilities(lambda: 5)
+        self.header_check = Capabilities(lambda timeout: 5)
         self.publish_streams = Streams()
 
 
