@@ -444,10 +444,10 @@ class Connection(ConnectionCore):
             self.check_draining()
         self._wait_connected(deadline)
 
-    def request_repeatedly(self, subject: str, payload: bytes, *, timeout: float | None, every: float) -> Msg:
+    def request_repeatedly(self, subject: str, payload: bytes, *, timeout: Timeout, every: float) -> Msg:
         """For layers: as `request`, and sent again every so many seconds until an answer to any of them comes. Only for
         what may be done twice."""
-        deadline = Deadline(timeout)
+        deadline = Deadline.of(timeout, self.options.request_timeout)
         self._prepare_request(deadline)
         token, reply, ticket = self._requests.new()
         under_way = self._requests.waiting
@@ -456,7 +456,7 @@ class Connection(ConnectionCore):
             under_way[token] = (ticket, subject)
             self._requests.check_open()
             while True:
-                self.post_now(Unkept(frame))
+                self.post_now(Unkept(frame), deadline)
                 self._messages_out += 1
                 self._session.recall_reader()
                 try:
@@ -465,7 +465,7 @@ class Connection(ConnectionCore):
                 except queue.Empty:
                     if deadline.expired():
                         raise errors.RequestTimeout(
-                            f"no reply from {subject!r} within {timeout:g} s, asked every {every:g} s"
+                            f"no reply from {subject!r} within {deadline.seconds:g} s, asked every {every:g} s"
                         ) from None
         finally:
             under_way.pop(token, None)
