@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections import deque
@@ -118,7 +119,8 @@ class MessageIterator(Taker):
         self._stopped = True
         self._mailbox.wake()
         # On another thread: ours may be interrupted in the middle of a subscription, with its lock taken.
-        self.connection.clock.call_soon(self.withdraw)
+        with contextlib.suppress(errors.ForkedConnection):  # in a forked child there is nothing to withdraw
+            self.connection.clock.call_soon(self.withdraw)
 
     @property
     def _wants_acks(self) -> bool:
