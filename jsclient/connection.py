@@ -388,10 +388,14 @@ class Connection(ConnectionCore):
         token, reply, ticket = self._requests.new()
         under_way = self._requests.waiting
         frame = Unkept(self.encode(subject, payload, reply, headers))
+        relay = self._relay
         try:
             under_way[token] = (ticket, subject)
             self._requests.check_open()
-            self.post_now(frame, deadline)
+            if relay.running:
+                relay.leave(frame, deadline)
+            else:
+                self.post_now(frame, deadline)
             self._messages_out += 1
             reading = self.lent_reading()
             message: Any = None if reading is None else reading.read_reply(self._request_sid, reply, ticket, deadline)
@@ -400,15 +404,19 @@ class Connection(ConnectionCore):
             if may_go_on is not None and message.__class__ is Msg and may_go_on(message.payload):
                 self._requests.keep(message, ticket)  # before the token goes: nothing is lost between
         except queue.Empty:
+            under_way.pop(token, None)
+            relay.forget(ticket)
             if self._outbox.withdraw(frame):
                 raise _unsent(subject, deadline.seconds) from None
             raise errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s") from None
         except errors.BufferFull:
             raise _unsent(subject, deadline.seconds) from None
         finally:
-            under_way.pop(token, None)
-            if under_way:
-                self._session.recall_reader()  # it may be ours to read, and they count on it
+            try:
+                self._after_wait(token, ticket)
+            except BaseException:  # Ctrl-C in there: others count on it
+                self._after_wait(token, ticket)
+                raise
         if message.__class__ is not Msg:
             raise message
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
@@ -437,6 +445,18 @@ class Connection(ConnectionCore):
     def forget_reply(self, reply: Msg) -> None:
         """For layers: no further replies are wanted. Does nothing where none are heard."""
         self._requests.kept.pop(reply.raw_subject, None)
+
+    def _after_wait(self, token: bytes, ticket: waiting.Ticket[Any]) -> None:
+        """A request has ended: hand on what its thread may hold, and take it out of the books."""
+        relay = self._relay
+        if relay.running or relay.answered:
+            relay.step(ticket)  # first of all: another thread was answered and waits for this
+        under_way = self._requests.waiting
+        under_way.pop(token, None)
+        if under_way:
+            link = self._session.link
+            if link is not None and (link.reading.lent or link.reading.is_ours()):
+                link.reading.recall()  # it may be ours to read, and they count on it
 
     def _prepare_request(self, deadline: Deadline) -> None:
         self._not_on_reader("request")
@@ -547,8 +567,13 @@ class Connection(ConnectionCore):
                 count += 1
                 yield message
         finally:
-            self._requests.many.pop(token, None)
-            under_way.pop(token, None)
+            try:
+                self._after_wait(token, ticket)
+                self._requests.many.pop(token, None)
+            except BaseException:
+                self._after_wait(token, ticket)
+                self._requests.many.pop(token, None)
+                raise
 
     # --- subscribing ------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from jsclient.mailbox import Mailbox
 from jsclient.options import ConnectOptions
 from jsclient.outbox import AT_ONCE, Outbox, Unkept
 from jsclient.reading import Reading
+from jsclient.relay import Relay
 from jsclient.requests import Requests
 from jsclient.server_errors import ServerErr
 from jsclient.session import Session
@@ -97,7 +98,9 @@ class ConnectionCore:
         self._dispatcher = Dispatcher()
         self.dispatch = self._dispatcher.dispatch
         self._session = Session(self._whole, options, self._outbox)
-        self._requests = Requests(self._open_request_inbox)
+        self._relay = Relay(self._outbox, self.clock.kick)
+        self.clock.relay = self._relay
+        self._requests = Requests(self._open_request_inbox, self._relay)
         self._request_sid = b""
         self.reply_sids: set[bytes] = set()  # where answers come that are not held to max_payload
         self._answers = 0  # of requests, that the reader has taken note of

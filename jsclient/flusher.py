@@ -51,6 +51,7 @@ class Flusher:
 
     def __init__(self, name: str) -> None:
         self.outbox: Any = None  # set by the Connection once the outbox exists
+        self.relay: Any = None  # likewise
         self._inbox: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
@@ -80,20 +81,23 @@ class Flusher:
     # --- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        outbox = self.outbox
+        outbox, relay = self.outbox, self.relay
         empty = IDLE_TICKS
         while not self._stopping:
             busy = empty < IDLE_TICKS
             outbox.ticking = busy
-            if not busy and outbox.frames and not outbox.offline:
-                # Posted between the last look and the flag.
+            if not busy and (outbox.frames or relay.running) and not outbox.offline:
+                # Posted, or a chain begun, between the last look and the flag.
                 empty = 0
                 continue
             kicked = self._wait(TICK if busy else None)
             if self._stopping:
                 return
             self._fire_due()
-            if outbox.offline or not (outbox.frames or outbox.unsent):
+            if relay.running or relay.answered:
+                empty = 0  # go on ticking as long as a chain runs
+                relay.look()
+            if outbox.offline or not (outbox.frames or outbox.holds_back()):
                 empty = 0 if kicked and not busy and not outbox.offline else min(empty + 1, IDLE_TICKS)
                 continue
             if not busy:

@@ -60,6 +60,9 @@ to stay but a signal handler on top of it."""
 AT_ONCE: Final = Deadline(0)
 """For who sends only what the kernel takes without waiting."""
 
+MOST_LEFT: Final = 32
+"""Frames that may be left to others, see `leave`."""
+
 ROUNDS: Final = 64
 """Writes that one caller does for the others before it hands the rest to the flusher."""
 
@@ -143,6 +146,17 @@ class Outbox:
         if not self.drain(AT_ONCE):
             self._kick()
 
+    def leave(self, frame: bytes) -> bool:
+        """Queue a frame that others will send (see `relay`); False when it has to be posted."""
+        size = len(frame)
+        if self.offline or self.size + size > COALESCE or len(self.frames) >= MOST_LEFT:
+            return False
+        if self._right[0]._is_owned():
+            return False  # on top of our own thread's sending: others cannot send
+        self.frames.append(frame)
+        self.size += size
+        return True
+
     def withdraw(self, frame: bytes) -> bool:
         """Take a frame back that its caller does not want any more; True when it was still queued: nothing is sent."""
         try:
@@ -160,6 +174,8 @@ class Outbox:
 
     def flush(self) -> None:
         """Send what is coalesced, if anything; called before every wait of ours, and never a wait itself."""
+        if self._right[0]._is_owned():
+            self._step_aside()  # whatever a handler waits for, others may have to send for it
         if self.frames and not self.offline and not self.drain(AT_ONCE):
             self._kick()
 
@@ -172,13 +188,9 @@ class Outbox:
         """
         rounds = 0
         while self.frames or self.holds_back():
+            if self._right[0]._is_owned() and not self._step_aside():
+                return False
             lock, permit = self._right
-            if lock._is_owned():
-                # We are a signal handler on top of our own thread's sending.
-                if self._sending is None or not self._sending.transport.resumable:
-                    return False  # nobody can know how much is out
-                permit.clear()
-                lock, permit = self._right = (waiting.new_turn(), [0])
             try:
                 if not lock.acquire(False):
                     return False
@@ -197,6 +209,18 @@ class Outbox:
             if rounds == ROUNDS:
                 self._kick()
                 return True
+        return True
+
+    def _step_aside(self) -> bool:
+        """On top of our own thread's sending, as a signal handler is: end that, so that we and others may send.
+
+        False when nobody can know how much of it is out.
+        """
+        sending = self._sending
+        if sending is None or not sending.transport.resumable:
+            return False
+        self._right[1].clear()
+        self._right = (waiting.new_turn(), [0])
         return True
 
     @property

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors
 from jsclient.mailbox import OVERHEAD, message_size
 from jsclient.nuid import new_token
+from jsclient.relay import CHAINS, Relay
 from jsclient.states import LinkEvent
 from jsclient.waiting import Ticket, new_lock
 
@@ -52,9 +53,10 @@ class Requests:
     calls into C, so that a Ctrl-C between them and anything else cannot leave it there for ever.
     """
 
-    def __init__(self, subscribe: Callable[[Requests], bytes]) -> None:
+    def __init__(self, subscribe: Callable[[Requests], bytes], relay: Relay) -> None:
         self._subscribe = subscribe
         self._lock = new_lock()
+        self._relay = relay
         self.waiting: dict[bytes, tuple[Ticket[Any], str]] = {}  # token -> (ticket, subject of the request)
         self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> who hears further replies to an answered request
         self._prefix: bytes | None = None
@@ -95,7 +97,8 @@ class Requests:
             raise self._refusal()
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
-        waiting = self.waiting
+        waiting, answered = self.waiting, self._relay.answered
+        alone = not CHAINS or (len(messages) == 1 and not self._relay.running)
         for message in messages:
             token = message.raw_subject[self._cut :]
             found = waiting.get(token)
@@ -105,11 +108,17 @@ class Requests:
             if found is not None and (self.many[token].admit(message) if token in self.many else found[0].empty()):
                 self.served = token
                 self.answers += 1
-                found[0].put(message)
+                if alone or token in self.many:
+                    found[0].put(message)
+                else:
+                    found[0].put_closed(message)
+                    answered.append(found[0])
             elif self.kept:
                 ticket = self.kept.get(message.raw_subject)
                 if ticket is not None:
                     ticket.put(message)
+        if answered:
+            self._relay.start()
 
     def keep(self, message: Msg, ticket: Ticket[Any]) -> None:
         """The request was answered by `message`, and further replies to it shall be heard, too."""

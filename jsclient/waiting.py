@@ -27,7 +27,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Generic, TypeVar
 
 from jsclient import errors
 from jsclient.durations import FOREVER, Deadline
@@ -36,63 +36,70 @@ SLICE = 0.1  # seconds between two looks for Ctrl-C on Windows
 
 LONG = 1.0  # seconds after which a wait asks whether it can ever end
 
-if TYPE_CHECKING or sys.version_info >= (3, 13):
-    Ticket = queue.SimpleQueue
-    """What one thread waits on and others put into."""
+T = TypeVar("T")
 
-else:
 
-    class Ticket:
-        """What one thread waits on and others put into; a queue for one taker.
+class Ticket(Generic[T]):
+    """What one thread waits on and others put into; a queue for one taker.
 
-        Before 3.13 a `SimpleQueue.get` whose time runs out while a signal handler runs waits for ever; a lock does
-        not. Costs 0.3 us more per wait.
-        """
+    It can be filled without waking the thread (see `relay`), which a `SimpleQueue` cannot. Before 3.13, too, a
+    `SimpleQueue.get` whose time runs out while a signal handler runs waits for ever; a lock does not.
+    """
 
-        __slots__ = ("_items", "_lock")
+    __slots__ = ("_items", "_lock")
 
-        def __init__(self) -> None:
-            self._items: deque[Any] = deque()
-            self._lock = threading.Lock()
-            self._lock.acquire()
+    def __init__(self) -> None:
+        self._items: deque[T] = deque()
+        self._lock = threading.Lock()
+        self._lock.acquire()
 
-        def put(self, item: Any) -> None:
-            self._items.append(item)
-            try:  # no contextlib.suppress: the reader is here for every reply, and that costs more than all the rest
-                self._lock.release()
-            except RuntimeError:
-                pass  # open already
+    def put(self, item: Any) -> None:
+        self._items.append(item)
+        try:  # no contextlib.suppress: the reader is here for every reply, and that costs more than all the rest
+            self._lock.release()
+        except RuntimeError:
+            pass  # open already
 
-        def empty(self) -> bool:
-            return not self._items
+    def put_closed(self, item: Any) -> None:
+        """The first half of `put`: the thread that waits is woken by `open`."""
+        self._items.append(item)
 
-        def get_nowait(self) -> Any:
-            try:
-                return self._items.popleft()
-            except IndexError:
-                raise queue.Empty from None
+    def open(self) -> None:
+        try:
+            self._lock.release()
+        except RuntimeError:
+            pass  # open already
 
-        def get(self, timeout: float | None = None) -> Any:
-            items, acquire = self._items, self._lock.acquire
-            if timeout is None:
-                while not items:
-                    acquire()
-            elif not items:
-                end = time.monotonic() + timeout
-                # The lock may be open from an item that was taken without it: then this looks once more.
-                while acquire(True, timeout) and not items:
-                    timeout = max(0.0, end - time.monotonic())
-            return self.get_nowait()
+    def empty(self) -> bool:
+        return not self._items
+
+    def get_nowait(self) -> Any:
+        try:
+            return self._items.popleft()
+        except IndexError:
+            raise queue.Empty from None
+
+    def get(self, timeout: float | None = None) -> Any:
+        items, acquire = self._items, self._lock.acquire
+        if timeout is None:
+            while not items:
+                acquire()
+        elif not items:
+            end = time.monotonic() + timeout
+            # The lock may be open from an item that was taken without it: then this looks once more.
+            while acquire(True, timeout) and not items:
+                timeout = max(0.0, end - time.monotonic())
+        return self.get_nowait()
 
 
 if sys.version_info >= (3, 13):
 
-    def _get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
+    def _get(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> Any:
         return ticket.get(timeout=timeout)
 
 else:
 
-    def _get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
+    def _get(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> Any:
         # Before 3.13 a get that finds the queue's inner lock free takes it, looks at the clock, and waits for ever if
         # its time is up by then: certain with a timeout near 0. A get_nowait that found nothing has taken the lock.
         if timeout is not None and ticket.__class__ is queue.SimpleQueue:
@@ -105,7 +112,7 @@ else:
 
 if sys.platform == "win32":  # pragma: no cover - tried on Windows only
 
-    def _get_interruptibly(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
+    def _get_interruptibly(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> Any:
         deadline = Deadline(timeout)
         while True:
             try:
@@ -118,7 +125,7 @@ else:
     _get_interruptibly = _get
 
 
-def get(ticket: queue.SimpleQueue[Any], timeout: float | None) -> Any:
+def get(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> Any:
     """The next item; raises `queue.Empty` after `timeout` seconds (None: waits for ever).
 
     Raises Reentered, after a second, if the wait could not end before its own thread goes on (see the rule above).

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jsclient.flusher import Flusher
+from jsclient.relay import Relay
 from jsclient.testing import wait_until
 
 
@@ -23,6 +24,9 @@ class Box:
         self.ticking = False
         self.drains = 0
 
+    def holds_back(self) -> bool:
+        return bool(self.unsent)
+
     def drain(self, timeout: float | None = None) -> bool:
         self.drains += 1
         self.frames.clear()
@@ -33,6 +37,7 @@ class Box:
 def made() -> Iterator[tuple[Flusher, Box]]:
     flusher, box = Flusher("test-flusher"), Box()
     flusher.outbox = box
+    flusher.relay = Relay(box, flusher.kick)  # type: ignore[arg-type]
     flusher.start()
     yield flusher, box
     flusher.stop()

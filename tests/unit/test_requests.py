@@ -11,14 +11,24 @@ import pytest
 import protocol
 from jsclient import Connection, ConnectOptions, errors
 from jsclient.message import Msg
+from jsclient.relay import Relay
 from jsclient.requests import Requests
 from jsclient.session import MAX_PONGS
 
 PREFIX = b"_INBOX.secret."
 
 
+class Box:
+    ticking = True
+    frames = ()
+
+
+def relay() -> Relay:
+    return Relay(Box(), lambda: None)  # type: ignore[arg-type]
+
+
 def requests() -> Requests:
-    return Requests(lambda _: PREFIX)
+    return Requests(lambda _: PREFIX, relay())
 
 
 def begin(made: Requests, subject: str) -> tuple[bytes, bytes, Any]:
@@ -34,7 +44,7 @@ def reply(subject: bytes, payload: bytes = b"") -> Msg:
 
 def test_the_inbox_is_subscribed_once() -> None:
     subscribed: list[int] = []
-    made = Requests(lambda _: subscribed.append(1) or PREFIX)  # type: ignore[func-returns-value]
+    made = Requests(lambda _: subscribed.append(1) or PREFIX, relay())  # type: ignore[func-returns-value]
     assert not made.is_open
     threads = [threading.Thread(target=begin, args=(made, "s")) for _ in range(16)]
     for thread in threads:

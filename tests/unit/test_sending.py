@@ -113,7 +113,7 @@ SCENES = {
     "few": [b"one;", b"two;", b"three;"],
     "many": [b"%d;" % number for number in range(300)],
     "bulk": [bytes([65 + number % 20]) * 1000 + b";" for number in range(250)],
-    "large": [b"small;", Vector(b"line;", b"L" * 3 * LARGE_FRAME, b"!;"), b"behind;", *([b"x" * 200_000 + b";"] * 3)],
+    "large": [b"small;", Vector(b"line;", b"L" * 3 * LARGE_FRAME, b"!;"), b"behind;", *([b"x" * 40_000 + b";"] * 3)],
 }
 
 

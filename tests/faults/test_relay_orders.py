@@ -1,0 +1,31 @@
+"""The chain of wake-ups in every order of three threads and the reader; see tests/unit/test_relay.py."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interleave import explore
+from tests.unit.test_relay import Chain
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize(
+    ("chunks", "timeouts"),
+    [
+        ([[0, 1, 2]], set()),
+        ([[0, 1], [2]], set()),
+        ([[0], [1, 2]], set()),
+        ([[0], [1], [2]], set()),
+        ([[0, 1, 2]], {1}),
+        ([[0, 1], [2]], {0}),
+    ],
+)
+def test_all_are_woken_and_everything_is_sent(chunks: list[list[int]], timeouts: set[int]) -> None:
+    """Without any help of the flusher, unless a reply comes at the very end of its time."""
+    assert explore(lambda: Chain(chunks, timeouts, set(), rescue=bool(timeouts))) > 100
+
+
+@pytest.mark.parametrize("chunks", [[[0, 1]], [[0, 1, 2]], [[0, 1], [2]]])
+def test_an_exception_anywhere_is_made_good_within_two_ticks(chunks: list[list[int]]) -> None:
+    assert explore(lambda: Chain(chunks, set(), {0, 1}, rescue=True)) > 100

@@ -1,0 +1,151 @@
+"""Every interleaving of a few threads, on the very code under test: a small model checker.
+
+The methods of a class are compiled once more as generators that yield before each statement. A statement of such code
+touches what is shared at most once, so a switch of threads, or an exception of a signal handler, between two of its
+statements is all that can happen to it. `explore` then runs every order in which the threads can take their steps,
+each from the beginning, and skips what leads to a state that was seen before.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Callable, Generator, Hashable, Iterator
+from typing import Any
+
+Steps = Generator[Any, None, Any]
+
+
+def _touches(statement: ast.stmt) -> bool:
+    """Whether it reads or writes what other threads see; a condition stands for its `if` or `while`."""
+    seen: ast.AST = statement.test if isinstance(statement, (ast.If, ast.While)) else statement
+    if isinstance(seen, (ast.Try, ast.Pass, ast.Constant, ast.Expr)) and not isinstance(seen, ast.Expr):
+        return False
+    if isinstance(statement, ast.Assign) and isinstance(statement.value, ast.Attribute):
+        return False  # a name for a part that never changes
+    return any(isinstance(node, (ast.Call, ast.Subscript, ast.Attribute)) for node in ast.walk(seen))
+
+
+class _Yielding(ast.NodeTransformer):
+    def __init__(self, names: set[str]) -> None:
+        self.names = names
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        self.generic_visit(node)
+        target = node.func
+        if isinstance(target, ast.Attribute) and target.attr in self.names and isinstance(target.value, ast.Name):
+            return ast.YieldFrom(node)
+        return node
+
+    def visit_YieldFrom(self, node: ast.YieldFrom) -> ast.AST:
+        return node  # done already
+
+    def body(self, statements: list[ast.stmt]) -> list[ast.stmt]:
+        changed: list[ast.stmt] = []
+        for statement in statements:
+            for field in ("body", "orelse", "finalbody"):
+                if getattr(statement, field, None):
+                    setattr(statement, field, self.body(getattr(statement, field)))
+            for handler in getattr(statement, "handlers", ()):
+                handler.body = self.body(handler.body)
+            if _touches(statement):
+                changed.append(ast.Expr(ast.Yield(None)))
+            changed.append(self.visit(statement))
+        return changed
+
+
+def stepwise(cls: type, *names: str) -> type:
+    """A subclass in which these methods are generators that yield before each statement."""
+    module = inspect.getmodule(cls)
+    assert module is not None
+    methods: dict[str, Any] = {"__slots__": ("__dict__",)}
+    for name in names:
+        tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(cls, name))))
+        function = tree.body[0]
+        assert isinstance(function, ast.FunctionDef)
+        function.body = _Yielding(set(names)).body(function.body)
+        found: dict[str, Any] = {}
+        exec(compile(ast.fix_missing_locations(tree), cls.__name__, "exec"), vars(module), found)
+        methods[name] = found[name]
+    return type(f"Stepwise{cls.__name__}", (cls,), methods)
+
+
+class Interrupt(Exception):
+    """Of a signal handler."""
+
+
+class Thread:
+    """A program that yields None before a step, or a function that tells when it can go on."""
+
+    def __init__(self, program: Steps) -> None:
+        self.program = program
+        self.done = False
+        self.ready: Callable[[], bool] | None = None
+        self.advance()
+
+    def advance(self, error: BaseException | None = None) -> None:
+        try:
+            self.ready = self.program.throw(error) if error is not None else next(self.program)
+        except (StopIteration, Interrupt):
+            self.done = True
+
+    @property
+    def enabled(self) -> bool:
+        return not self.done and (self.ready is None or self.ready())
+
+    def position(self) -> Hashable:
+        lines, inner = [], self.program
+        while inner is not None and inner.gi_frame is not None:
+            lines.append((inner.gi_code.co_name, inner.gi_frame.f_lasti))
+            inner = getattr(inner, "gi_yieldfrom", None)  # type: ignore[assignment]
+            if not inspect.isgenerator(inner):
+                break
+        return (self.done, *lines)
+
+
+class World:
+    """What one run begins with: its threads, a view of what they share, and what must hold when none can go on."""
+
+    threads: list[Thread]
+    interruptible: set[int] = frozenset()  # type: ignore[assignment]
+    interrupts = 0
+
+    def state(self) -> Hashable:
+        raise NotImplementedError
+
+    def check(self) -> None:
+        raise NotImplementedError
+
+
+def _choices(world: World, left: int) -> Iterator[tuple[int, bool]]:
+    for number, thread in enumerate(world.threads):
+        if thread.enabled:
+            yield number, False
+        if left and number in world.interruptible and not thread.done:
+            yield number, True
+
+
+def explore(make: Callable[[], World]) -> int:
+    """Run every interleaving; returns the number of different states."""
+    seen: set[Hashable] = set()
+    todo: list[list[tuple[int, bool]]] = [[]]
+    while todo:
+        path = todo.pop()
+        world = make()
+        left = world.interrupts
+        for number, interrupt in path:
+            world.threads[number].advance(Interrupt() if interrupt else None)
+            left -= interrupt
+        key = (left, world.state(), tuple(thread.position() for thread in world.threads))
+        if key in seen:
+            continue
+        seen.add(key)
+        choices = list(_choices(world, left))
+        if not any(not interrupt for _, interrupt in choices):
+            try:
+                world.check()
+            except AssertionError as error:
+                raise AssertionError(f"{error}\nafter {path}") from None
+        todo += [[*path, choice] for choice in choices]
+    return len(seen)

@@ -1,0 +1,168 @@
+"""The chain of wake-ups: every interleaving of the reader, waiting threads and the flusher, on the real code."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Hashable
+from typing import Any
+
+import pytest
+
+from jsclient.outbox import COALESCE, MOST_LEFT, Outbox
+from jsclient.relay import Relay
+from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
+
+Stepwise: Any = stepwise(Relay, "start", "step", "forget", "_open_next", "_end", "leave", "look")
+
+
+class FakeTicket:
+    def __init__(self, name: int) -> None:
+        self.name, self.opened, self.holds = name, False, False
+
+    def open(self) -> None:
+        self.opened = True
+
+
+class FakeOutbox:
+    """Frames that are sent at once, or left."""
+
+    ticking = True
+
+    def __init__(self) -> None:
+        self.frames: deque[bytes] = deque()
+        self.sent: list[bytes] = []
+
+    def leave(self, frame: bytes) -> bool:
+        self.frames.append(frame)
+        return True
+
+    def post_now(self, frame: bytes, deadline: Any) -> None:
+        self.frames.append(frame)
+        self.flush()
+
+    def flush(self) -> None:
+        self.sent += self.frames
+        self.frames.clear()
+
+
+class Chain(World):
+    """The reader answers waiting threads in chunks; each then makes one more request."""
+
+    def __init__(self, chunks: list[list[int]], timeouts: set[int], interruptible: set[int], rescue: bool) -> None:
+        self.outbox = FakeOutbox()
+        self.relay: Any = Stepwise(self.outbox, lambda: None)
+        count = sum(map(len, chunks))
+        self.tickets = [FakeTicket(number) for number in range(count)]
+        self.finished: set[int] = set()
+        self.waiting = set(range(count))
+        self.posted: set[bytes] = set()
+        self.timeouts, self.rescue = timeouts, rescue
+        self.interruptible, self.interrupts = interruptible, 1 if interruptible else 0
+        self.threads = [Thread(self.waiter(number)) for number in range(count)]
+        self.threads.append(Thread(self.reader(chunks)))
+
+    def reader(self, chunks: list[list[int]]) -> Steps:
+        for chunk in chunks:
+            for number in chunk:
+                yield None
+                if number in self.waiting:
+                    yield None
+                    self.tickets[number].holds = True
+                    yield None
+                    self.relay.answered.append(self.tickets[number])
+            yield from self.relay.start()
+
+    def waiter(self, number: int) -> Steps:
+        ticket = self.tickets[number]
+        # As in `request`: a `finally` that steps, and steps once more after an exception within.
+        interrupted = False
+        try:
+            yield lambda: ticket.opened or number in self.timeouts
+            if number in self.timeouts:
+                self.waiting.discard(number)
+                yield from self.relay.forget(ticket)
+        except Interrupt:
+            interrupted = True
+        try:
+            yield from self.relay.step(ticket)
+        except Interrupt:
+            interrupted = True
+            yield from self.relay.step(ticket)
+        if interrupted:
+            return
+        frame = b"%d" % number
+        yield None
+        if self.relay.running:
+            yield from self.relay.leave(frame, None)
+        else:
+            self.outbox.post_now(frame, None)
+        self.posted.add(frame)
+        self.finished.add(number)
+
+    def state(self) -> Hashable:
+        return (
+            tuple(ticket.name for ticket in self.relay.answered),
+            tuple((ticket.opened, ticket.holds) for ticket in self.tickets),
+            self.relay.running,
+            tuple(self.outbox.frames),
+            frozenset(self.outbox.sent),
+            frozenset(self.finished),
+            frozenset(self.waiting),
+        )
+
+    def check(self) -> None:
+        if self.rescue:  # two ticks of the flusher
+            for _ in range(2 * len(self.tickets)):
+                self.finish(self.relay.look())
+                self.outbox.flush()
+                for thread in self.threads:
+                    while thread.enabled:
+                        thread.advance()
+        unopened = [t.name for t in self.tickets if t.holds and not t.opened and not self.threads[t.name].done]
+        assert not unopened, f"{unopened} were answered and never woken"
+        assert not self.outbox.frames, "a frame was left and nobody sends it"
+        assert not self.relay.answered
+        assert not self.relay.running
+
+    @staticmethod
+    def finish(steps: Steps) -> None:
+        for _ in steps:
+            pass
+
+
+@pytest.mark.parametrize(("chunks", "timeouts"), [([[0, 1, 2]], set()), ([[0], [1, 2]], set()), ([[0, 1]], {1})])
+def test_all_are_woken_and_everything_is_sent(chunks: list[list[int]], timeouts: set[int]) -> None:
+    """Without any help of the flusher, unless a reply comes at the very end of its time. More orders: tests/faults."""
+    assert explore(lambda: Chain(chunks, timeouts, set(), rescue=bool(timeouts))) > 100
+
+
+def test_an_exception_anywhere_is_made_good_within_two_ticks() -> None:
+    assert explore(lambda: Chain([[0, 1]], set(), {0, 1}, rescue=True)) > 100
+
+
+def test_only_one_thread_is_on_its_way() -> None:
+    """What the chain is for: opened, and not yet past its step."""
+    outbox = FakeOutbox()
+    relay = Relay(outbox, lambda: None)  # type: ignore[arg-type]
+    tickets = [FakeTicket(number) for number in range(16)]
+    relay.answered.extend(tickets)
+    relay.start()
+    for number in range(1, 16):
+        assert sum(ticket.opened for ticket in tickets) == number
+        relay.leave(b"%d" % number, None)  # type: ignore[arg-type]
+        relay.start()  # the reader comes by: nothing
+        relay.step()
+    assert relay.running
+    assert len(outbox.frames) == 15
+    relay.step()
+    assert not relay.running
+    assert len(outbox.sent) == 15
+
+
+def test_little_is_left() -> None:
+    outbox = Outbox(kick=lambda: None, broken=lambda *_: None, limit=1 << 20)
+    assert not outbox.leave(b"offline")
+    outbox.offline = False
+    assert not outbox.leave(bytes(COALESCE + 1))
+    assert all(outbox.leave(b"x") for _ in range(MOST_LEFT))
+    assert not outbox.leave(b"x")
