@@ -207,7 +207,7 @@ def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
 
 def test_a_request_on_top_of_the_first_request() -> None:
     def run(one: Any) -> None:
-        made = requesting.Requests(lambda _: b"_INBOX.x.")
+        made = requesting.Requests(lambda _: b"_INBOX.x.", None)  # type: ignore[arg-type]
         one(made.new, made.new)
         assert made.is_open
 
