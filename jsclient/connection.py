@@ -488,7 +488,11 @@ class Connection(ConnectionCore):
                             f"no reply from {subject!r} within {deadline.seconds:g} s, asked every {every:g} s"
                         ) from None
         finally:
-            under_way.pop(token, None)
+            try:
+                self._after_wait(token, ticket)
+            except BaseException:
+                self._after_wait(token, ticket)
+                raise
         if message.__class__ is not Msg:
             raise message
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
