@@ -1,0 +1,164 @@
+"""A publisher on a fake connection, and a clock that the test turns: for publishes without a plain ack."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jsclient import errors
+from jsclient.jetstream import publish_questions, publish_recovery
+from jsclient.jetstream.publish_async import AsyncPublisher
+from jsclient.jetstream.publish_future import PublishFuture
+from jsclient.jetstream.publish_options import Capabilities
+from jsclient.jetstream.publish_streams import Streams
+from jsclient.message import Msg
+from jsclient.states import LinkEvent
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.calls: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> None:
+        self.calls.append((seconds, call))
+
+    def run(self) -> None:
+        """Everything that is due now; what that asks for comes with the next run."""
+        calls, self.calls = self.calls, []
+        for _, call in calls:
+            call()
+
+
+class FakeConnection:
+    max_payload = 1 << 20
+    draining = False
+
+    def __init__(self) -> None:
+        self.clock = FakeClock()
+        self.sent: list[bytes] = []
+        self.is_connected = True
+        self.closed: BaseException | None = None
+        self.callbacks: list[tuple[Any, ...]] = []
+
+    def post(self, frame: bytes) -> None:
+        if self.closed is not None:
+            raise self.closed
+        if not self.is_connected:
+            raise errors.ConnectionLost("not connected at the moment: nothing was sent")
+        self.sent.append(frame)
+
+    def encode(self, subject: str, payload: bytes, reply: bytes, block: bytes | None = None) -> bytes:
+        if block is None:
+            return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload)
+        size = len(block)
+        return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject.encode(), reply, size, size + len(payload), block, payload)
+
+    def check_usable(self) -> None:
+        if self.closed is not None:
+            raise self.closed
+
+    def flush(self, timeout: float) -> None:
+        """The inbox is permitted."""
+
+    def new_inbox(self) -> str:
+        return "_INBOX.x"
+
+    def open_sink(self, subject: str, sink: Any) -> Any:
+        return self
+
+    def close(self) -> None:
+        pass
+
+    def add_violation_listener(self, listener: Any) -> None:
+        pass
+
+    remove_violation_listener = add_violation_listener
+
+    def flush_outbox(self) -> None:
+        pass
+
+    def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
+        call(*args)
+
+
+class FakeApi:
+    def subject(self, operation: str) -> str:
+        return "$JS.API." + operation
+
+
+class FakeJetStream:
+    def __init__(self) -> None:
+        self.nc = FakeConnection()
+        self.api = FakeApi()
+        self.header_check = Capabilities(lambda timeout: 5)
+        self.publish_streams = Streams()
+
+
+class Rig:
+    """A publisher on a fake connection, and the server's side of it."""
+
+    def __init__(self, **settings: Any) -> None:
+        js: Any = FakeJetStream()
+        self.nc: FakeConnection = js.nc
+        settings.setdefault("duplicate_window", 120)
+        self.publisher = AsyncPublisher(js, **settings)
+        self.now = 1000.0
+
+    def publish(self, subject: str = "s.a", msg_id: str | None = None) -> PublishFuture:
+        return self.publisher.publish(subject, b"x", msg_id=msg_id)
+
+    def reply_of(self, frame: bytes) -> bytes:
+        return frame.split(b"\r\n")[0].split(b" ")[2]
+
+    def answer(self, frame: bytes, payload: bytes, headers: bytes | None = None) -> None:
+        self.publisher.deliver([Msg(self.reply_of(frame), b"1", None, payload, headers)], 0)
+
+    def ack(self, frame: bytes, seq: int = 1) -> None:
+        self.answer(frame, b'{"stream":"S","seq":%d}' % seq)
+
+    def no_responders(self, frame: bytes) -> None:
+        self.answer(frame, b"", b"NATS/1.0 503\r\n\r\n")
+
+    def error(self, frame: bytes, err_code: int) -> None:
+        self.answer(frame, b'{"error":{"code":503,"err_code":%d,"description":"x"},"stream":"S","seq":0}' % err_code)
+
+    def take(self) -> list[bytes]:
+        sent, self.nc.sent = self.nc.sent, []
+        return sent
+
+    def lose(self) -> None:
+        self.nc.is_connected = False
+        self.publisher.link_event(LinkEvent.DISCONNECTED)
+
+    def come_back(self) -> None:
+        self.nc.is_connected = True
+        self.publisher.link_event(LinkEvent.RECONNECTED)
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rig, float], None]:
+    """turn(rig, seconds): let time pass and run what is due."""
+    now = [1000.0]
+
+    class FakeTime:
+        monotonic = staticmethod(lambda: now[0])
+
+    monkeypatch.setattr(publish_recovery, "time", FakeTime)
+    monkeypatch.setattr(publish_questions, "time", FakeTime)
+
+    def turn(rig: Rig, seconds: float) -> None:
+        rig.nc.clock.run()  # what was published meanwhile is seen
+        now[0] += seconds
+        rig.nc.clock.run()
+
+    return turn
+
+
+Turn = Callable[[Rig, float], None]
+
+
+def outcome(future: PublishFuture) -> type[BaseException] | None:
+    error = future.exception(0)
+    return None if error is None else type(error)
