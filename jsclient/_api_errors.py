@@ -132,7 +132,7 @@ class MessageDeleteFailed(ApiError, err_code=10057):
 class WrongLastSequence(ApiError, err_code=(10071, 10164)):
     """The expected last sequence (of the stream or the subject) is not the real one; nothing was stored.
 
-    `last_sequence` is the real one where the server tells it (10164, from replicated streams, does not), else None.
+    `last_sequence` is the real one where the server tells it (10164, while somebody else writes, does not), else None.
     """
 
     advice = "read the newest message and decide again"

@@ -332,7 +332,8 @@ class NoStreamResponse(NotStored, NoResponders):
 
 
 class PublishUnknown(UnknownOutcome, JetStreamError):
-    """The message was sent and no PubAck came: it may be stored. Publish it again only with the same message id."""
+    """The message was sent and it is not known whether it is stored. Publish it again only with the same message id,
+    and only inside the stream's duplicate window. `__cause__` is the last refusal or failure."""
 
 
 class InvalidPubAck(JetStreamError):

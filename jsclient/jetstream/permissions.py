@@ -70,8 +70,9 @@ def _of(use: Use, prefix: str, stream: str, consumer: str) -> list[str]:
     acks = [f"$JS.ACK.{stream}.{consumer}.>", f"$JS.ACK.*.*.{stream}.{consumer}.>"]
     flow = [f"$JS.FC.{stream}.{consumer}.>", f"$JS.FC.*.*.{stream}.{consumer}.>"]
     if use == "publish":
-        # The question whether any stream takes a subject, asked after the second 503.
-        return [f"{prefix}STREAM.NAMES"]
+        # Whether any stream takes a subject, and how long it remembers ids. To look whether a message in doubt is
+        # stored needs "read", too, which shows all of the stream.
+        return [f"{prefix}STREAM.NAMES", f"{prefix}STREAM.INFO.{stream}"]
     if use == "consume":
         return [f"{prefix}CONSUMER.MSG.NEXT.{stream}.{consumer}", *acks]
     if use == "info":

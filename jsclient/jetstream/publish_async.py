@@ -142,7 +142,7 @@ class AsyncPublisher:
         """Send a message and return the future of its ack; waits only while the window is full.
 
         `options` are those of `PublishOptions`. A message with an id survives a lost link or leader: it is sent
-        again within the duplicate window. Without one a lost link resolves the future as PublishUnknown.
+        again as long as the stream remembers the id. Without one a lost link resolves the future as PublishUnknown.
         Raises TooManyStalledMessages, ConnectionClosed, ConnectionDraining, NotSupported, InvalidSubject,
         PayloadTooLarge, PermissionViolation (of the inbox for acks).
         """

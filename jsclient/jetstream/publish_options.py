@@ -66,7 +66,7 @@ class PublishOptions(TypedDict, total=False):
     expected_last_subject: str | None
     """With expected_last_subject_seq: the subject or filter that it is meant for (server 2.11 and later)."""
     expected_last_msg_id: str | None
-    """The message id of the stream's last message (WrongLastMsgId)."""
+    """The message id of the stream's last message (WrongLastMsgId). Not on replicated streams of 2.15.1: they stop."""
     ttl: float | dt.timedelta | Literal["never"] | None
     """Seconds until the message is removed, 1 or more, or "never" (server 2.11, allow_msg_ttl)."""
     rollup: Literal["sub", "all"] | None

@@ -76,7 +76,8 @@ class Publishing:
 
         `timeout` is the total (15 s by default). Nobody listening (503) is retried every `retry_wait` seconds until
         then, or `retry_attempts` times if given; a subject that no stream takes raises NoStreamForSubject in under
-        a second. With `msg_id` the message is sent again when an ack is overdue or the link was lost.
+        a second. With `msg_id` the message is sent again when an ack is overdue or the link was lost, as long as the
+        stream remembers the id (it is asked for its duplicate window); beyond that it is looked for in the stream.
 
         Raises ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject,
         NoStreamResponse), PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge.
@@ -118,9 +119,9 @@ class Publishing:
     ) -> PublishFuture:
         """Send a message and return the future of its ack; waits only while the window (4,000 messages) is full.
 
-        A message with an id survives a reconnect: it is sent again within the duplicate window. Without one, a
-        lost link resolves the future as PublishUnknown. Raises TooManyStalledMessages, ConnectionClosed,
-        NotSupported, InvalidSubject, PayloadTooLarge.
+        A message with an id survives a reconnect: it is sent again as long as the stream remembers the id (it is asked
+        for its duplicate window). Without one, a lost link resolves the future as PublishUnknown. Raises
+        TooManyStalledMessages, ConnectionClosed, NotSupported, InvalidSubject, PayloadTooLarge.
         """
         return self.async_publisher.publish(subject, payload, headers=headers, msg_id=msg_id, **options)
 

@@ -1,4 +1,4 @@
-"""Publishes with expectations on replicated streams while leaders stop, come back and do not know that they lead no more.
+"""Publishes with expectations on replicated streams, whose leaders stop and come back as leaders of the past.
 
 Everything definite that is said is checked against the stream in the end: what was acknowledged is stored, there, once;
 what was refused is not stored.
@@ -53,23 +53,26 @@ def deleted(js: JetStream) -> bool:
 @pytest.mark.parametrize("name", ["expected_last_subject_seq", "expected_last_seq"])
 def test_lost_acks_with_expectations(cluster: Cluster, beside: JetStream, way: str, name: str) -> None:
     stream = beside.stream("S")
-    with Proxy(cluster.servers[0].port) as proxy, jsclient.connect(proxy.url) as nc:
-        js = JetStream(nc, timeout=20)
-        for number in range(5):
+    for number in range(6):
+        # Afterwards the client is connected to a server that it has heard of, past the proxy.
+        with Proxy(cluster.servers[number % 3].port) as proxy, jsclient.connect(proxy.url) as nc:
+            js = JetStream(nc, timeout=20)
+            js.publish_async("s.b", b"x").result(20)
             proxy.stall("down")
 
-            def cut(number: int = number) -> None:
-                wait_until(lambda: stream.info().state.last_seq > number)
+            def cut(proxy: Proxy = proxy, number: int = number) -> None:
+                wait_until(lambda: stream.info().state.last_seq == 2 * number + 2)
                 proxy.cut(reset=True)
                 proxy.resume("down")
 
             thread = threading.Thread(target=cut)
             thread.start()
-            options: dict[str, Any] = {name: number, "msg_id": str(number)}
+            expected = 2 * number + (1 if name == "expected_last_seq" else 0)
+            options: dict[str, Any] = {name: expected, "msg_id": str(number)}
             ack = js.publish("s.a", b"x", **options) if way == SYNC else js.publish_async("s.a", **options).result(30)
             thread.join()
-            assert (ack.seq, ack.duplicate) == (number + 1, True)
-    assert stream.info().state.messages == 5
+            assert (ack.seq, ack.duplicate) == (2 * number + 2, True)
+    assert stream.info().state.messages == 12
 
 
 class Register:

@@ -197,3 +197,41 @@ def test_who_may_not_ask_for_the_window(way: str, stated: float | None) -> None:
         else:
             assert outcome.duplicate
         assert rig.count() == 1
+
+
+# --- what is held, batches ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("way", [SYNC, ASYNC])
+def test_a_server_that_takes_less_after_the_link_was_lost(rig: Rig, way: str) -> None:
+    with NatsServer("max_payload: 1000") as small:
+        rig.proxy.refuse()
+        wait_until(lambda: not rig.js.nc.is_connected)
+        rig.proxy.target = ("127.0.0.1", small.port)
+        start = time.monotonic()
+        if way == SYNC:
+            rig.proxy.accept()
+            with pytest.raises(errors.PayloadTooLarge, match="nothing was sent"):
+                rig.publish(way, "s.a", bytes(2000))
+        else:
+            future = rig.js.publish_async("s.a", bytes(2000))
+            rig.proxy.accept()
+            with pytest.raises(errors.PayloadTooLarge, match="nothing was sent"):
+                future.result(20)
+        assert time.monotonic() - start < 10
+
+
+@pytest.mark.parametrize("size", [1, 3])
+def test_the_commit_of_an_atomic_batch_whose_ack_is_lost(rig: Rig, size: int) -> None:
+    """Every message of it carries the id of the batch."""
+    if (rig.beside.api_level() or 0) < 2:
+        pytest.skip("atomic batches came with 2.12")
+    config_with(rig, allow_atomic=True)
+    batch = rig.js.atomic_batch()
+    for number in range(size):
+        batch.add(f"s.{number}", b"x", expected_last_subject_seq=0)
+    thread = rig.lose_the_ack()
+    ack = batch.commit()
+    thread.join()
+    assert (ack.seq, ack.batch, ack.count) == (1 + size, batch.id, size)
+    assert rig.count() == size
