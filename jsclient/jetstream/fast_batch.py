@@ -132,8 +132,9 @@ class FastBatch:
         """Publish a message; returns its number in the batch, from 1. Waits when the server asks to slow down.
 
         The first one waits for the server's answer, so that a missing or unsuitable stream shows at once.
-        Raises BatchClosed, BatchGap, ApiError (the server refused a message), PublishUnknown (no answer in time or
-        the link was lost: what is beyond `acked` may be stored), NoStreamForSubject, NotSupported.
+        Raises BatchClosed, BatchGap, ApiError (the server refused a message), PublishUnknown (no answer in time, the
+        link was lost, the server ended the batch: what is beyond `acked` may be stored), NoStreamForSubject,
+        NotSupported.
         """
         if self._closed:
             self._check_open()
@@ -249,9 +250,7 @@ class FastBatch:
                     self._check_open()
             elif deadline.expired():
                 self._end("has failed")
-                raise PublishUnknown(
-                    f"no answer within {self._timeout:g} s: messages beyond {self.acked} of {self._size} may be stored"
-                )
+                raise self._unknown(f"no answer within {self._timeout:g} s")
             elif ping:
                 self._send(self._frame(self._subject, b"", None, self._size, PING), now=True)
 
@@ -266,6 +265,9 @@ class FastBatch:
             return
         status = item.status
         if status is not None and status.code == 503:
+            if self._started:
+                self._end("has lost its stream")
+                raise self._unknown("nobody takes messages any more (503)")
             raise NoResponders("nobody takes the message (503)", self._subject)
         payload = item.payload
         try:
@@ -297,8 +299,7 @@ class FastBatch:
         open_ones = self._started and not number and self._size > self.acked
         self._end("was refused by the server")
         if open_ones:
-            text = f"the server ended the batch ({error}): messages beyond {self.acked} of {self._size} may be stored"
-            raise PublishUnknown(text) from error
+            raise self._unknown(f"the server ended the batch ({error})") from error
         raise error
 
     def _on_end(self, ack: PubAck) -> None:
@@ -308,7 +309,10 @@ class FastBatch:
 
     def _lost(self, why: object) -> PublishUnknown:
         self._end("has lost its connection")
-        return PublishUnknown(f"the link was lost ({why}): messages beyond {self.acked} of {self._size} may be stored")
+        return self._unknown(f"the link was lost ({why})")
+
+    def _unknown(self, why: str) -> PublishUnknown:
+        return PublishUnknown(f"{why}: messages beyond {self.acked} of {self._size} may be stored")
 
     def _end(self, how: str) -> None:
         self._closed = self._closed or how

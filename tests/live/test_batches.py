@@ -271,6 +271,25 @@ def test_fast_batch_over_a_lost_link_is_unknown(server: NatsServer, js: JetStrea
         assert batch.acked <= stored(js, "F")
 
 
+@pytest.mark.parametrize("end", ["sealed", "deleted"])
+def test_fast_batch_whose_stream_ends_is_unknown(js: JetStream, end: str) -> None:
+    """What it has taken before is stored, whatever is said about later messages."""
+    if not needs(js, LEVEL_FAST):
+        return
+    batch = js.fast_batch()
+    for _ in range(5):
+        batch.add("f.x", b"x")
+    js.nc.flush()
+    if end == "sealed":
+        js.stream("F").seal()
+    else:
+        js.delete_stream("F")
+    with pytest.raises(errors.PublishUnknown, match="beyond 0 of"):
+        for _ in range(400):
+            batch.add("f.x", b"x")
+    assert batch.closed
+
+
 def test_fast_batch_asks_again_when_answers_are_lost(server: NatsServer, js: JetStream) -> None:
     if not needs(js, LEVEL_FAST):
         return
