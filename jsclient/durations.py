@@ -9,6 +9,8 @@ from __future__ import annotations
 import datetime as dt
 import enum
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Final, TypeAlias
 
 NANOSECONDS: Final = 1_000_000_000
@@ -90,3 +92,34 @@ class Deadline:
         """The smaller of what is left and `seconds`."""
         left = self.remaining()
         return seconds if left is None else min(left, seconds)
+
+
+class Patience:
+    """How long a call of many steps goes on: its own timeout bounds the whole, by default each step has its time."""
+
+    def __init__(self, timeout: Timeout, step: float | None) -> None:
+        self._step = step if isinstance(timeout, Default) else None
+        self._whole = Deadline(None if isinstance(timeout, Default) else resolve(timeout, None))
+
+    @property
+    def whole(self) -> float | None:
+        """Seconds left for the whole; None when only its steps are bounded."""
+        return self._whole.remaining()
+
+    def remaining(self) -> float | None:
+        """Seconds for the next step."""
+        return self._whole.remaining() if self._step is None else self._whole.at_most(self._step)
+
+    def deadline(self) -> Deadline:
+        """The deadline of the next step."""
+        return Deadline(self.remaining())
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Around what is no part of the call: the time that the application takes between two results."""
+        left = time.monotonic()
+        try:
+            yield
+        finally:
+            if self._whole.at is not None:
+                self._whole.at += time.monotonic() - left

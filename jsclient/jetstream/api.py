@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import waiting
 from jsclient.checks import FilterInSubject
-from jsclient.durations import DEFAULT, FOREVER, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, FOREVER, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
     ApiError,
     BadResponse,
@@ -150,17 +150,22 @@ class Api:
         return message
 
     def _read(self, subject: str, payload: bytes, deadline: Deadline) -> Msg:
-        """Ask, and ask once more when no answer came in a part of the time."""
-        first = deadline.at_most(FOREVER if deadline.at is not None else API_TIMEOUT)
-        try:
-            return self._send(subject, payload, first * RESEND_AFTER * random.uniform(1.0, 1.1))
-        except (RequestTimeout, ConnectionLost):
-            if deadline.expired():
-                raise
-        try:
-            return self._send(subject, payload, deadline)
-        except RequestTimeout:
-            raise RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s, asked twice") from None
+        """Ask; again over the next link when one was lost, and once more when no answer came in a part of the time."""
+        part = deadline.at_most(FOREVER if deadline.at is not None else API_TIMEOUT)
+        wait: Timeout = part * RESEND_AFTER * random.uniform(1.0, 1.1)
+        while True:
+            try:
+                return self._send(subject, payload, wait)
+            except ConnectionLost:
+                if deadline.expired():
+                    raise
+            except RequestTimeout:
+                if wait is deadline:
+                    text = f"no reply from {subject!r} within {deadline.seconds:g} s, asked twice"
+                    raise RequestTimeout(text) from None
+                if deadline.expired():
+                    raise
+            wait = deadline
 
     def _send(self, subject: str, payload: bytes, timeout: Timeout, every: float = 0.0) -> Msg:
         try:
@@ -183,19 +188,32 @@ class Api:
     def pages(
         self, operation: str, key: str, body: dict[str, Any] | None = None, *, timeout: Timeout = DEFAULT
     ) -> Iterator[dict[str, Any]]:
-        """The pages of a listing, asked for one by one while `key` (a list or an object) brings something new.
+        """The pages of a listing, one by one; `key` names its list or object.
 
-        The timeout is for each page. The server's pages are 1,024 names, 256 infos or 100,000 subjects.
+        The server's pages are 1,024 names, 256 infos or 100,000 subjects, in the order of their names. What is deleted
+        between two pages moves the rest forward, so each one is asked for so that it begins with what is known: only
+        then nothing was stepped over. Raises ListingIncomplete. `timeout` bounds the whole, without what the caller
+        does between two pages; by default each page has that of API calls.
         """
-        offset = 0
+        patience = Patience(timeout, self.timeout)
+        offset, back = 0, 1
+        before: set[str] = set()  # the names of the page before
         while True:
-            request = {**(body or {}), "offset": offset} if offset else body
-            page = self.request(operation, request or None, timeout=timeout, read=True)
-            got = len(_part(page, key) or ()) + len(_absent(page))
-            yield page
-            offset += got
-            if not got or offset >= int(page.get("total") or 0):
+            start = max(offset - back, 0)
+            request = {**(body or {}), "offset": start} if start else body
+            page = self.request(operation, request or None, timeout=patience.remaining(), read=True)
+            names, total = _names(page, key), int(page.get("total") or 0)
+            if before and before.isdisjoint(names) and start:
+                back *= 8  # what was known here is deleted: begin further in front
+                continue
+            if (before and before.isdisjoint(names)) or (not names and total):
+                raise ListingIncomplete(f"{operation} changes faster than it can be read: {total} names and no page")
+            _leave_out(page, key, before)
+            with patience.paused():
+                yield page
+            if start + len(names) >= total:
                 return
+            offset, back, before = start + len(names), 1, names
 
     def items(
         self, operation: str, key: str, body: dict[str, Any] | None = None, *, timeout: Timeout = DEFAULT
@@ -210,6 +228,33 @@ class Api:
             absent |= _absent(page)
         if absent:
             raise ListingIncomplete(f"no answer about {', '.join(sorted(absent))}", sorted(absent))
+
+
+def _names(page: dict[str, Any], key: str) -> set[str]:
+    """The names of everything that a page counts."""
+    return {_name(element) for element in _part(page, key) or ()} | _absent(page)
+
+
+def _name(element: Any) -> str:
+    """The name of an element of a listing: itself, or what its info says."""
+    if not isinstance(element, dict):
+        return str(element)
+    return str(element.get("name") or (element.get("config") or {}).get("name") or "")
+
+
+def _leave_out(page: dict[str, Any], key: str, names: set[str]) -> None:
+    """Take out of a page what came before."""
+    if not names:
+        return
+    *path, last = key.split(".")
+    holder: Any = page
+    for step in path:
+        holder = holder.get(step) or {}
+    part = holder.get(last)
+    if isinstance(part, dict):
+        holder[last] = {name: value for name, value in part.items() if name not in names}
+    elif part:
+        holder[last] = [element for element in part if _name(element) not in names]
 
 
 def _absent(page: dict[str, Any]) -> set[str]:

@@ -209,7 +209,8 @@ class JetStream(Publishing):
     def stream_names(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """Names of all streams, or of those that take a subject; page by page as you iterate.
 
-        The timeout is for each page (1,024 names).
+        `timeout` bounds all of it; by default each page (1,024 names) has the time of an API call. Raises
+        ListingIncomplete when the pages do not fit together, or servers of a cluster do not answer.
         """
         return self.api.items("STREAM.NAMES", "streams", _by_subject(subject), timeout=timeout)
 

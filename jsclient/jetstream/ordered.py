@@ -134,6 +134,7 @@ class OrderedMessages(Messages):
         self._order = waiting.new_turn()  # held by the one thread that takes from the mailbox
         self._ready: deque[Msg] = deque()
         self._reset_because: str = ""
+        self._released = False
         self._again = Again(source.state.options.max_reset_attempts)
         source.create(timeout)
         super().__init__(source, options)
@@ -347,8 +348,8 @@ class OrderedMessages(Messages):
 
     def close(self) -> None:
         """Stop and remove the consumer from the server. What was not taken is read again by the next use."""
-        with self._lock:
-            first = not self._closed
+        with self._lock:  # the connection may close it at the same time
+            first, self._released = not self._released, True
         super().close()
         if first:
             if self._ready:

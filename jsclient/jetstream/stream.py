@@ -348,11 +348,11 @@ class Stream:
         return manage.info(self.js, self.name, name, timeout=timeout)
 
     def consumer_names(self, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
-        """Names of all consumers, page by page as you iterate; the timeout is for each page."""
+        """Names of all consumers, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
         return manage.consumer_names(self.js, self.name, timeout=timeout)
 
     def consumers(self, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
-        """Infos of all consumers, page by page as you iterate; the timeout is for each page."""
+        """Infos of all consumers, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
         return manage.consumer_infos(self.js, self.name, timeout=timeout)
 
     def delete_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> None:

@@ -8,12 +8,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
     BadBucket,
     BadResponse,
     BucketNotFound,
     ConfigError,
+    ConnectionLost,
     KeyDeleted,
     KeyExists,
     KeyNotFound,
@@ -23,8 +24,9 @@ from jsclient.errors import (
     StreamNotFound,
     WrongLastSequence,
 )
-from jsclient.jetstream.headers import ROLLUP, ROLLUP_SUBJECT
+from jsclient.jetstream.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.names import api_prefix, check_name
+from jsclient.jetstream.publish import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
 from jsclient.jetstream.wire import format_time
 from jsclient.keyvalue.config import KeyValueStatus
@@ -48,9 +50,10 @@ from jsclient.keyvalue.keys import (
     valid_key,
 )
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
+from jsclient.nuid import next_nuid
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream, StreamInfo, StreamSource
+    from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
     from protocol import Msg
 
 log = logging.getLogger("jsclient.keyvalue")
@@ -105,7 +108,7 @@ class KeyValue:
         `direct` True asks whichever replica answers first, False the leader, which has every put that was
         acknowledged before; None (default) does what the bucket allows. 5 seconds at most unless told otherwise.
         """
-        entry = self._last(key, direct, timeout)
+        entry = self._last(key, direct, Deadline(resolve(timeout, READ_TIMEOUT)))
         if entry.operation is not Operation.PUT:
             self._deleted(entry)
         return entry
@@ -117,19 +120,20 @@ class KeyValue:
         check_key(key, self._limit)
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
             raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
+        deadline = Deadline(resolve(timeout, READ_TIMEOUT))
         if self._direct if direct is None else direct:
             body = b'{"seq":%d}' % revision
-            reply = self._request(self._direct_subject, body, timeout)
+            reply = self._request(self._direct_subject, body, deadline)
             entry = None if reply is None else self._from_direct(key, reply)
         else:
             entry = None
         if entry is None:
-            entry = self._from_leader(key, revision, timeout)
+            entry = self._from_leader(key, revision, deadline)
         if entry.operation is not Operation.PUT:
             self._deleted(entry)
         return entry
 
-    def _last(self, key: str, direct: bool | None, timeout: Timeout) -> KeyValueEntry:
+    def _last(self, key: str, direct: bool | None, deadline: Deadline) -> KeyValueEntry:
         """The last entry of a key, also when that is a marker."""
         try:
             if not valid_key(key) or len(key) > self._limit:
@@ -137,17 +141,21 @@ class KeyValue:
         except TypeError:
             raise refuse_key(key, self._limit) from None
         if self._direct if direct is None else direct:
-            reply = self._request(self._direct_prefix + key, b"", timeout)
+            reply = self._request(self._direct_prefix + key, b"", deadline)
             if reply is not None:
                 return self._from_direct(key, reply)
-        return self._from_leader(key, None, timeout)
+        return self._from_leader(key, None, deadline)
 
-    def _request(self, subject: str, body: bytes, timeout: Timeout) -> Msg | None:
+    def _request(self, subject: str, body: bytes, deadline: Deadline) -> Msg | None:
         """A direct get; None when nobody serves them for this bucket, so that the leader is asked."""
-        try:
-            return self._nc.request(subject, body, timeout=resolve(timeout, READ_TIMEOUT))
-        except NoResponders:
-            return None
+        while True:
+            try:
+                return self._nc.request(subject, body, timeout=deadline.remaining())
+            except NoResponders:
+                return None
+            except ConnectionLost:  # a read changes nothing: it is sent again over the next link
+                if deadline.expired():
+                    raise
 
     def _from_direct(self, key: str, reply: Msg) -> KeyValueEntry:
         block = reply.raw_headers
@@ -158,13 +166,13 @@ class KeyValue:
             self._not_found(key)
         return KeyValueEntry(self.bucket, key, reply.payload, int(revision), operation, 0, stamp)
 
-    def _from_leader(self, key: str, revision: int | None, timeout: Timeout) -> KeyValueEntry:
+    def _from_leader(self, key: str, revision: int | None, deadline: Deadline) -> KeyValueEntry:
         subject = self._prefix + key
         try:
             if revision is None:
-                message = self._stream.get_last_msg(subject, direct=False, timeout=timeout)
+                message = self._stream.get_last_msg(subject, direct=False, timeout=deadline.remaining())
             else:
-                message = self._stream.get_msg(revision, direct=False, timeout=timeout)
+                message = self._stream.get_msg(revision, direct=False, timeout=deadline.remaining())
         except MessageNotFound:
             self._not_found(key)
         except StreamNotFound as error:
@@ -226,25 +234,29 @@ class KeyValue:
         `ttl` (seconds, 1 or more) lets this value expire: nats-server 2.11 and a bucket with `limit_marker_ttl`.
         """
         check_key(key, self._limit)
+        deadline, own = self._deadline(timeout), next_nuid()
         expected = 0
         for _ in range(CREATE_ATTEMPTS):
             try:
-                return self._store(key, value, expected, ttl, timeout)
+                return self._store(key, value, expected, ttl, own, deadline)
             except WrongLastSequence as error:
-                last = self._marker_or_none(key, timeout)
-                if last is not None and last.operation is Operation.PUT:
+                last = self._last_message(key, deadline)
+                if last is not None and _is_own(last, own):
+                    return last.seq  # a server that was no leader any more refused it, or a copy of it
+                if last is not None and operation_of(last.headers) is Operation.PUT:
                     raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r}", self.bucket, key) from error
                 # Deleted keys leave a marker, and the new value must follow exactly that one.
-                expected = 0 if last is None else last.revision
+                expected = 0 if last is None else last.seq
         raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r} (others keep writing it)", self.bucket, key)
 
     def update(self, key: str, value: bytes | str, revision: int, *, timeout: Timeout = DEFAULT) -> int:
         """Store a value if the key is still at `revision` (compare and set); RevisionMismatch otherwise."""
         check_key(key, self._limit)
+        deadline, own = self._deadline(timeout), next_nuid()
         try:
-            return self._store(key, value, revision, None, timeout)
+            return self._store(key, value, revision, None, own, deadline)
         except WrongLastSequence as error:
-            self._mismatch(key, revision, error)
+            return self._own_revision(key, revision, own, error, deadline)
 
     def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
         """Store a delete marker; earlier revisions stay. With `revision` only if the key is still at that one."""
@@ -265,14 +277,26 @@ class KeyValue:
         """
         self._mark(key, _PURGE_HEADERS, revision, ttl, timeout)
 
+    @staticmethod
+    def _deadline(timeout: Timeout) -> Deadline:
+        """The time of a write with all that belongs to it."""
+        return Deadline(resolve(timeout, PUBLISH_TIMEOUT))
+
     def _store(
-        self, key: str, value: bytes | str, expected: int, ttl: float | dt.timedelta | None, timeout: Timeout
+        self,
+        key: str,
+        value: bytes | str,
+        expected: int,
+        ttl: float | dt.timedelta | None,
+        own: str,
+        deadline: Deadline,
     ) -> int:
+        """Store a value if the key is at `expected`. `own` is its message id, by which it is known again."""
         subject = self._write_prefix + key
         options: dict[str, Any] = {"expected_last_subject_seq": expected}
         if ttl is not None:
             options["ttl"] = ttl
-        return self._js.publish(subject, value, timeout=timeout, **options).seq
+        return self._js.publish(subject, value, msg_id=own, timeout=deadline.remaining(), **options).seq
 
     def _mark(
         self,
@@ -283,27 +307,36 @@ class KeyValue:
         timeout: Timeout,
     ) -> None:
         check_key(key, self._limit)
+        deadline, own = self._deadline(timeout), next_nuid()
         options: dict[str, Any] = {}
         if revision is not None:
             options["expected_last_subject_seq"] = revision
         if ttl is not None:
             options["ttl"] = ttl
+        subject = self._write_prefix + key
         try:
-            self._js.publish(self._write_prefix + key, b"", headers=headers, timeout=timeout, **options)
+            self._js.publish(subject, b"", headers=headers, msg_id=own, timeout=deadline.remaining(), **options)
         except WrongLastSequence as error:
             if revision is None:
                 raise
-            self._mismatch(key, revision, error)
+            self._own_revision(key, revision, own, error, deadline)
 
-    def _mismatch(self, key: str, revision: int, error: WrongLastSequence) -> NoReturn:
-        text = f"key revision mismatch: {key!r} in bucket {self.bucket!r} is not at revision {revision}"
+    def _own_revision(self, key: str, expected: int, own: str, error: WrongLastSequence, deadline: Deadline) -> int:
+        """The revision of what we have stored although we were refused; RevisionMismatch if it is not there.
+
+        After a partition a server that believes to be the leader may answer as well, and first.
+        """
+        last = self._last_message(key, deadline)
+        if last is not None and _is_own(last, own):
+            return last.seq
+        text = f"key revision mismatch: {key!r} in bucket {self.bucket!r} is not at revision {expected}"
         raise RevisionMismatch(text, self.bucket, key) from error
 
-    def _marker_or_none(self, key: str, timeout: Timeout) -> KeyValueEntry | None:
-        """The last entry as the leader knows it; a replica may not have it yet."""
+    def _last_message(self, key: str, deadline: Deadline) -> RawStreamMsg | None:
+        """The last message of a key as the leader knows it; a replica may not have it yet."""
         try:
-            return self._last(key, False, timeout)
-        except KeyNotFound:
+            return self._stream.get_last_msg(self._prefix + key, direct=False, timeout=deadline.remaining())
+        except MessageNotFound:
             return None
 
     # --- many keys ----------------------------------------------------------------------------------------
@@ -325,8 +358,8 @@ class KeyValue:
 
         `include_history` gives all revisions instead of the last one per key; `updates_only` only changes (and no
         None); `ignore_deletes` hides markers; `meta_only` leaves values out; `resume_from_revision` begins at that
-        revision. `timeout`: seconds an iteration waits for the next entry before it raises TimedOut (None: for
-        ever); `next(timeout=)` overrides it.
+        revision. `timeout`: seconds that this call takes at most, and that an iteration waits for the next entry
+        before it raises TimedOut (None: for ever); `next(timeout=)` overrides it.
         """
         for pattern in patterns:
             check_filter(pattern, self._limit)
@@ -337,82 +370,91 @@ class KeyValue:
             meta_only=meta_only,
             resume_from_revision=resume_from_revision,
         )
-        return KeyWatcher(
-            self._js,
-            self.bucket,
-            self.stream_name,
-            self._prefix,
-            patterns or (ALL_KEYS,),
-            options,
-            timeout,
-            Deadline(OPEN_TIMEOUT),
-        )
+        return self._watch(patterns, options, timeout, Deadline(timeout or OPEN_TIMEOUT))
+
+    def _watch(
+        self, patterns: tuple[str, ...], options: WatchOptions, timeout: float | None, deadline: Deadline
+    ) -> KeyWatcher:
+        where = (self._js, self.bucket, self.stream_name, self._prefix, patterns or (ALL_KEYS,))
+        return KeyWatcher(*where, options, timeout, deadline)
 
     def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """All keys that have a value (or those matching any pattern), lazily and each once; values are not sent.
 
-        A key written while the listing runs may or may not be in it. `timeout` is for the next key, 5 s by default.
+        A key that has a value all the time is in it, whatever else is written meanwhile; one written or deleted while
+        the listing runs may or may not be. Raises ListingIncomplete when the end cannot be proven. `timeout` bounds
+        the whole listing, without what you do between two keys; by default only 5 s without a key end it.
         """
         for pattern in patterns:
             check_filter(pattern, self._limit)
-        return self._keys(patterns, resolve(timeout, READ_TIMEOUT))
+        return self._keys(patterns, Patience(timeout, READ_TIMEOUT))
 
-    def _keys(self, patterns: tuple[str, ...], timeout: float | None) -> Iterator[str]:
+    def _keys(self, patterns: tuple[str, ...], patience: Patience) -> Iterator[str]:
         seen: set[str] = set()
-        with self.watch(*patterns, ignore_deletes=True, meta_only=True, timeout=timeout) as watcher:
-            for entry in watcher:
-                if entry is None:
-                    return
+        options = WatchOptions(ignore_deletes=True, meta_only=True)
+        with self._watch(patterns, options, None, patience.deadline()) as watcher:
+            while (entry := watcher.next(patience.remaining())) is not None:
                 if entry.key not in seen:
                     seen.add(entry.key)
-                    yield entry.key
+                    with patience.paused():
+                        yield entry.key
 
     def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry]:
         """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none."""
         check_key(key, self._limit)
-        seconds = resolve(timeout, READ_TIMEOUT)
-        with self.watch(key, include_history=True, meta_only=meta_only, timeout=seconds) as watcher:
-            entries = watcher.initial()
+        deadline = Deadline(resolve(timeout, READ_TIMEOUT))
+        options = WatchOptions(include_history=True, meta_only=meta_only)
+        with self._watch((key,), options, None, deadline) as watcher:
+            entries = watcher.initial(deadline.remaining())
         if not entries:
             self._not_found(key)
         return entries
 
-    def purge_all(self) -> int:
-        """Purge every key: each keeps one marker, all revisions go. Returns how many keys were purged."""
+    def purge_all(self, *, timeout: Timeout = DEFAULT) -> int:
+        """Purge every key: each keeps one marker, all revisions go. Returns how many keys were purged.
+
+        `timeout` bounds the whole; by default only 5 s without a key or an ack end it.
+        """
+        patience = Patience(timeout, READ_TIMEOUT)
+        publish = self._js.publish_async
         futures: deque[Any] = deque()
         count = 0
-        for key in self.keys():
+        for key in self._keys((), patience):
             if not self._usable(key):
                 continue
-            futures.append(self._js.publish_async(self._write_prefix + key, b"", headers=_PURGE_HEADERS))
+            futures.append(publish(self._write_prefix + key, b"", headers=_PURGE_HEADERS, msg_id=next_nuid()))
             count += 1
             if len(futures) >= PURGE_WINDOW:
-                futures.popleft().result(READ_TIMEOUT)
+                futures.popleft().result(patience.remaining())
         for future in futures:
-            future.result(READ_TIMEOUT)
+            future.result(patience.remaining())
         return count
 
-    def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE) -> int:
+    def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE, *, timeout: Timeout = DEFAULT) -> int:
         """Remove what is left of deleted keys: markers older than `older_than` seconds (30 minutes by default, 0: all).
 
         Of younger ones the marker stays and only what it covers goes. A key that was written again meanwhile is
-        left alone. Returns how many markers were removed.
+        left alone. Returns how many markers were removed. `timeout` bounds the whole; by default each step has 5 s.
         """
         limit = older_than.total_seconds() if isinstance(older_than, dt.timedelta) else float(older_than)
         if not limit >= 0:
             raise ConfigError(f"older_than must be 0 or more seconds, got {older_than!r}")
-        with self.watch(meta_only=True, timeout=READ_TIMEOUT) as watcher:
-            markers = [entry for entry in watcher.initial() if not entry.is_put and self._usable(entry.key)]
+        patience = Patience(timeout, READ_TIMEOUT)
+        with self._watch((), WatchOptions(meta_only=True), patience.remaining(), patience.deadline()) as watcher:
+            entries = watcher.initial(DEFAULT if patience.whole is None else patience.whole)
+        last = {entry.key: entry for entry in entries}  # one that was written meanwhile comes twice
         now = dt.datetime.now(dt.timezone.utc)
         removed = 0
-        for marker in markers:
+        for marker in last.values():
+            if marker.is_put or not self._usable(marker.key):
+                continue
             subject = self._prefix + marker.key
             if not limit or age(marker, now) >= limit:
                 # Up to the marker and not further: what came after it is a new value.
-                self._stream.purge(subject=subject, seq=marker.revision + 1)
+                self._stream.purge(subject=subject, seq=marker.revision + 1, timeout=patience.remaining())
                 removed += 1
             else:
-                self._stream.purge(subject=subject, keep=1)
+                self._stream.purge(subject=subject, keep=1, timeout=patience.remaining())
         return removed
 
     def _usable(self, key: str) -> bool:
@@ -423,10 +465,10 @@ class KeyValue:
         log.warning("bucket %s holds an entry that is left alone: %s", self.bucket, refuse_key(key, self._limit))
         return False
 
-    def status(self) -> KeyValueStatus:
+    def status(self, *, timeout: Timeout = DEFAULT) -> KeyValueStatus:
         """What the bucket is and holds; BucketNotFound when it is gone."""
         try:
-            return KeyValueStatus(self._stream.info())
+            return KeyValueStatus(self._stream.info(timeout=timeout))
         except StreamNotFound as error:
             raise BucketNotFound(f"there is no bucket {self.bucket!r}", self.bucket) from error
 
@@ -435,6 +477,10 @@ class KeyValue:
 
     def __repr__(self) -> str:
         return f"<KeyValue {self.bucket}>"
+
+
+def _is_own(message: RawStreamMsg, own: str) -> bool:
+    return message.headers is not None and message.headers.get(MSG_ID) == own
 
 
 def _origin_of(mirror: StreamSource, bucket: str) -> tuple[str, str | None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
-from jsclient.durations import DEFAULT, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import BadBucket, BucketExists, BucketNotFound, StreamNameInUse, StreamNotFound
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueStatus
@@ -42,12 +42,13 @@ def create_key_value(js: JetStream, config: KeyValueConfig, *, timeout: Timeout 
     brought up to date.
     """
     wanted = config.to_stream()
+    deadline = Deadline(resolve(timeout, js.api.timeout))
     try:
-        return KeyValue(js, config.bucket, js.create_stream(wanted, timeout=timeout).cached_info)
+        return KeyValue(js, config.bucket, js.create_stream(wanted, timeout=deadline.remaining()).cached_info)
     except StreamNameInUse as error:
-        existing = js.stream(wanted.name, timeout=timeout).cached_info
+        existing = js.stream(wanted.name, timeout=deadline.remaining()).cached_info
         if existing is not None and _only_old(existing, wanted):
-            return KeyValue(js, config.bucket, js.update_stream(wanted, timeout=timeout).cached_info)
+            return KeyValue(js, config.bucket, js.update_stream(wanted, timeout=deadline.remaining()).cached_info)
         text = f"bucket {config.bucket!r} exists with another configuration"
         raise BucketExists(text, config.bucket) from error
 
@@ -89,14 +90,14 @@ def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) 
 
 
 def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
-    """Names of all buckets, page by page as you iterate; the timeout is for each page."""
+    """Names of all buckets, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for name in js.stream_names(subject=_ALL_BUCKETS, timeout=timeout):
         if name.startswith(STREAM_PREFIX):
             yield name[len(STREAM_PREFIX) :]
 
 
 def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[KeyValueStatus]:
-    """The status of all buckets, page by page as you iterate; the timeout is for each page."""
+    """The status of all buckets, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for info in js.streams(subject=_ALL_BUCKETS, timeout=timeout):
         if info.config.name.startswith(STREAM_PREFIX):
             yield KeyValueStatus(info)

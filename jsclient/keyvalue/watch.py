@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import ConfigError, IteratorClosed, NotSupported, TimedOut
 from jsclient.jetstream.complete import CompleteReading
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
@@ -171,11 +171,13 @@ class StreamWatcher(Generic[T]):
     def _set_delta(self, entry: T, delta: int) -> None:
         """How many current entries come after this one, where the server could not say it."""
 
-    def initial(self) -> list[T]:
-        """All current entries, up to the point where they are complete."""
+    def initial(self, timeout: Timeout = DEFAULT) -> list[T]:
+        """All current entries, up to the point where they are complete. `timeout` bounds the whole; by default each
+        entry has the time of an iteration."""
+        patience = Patience(timeout, self._timeout)
         found: list[T] = []
         while not self.initial_complete:
-            entry = self.next()
+            entry = self.next(patience.remaining())
             if entry is None:
                 break
             found.append(entry)

@@ -68,14 +68,14 @@ def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAUL
 
 
 def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
-    """Names of all stores, page by page as you iterate; the timeout is for each page."""
+    """Names of all stores, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for name in js.stream_names(subject=_ALL_STORES, timeout=timeout):
         if name.startswith(STREAM_PREFIX):
             yield name[len(STREAM_PREFIX) :]
 
 
 def object_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[ObjectStoreStatus]:
-    """The status of all stores, page by page as you iterate; the timeout is for each page."""
+    """The status of all stores, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for info in js.streams(subject=_ALL_STORES, timeout=timeout):
         if info.config.name.startswith(STREAM_PREFIX):
             yield ObjectStoreStatus(info)

@@ -173,43 +173,79 @@ def test_waiting_for_ever_still_asks_again() -> None:
     assert connection.calls[1][2] is None
 
 
+def names(start: int, end: int) -> list[str]:
+    return [f"S{number:02}" for number in range(start, end)]
+
+
 def pages(total: int, size: int, key: str = "streams") -> Callable[[str, bytes], dict[str, Any]]:
     def answer(subject: str, payload: bytes) -> dict[str, Any]:
         offset = json.loads(payload or b"{}").get("offset", 0)
-        return {key: list(range(offset, min(total, offset + size))), "total": total, "offset": offset}
+        return {key: names(offset, min(total, offset + size)), "total": total, "offset": offset}
 
     return answer
 
 
-@pytest.mark.parametrize(("total", "size", "requests"), [(0, 4, 1), (3, 4, 1), (4, 4, 1), (5, 4, 2), (12, 4, 3)])
+@pytest.mark.parametrize(
+    ("total", "size", "requests"), [(0, 4, 1), (3, 4, 1), (4, 4, 1), (5, 4, 2), (10, 4, 3), (12, 4, 4)]
+)
 def test_paging(total: int, size: int, requests: int) -> None:
     js, connection = api(*[pages(total, size)] * requests)
-    assert list(js.items("STREAM.NAMES", "streams", {"subject": "x"})) == list(range(total))
+    assert list(js.items("STREAM.NAMES", "streams", {"subject": "x"})) == names(0, total)
     assert len(connection.calls) == requests
     assert all(call[1]["subject"] == "x" for call in connection.calls)
 
 
-def test_paging_is_lazy_and_ends_on_an_empty_page() -> None:
-    js, connection = api(pages(8, 4), {"streams": None, "total": 8})
+def test_paging_is_lazy_and_does_not_end_in_silence() -> None:
+    nothing = {"streams": None, "total": 8}
+    js, connection = api(pages(8, 4), nothing, nothing)
     items = js.items("STREAM.NAMES", "streams")
     assert connection.calls == []
-    assert [next(items) for _ in range(4)] == [0, 1, 2, 3]
+    assert [next(items) for _ in range(4)] == names(0, 4)
     assert len(connection.calls) == 1
-    assert list(items) == []  # what was deleted meanwhile does not make an endless loop
+    with pytest.raises(errors.ListingIncomplete):
+        list(items)
+
+
+def test_what_is_deleted_between_two_pages_hides_no_other() -> None:
+    """A name that is deleted from the first page moves one of the second into its place."""
+
+    def listing(all_names: list[str]) -> Callable[[str, bytes], dict[str, Any]]:
+        def answer(subject: str, payload: bytes) -> dict[str, Any]:
+            offset = json.loads(payload or b"{}").get("offset", 0)
+            return {"streams": all_names[offset : offset + 4], "total": len(all_names), "offset": offset}
+
+        return answer
+
+    before, after = names(0, 6), names(2, 6)
+    js, connection = api(listing(before), listing(after), listing(after), listing(after))
+    assert list(js.items("STREAM.NAMES", "streams")) == before
+    added = ["R", *names(0, 6)]
+    js, connection = api(listing(before), listing(added))
+    assert list(js.items("STREAM.NAMES", "streams")) == before
+    assert len(connection.calls) == 2
+    other = ["X1", "X2", "X3", "X4", "X5"]
+    js, connection = api(listing(before), listing(other), listing(other))
+    with pytest.raises(errors.ListingIncomplete):
+        list(js.items("STREAM.NAMES", "streams"))
 
 
 def test_listings_of_a_cluster_that_does_not_answer_in_full() -> None:
     """Those that are missing count for the offset, so that nothing comes twice; and the end says that it is not all."""
-    first = {"streams": [{"n": 0}, {"n": 2}], "missing": ["B"], "total": 5}
-    second = {"streams": [{"n": 3}], "missing": ["E"], "offline": {"E": "too new"}, "total": 5}
+    first = {"streams": [{"config": {"name": "A"}}, {"config": {"name": "C"}}], "missing": ["B"], "total": 5}
+    second = {
+        "streams": [{"config": {"name": "C"}}, {"config": {"name": "D"}}],
+        "missing": ["E"],
+        "offline": {"E": "too new"},
+        "total": 5,
+    }
     js, connection = api(first, second)
     seen = []
     with pytest.raises(errors.ListingIncomplete, match="B, E") as caught:
         for item in js.items("STREAM.LIST", "streams"):
-            seen.append(item["n"])  # noqa: PERF401
-    assert seen == [0, 2, 3]
+            seen.append(item["config"]["name"])  # noqa: PERF401
+    assert seen == ["A", "C", "D"]
     assert caught.value.missing == ["B", "E"]
-    assert [call[1] for call in connection.calls] == [None, {"offset": 3}]
+    assert [call[1] for call in connection.calls] == [None, {"offset": 2}]
 
 
 def test_trace_hooks(caplog: pytest.LogCaptureFixture) -> None:
