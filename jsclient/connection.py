@@ -112,7 +112,7 @@ class Connection(ConnectionCore):
         frames: list[bytes] = []
         for taker in self.takers.all():
             guarded(lambda taker: frames.extend(taker.hand_back()), taker)
-        return frames
+        return [*frames, *self.takers.left]
 
     def _finish_close(self, link: Link | None) -> None:
         left = self._outbox.close(self.closed_error)

@@ -385,6 +385,11 @@ class Inbox(BaseSubscription):
         if self.mailbox.closed is None:
             self.mailbox.put(event)
 
+    def end(self, reason: BaseException) -> None:
+        # Before anything is handed back, or the server would deliver it to the pulls that are still open here.
+        self.connection.remove_subscription(self, tell_server=True, keep_sink=True)
+        super().end(reason)
+
     @property
     def last_frame(self) -> float:
         """`time.monotonic()` of the last frame or link event, stamped by the reader."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import weakref
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -52,6 +53,8 @@ class Takers:
 
     def __init__(self) -> None:
         self._known: set[weakref.ref[Taker]] = set()
+        self.left: deque[bytes] = deque()
+        """Frames that hand back what a call held that the end of the connection has cut short."""
 
     def enter(self, taker: Taker, instead_of: Taker | None = None) -> None:
         """From now on `taker` ends with the connection, and sees to the end of `instead_of`, from which it takes."""

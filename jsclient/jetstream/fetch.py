@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.gone import ASK_TIMEOUT
-from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, SILENT_FLUSH, message_size, nak_all, pool_of
+from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, SILENT_FLUSH, message_size, nak_all, nak_frames, pool_of
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.pull import PullTerms, Verdict, classify
 from jsclient.jetstream.watchdog import Look, Watchdog
@@ -155,7 +155,7 @@ class Fetch:
         except BaseException as error:
             self._give_up(error)
             if not isinstance(error, errors.JsClientError) or not self.messages:
-                raise
+                raise  # also where messages had come: they went back
             self.ended, self.error = Ended.ERROR, error
         else:
             self._release()
@@ -373,8 +373,13 @@ class Fetch:
         """Interrupted, or the connection is closed: what was received goes back at once."""
         self.pool.forget(self.inbox)
         left = self.inbox.settle(False)
+        held = [message.msg for message in self.messages] + left
         if not isinstance(error, errors.JsClientError):
-            nak_all([message.msg for message in self.messages] + left, self.connection)
+            nak_all(held, self.connection)
+        elif isinstance(error, errors.ConnectionClosed) and error.reason is None and not self.consumer.ack_none:
+            # Closed by the application: their acks could not be sent any more, and others get them at once.
+            self.messages = []
+            self.connection.takers.left.extend(nak_frames(held))
 
 
 def terms_for(

@@ -17,10 +17,11 @@ from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.complete import Reading
 from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Ended
-from jsclient.jetstream.inboxes import nak_all
+from jsclient.jetstream.inboxes import nak_all, nak_frames
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.models import StreamInfo
 from jsclient.jetstream.publish import wait_connected
+from jsclient.takers import Taker
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -85,7 +86,7 @@ class Until:
         return self.position <= self.last_seq()
 
 
-class FiniteRead:
+class FiniteRead(Taker):
     """Iterates over the messages of a pull consumer and ends exactly at the end.
 
     `end_seq`: the last stream sequence to read (waits for it if the stream is not that long yet); `time`: messages
@@ -116,6 +117,10 @@ class FiniteRead:
         self._received = 0
         self._doubt = False  # a pull did not end in order: what the server sent for it may be lost
         self._done = self.until.end_seq == 0
+        self._closed: errors.ConnectionClosed | None = None
+        consumer.nc.takers.enter(self)
+
+    application_driven = True
 
     def __iter__(self) -> FiniteRead:
         return self
@@ -124,6 +129,8 @@ class FiniteRead:
         waiting.check_turn(self._turn, "a finite read was used")
         with self._turn:
             while True:
+                if self._closed is not None:
+                    raise self._closed
                 if self._ready:
                     message = self._ready.popleft()
                     if self.until.beyond(message):
@@ -242,11 +249,20 @@ class FiniteRead:
             nak_all([message.msg for message in self._ready], self.consumer.nc)
         self._ready.clear()
 
+    def end(self, reason: errors.ConnectionClosed) -> None:
+        self._closed = reason
+
+    def hand_back(self) -> list[bytes]:
+        ready = [] if self.consumer.ack_none else [message.msg for message in tuple(self._ready)]
+        self._ready.clear()
+        return nak_frames(ready)
+
     def close(self) -> None:
         """End here; idempotent."""
         waiting.check_turn(self._turn, "a finite read was used")
         with self._turn:
-            self._end()
+            if self._closed is None:
+                self._end()
 
     def __enter__(self) -> FiniteRead:
         return self

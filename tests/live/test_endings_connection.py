@@ -250,6 +250,53 @@ def test_a_drain_gives_back_what_nobody_comes_for(server: NatsServer, other: jsc
     js.delete_stream("L")
 
 
+@pytest.mark.parametrize("how", ["fetch", "read until"])
+@pytest.mark.parametrize("end", ["close", "drain"])
+def test_what_a_call_holds_goes_back(server: NatsServer, other: jsclient.Connection, how: str, end: str) -> None:
+    """A fetch that waits for more, a finite read that has messages in hand: their acks could not be sent any more."""
+    js = JetStream(other)
+    js.create_stream(StreamConfig(name="L", subjects=["l"], storage="memory"))
+    for number in range(10):
+        js.publish("l", b"%d" % number)
+    consumer = js.create_consumer("L", ConsumerConfig(durable_name="C"))
+    nc = jsclient.connect(server.url)
+    mine = JetStream(nc).consumer("L", "C")
+    ended: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    first, go_on = threading.Event(), threading.Event()
+
+    def fetch() -> None:
+        try:
+            ended.put(mine.fetch(20, timeout=30))
+        except errors.JsClientError as error:
+            ended.put(error)
+
+    def read() -> None:
+        taken = []
+        try:
+            for message in mine.read_until(20):
+                message.ack()
+                taken.append(message)
+                first.set()
+                assert go_on.wait(20)
+            ended.put(taken)
+        except errors.JsClientError as error:
+            ended.put(error)
+
+    thread = threading.Thread(target=fetch if how == "fetch" else read)
+    thread.start()
+    wait_until(lambda: consumer.info().num_pending == 0, 5)
+    if how == "read until":
+        assert first.wait(5)
+    nc.flush()
+    (nc.close if end == "close" else nc.drain)()
+    go_on.set()
+    assert isinstance(ended.get(timeout=5), errors.ConnectionClosed)
+    thread.join(5)
+    want = 10 if how == "fetch" else 9
+    assert len({message.data for message in consumer.fetch(want, timeout=5)}) == want
+    js.delete_stream("L")
+
+
 # --- services ---------------------------------------------------------------------------------------------------
 
 
