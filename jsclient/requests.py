@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAX_KEPT: Final = 1_024
 """Answered requests to which further replies are heard, at most: whoever keeps one forgets it soon."""
 
+MAX_EARLY: Final = 64
+EARLY_SIZE: Final = 4_096
+"""Second replies that wait to be asked for, and the bytes of one, at most: an ack is small, and asked for at once."""
 
 MOST_REPLIES: Final = 64 * 1024 * 1024
 """Bytes of replies to one request that may wait to be taken (`PENDING_BYTES` of a subscription); more are dropped."""
@@ -58,6 +61,7 @@ class Requests:
         self._lock = new_lock()
         self._relay = relay
         self.waiting: dict[bytes, tuple[Ticket[Any], str]] = {}  # token -> (ticket, subject of the request)
+        self._early: dict[bytes, Msg] = {}  # reply subject -> what came before the first reply was looked at
         self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> who hears further replies to an answered request
         self._prefix: bytes | None = None
         self.served = b""  # the token that was answered last
@@ -113,10 +117,8 @@ class Requests:
                 else:
                     found[0].put_closed(message)
                     answered.append(found[0])
-            elif self.kept:
-                ticket = self.kept.get(message.raw_subject)
-                if ticket is not None:
-                    ticket.put(message)
+            elif found is not None or self.kept:
+                self._another(message, waited_for=found is not None)
         if answered:
             self._relay.start()
 
@@ -125,6 +127,24 @@ class Requests:
         while len(self.kept) >= MAX_KEPT:
             self.kept.pop(next(iter(list(self.kept))), None)
         self.kept[message.raw_subject] = ticket
+        early = self._early.pop(message.raw_subject, None)
+        if early is not None:
+            ticket.put(early)
+
+    def _another(self, message: Msg, waited_for: bool) -> None:
+        """Reader thread: a further reply, for whoever keeps that request or is just about to (see `keep`)."""
+        subject = message.raw_subject
+        if waited_for:
+            if len(message.payload) > EARLY_SIZE:
+                return
+            while len(self._early) >= MAX_EARLY:
+                self._early.pop(next(iter(list(self._early))), None)
+            self._early[subject] = message
+        ticket = self.kept.get(subject)  # only now: `keep` looks the other way round
+        if ticket is not None and ticket.empty():
+            another = self._early.pop(subject, None) if waited_for else message
+            if another is not None:
+                ticket.put(another)
 
     def all_served(self) -> bool:
         """Reader thread: nobody waits but who was answered last, and may not have noticed yet."""

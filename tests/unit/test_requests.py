@@ -109,3 +109,39 @@ def test_pings_of_a_server_that_does_not_read_fill_no_memory() -> None:
     session._control(link, [protocol.Ping()] * (MAX_PONGS + 1000))
     assert len(outbox.frames) == MAX_PONGS
     assert len({id(frame) for frame in outbox.frames}) == 1, "one PONG for all of them"
+
+
+@pytest.mark.parametrize("when", ["with the first", "before it is kept", "later"])
+def test_a_further_reply_is_heard_by_who_keeps_the_request(when: str) -> None:
+    made = requests()
+    token, subject, ticket = begin(made, "s")
+    first, second = reply(subject, b"1"), reply(subject, b"2")
+    if when == "with the first":
+        made.deliver([first, second], 2)
+    else:
+        made.deliver([first], 1)
+    assert ticket.get_nowait() is first
+    if when == "before it is kept":
+        made.deliver([second], 1)
+    made.keep(first, ticket)
+    made.waiting.pop(token)
+    if when == "later":
+        made.deliver([second], 1)
+    assert ticket.get_nowait() is second
+    made.fail(lambda: errors.ConnectionLost("gone"))
+    assert isinstance(ticket.get_nowait(), errors.ConnectionLost)
+
+
+def test_further_replies_that_nobody_keeps_cost_little() -> None:
+    made = requests()
+    for _ in range(1000):
+        token, subject, ticket = begin(made, "s")
+        made.deliver([reply(subject), reply(subject, b"x"), reply(subject, bytes(5000))], 3)
+        assert not made.kept
+        ticket.get_nowait()
+        made.waiting.pop(token)
+    assert len(made._early) <= 64
+    for _ in range(2000):
+        _, subject, ticket = begin(made, "s")
+        made.keep(reply(subject), ticket)
+    assert len(made.kept) <= 1024
