@@ -21,7 +21,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolv
 from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.message import HeadersLike, Msg
-from jsclient.outbox import BULK, LARGE_FRAME, Unkept, Vector
+from jsclient.outbox import LARGE_FRAME, Unkept, Vector
 from jsclient.requests import MOST_REPLIES, Replies
 from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
 from jsclient.states import ConnectionState, LinkEvent
@@ -279,7 +279,7 @@ class Connection(ConnectionCore):
                 own, total = _digits.get(length) or _learn_size(length), _digits.get(size) or _learn_size(size)
                 frame = b"".join((b"HPUB ", prefix, own, total, b"\r\n", block, payload, b"\r\n"))
         self._messages_out += 1
-        self.post(frame, BULK)
+        self.post_core(frame)
 
     def encode(
         self,

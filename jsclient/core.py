@@ -117,6 +117,7 @@ class ConnectionCore:
         self.draining = False
         self._drain_asked = False
         self.post = self._outbox.post
+        self.post_core = self._outbox.post_core
         self.post_now = self._outbox.post_now
         self.flush_outbox = self._outbox.flush
 

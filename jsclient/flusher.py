@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from jsclient import waiting
 from jsclient.durations import Deadline
+from jsclient.outbox import FEW
 
 log = logging.getLogger("jsclient.flusher")
 
@@ -86,6 +87,8 @@ class Flusher:
         while not self._stopping:
             busy = empty < IDLE_TICKS
             outbox.ticking = busy
+            if not busy:
+                outbox.crowded = False
             if not busy and (outbox.frames or relay.running) and not outbox.offline:
                 # Posted, or a chain begun, between the last look and the flag.
                 empty = 0
@@ -94,6 +97,7 @@ class Flusher:
             if self._stopping:
                 return
             self._fire_due()
+            outbox.crowded = len(outbox.frames) > FEW
             if relay.running or relay.answered:
                 empty = 0  # go on ticking as long as a chain runs
                 relay.look()
@@ -102,7 +106,7 @@ class Flusher:
                 continue
             if not busy:
                 # The first frame after a quiet time: let others join it.
-                outbox.ticking = True
+                outbox.ticking = outbox.crowded = True
                 self._wait(TICK)
             empty = 0
             self._drain()

@@ -465,3 +465,40 @@ def test_many_threads_keep_the_order_of_each() -> None:
         name, _, number = item.partition(b":")
         assert int(number) == seen[int(name)]
         seen[int(name)] += 1
+
+
+def test_the_first_core_publish_after_a_quiet_moment_leaves_at_once() -> None:
+    rig = Rig()
+    wire = rig.online(Wire())
+    rig.outbox.post_core(b"1")
+    assert wire.writes == 1
+    assert rig.kicks == 0, "nobody is woken for it"
+    rig.outbox._first_sent += 1000  # just now
+    rig.outbox.post_core(b"2")
+    assert wire.writes == 1
+    assert rig.kicks == 1
+    assert rig.outbox.crowded
+    rig.outbox._first_sent -= 2000
+    rig.outbox.post_core(b"3")
+    assert wire.writes == 1, "a crowd is coalesced until the flusher has looked"
+    rig.outbox.crowded = False
+    rig.outbox.post_core(b"4")
+    assert bytes(wire.taken) == b"1234"
+
+
+def test_a_slow_send_at_once_is_not_repeated_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread hogs the interpreter lock: coalesced publishes do not wait for it."""
+    rig = Rig()
+    wire = rig.online(Wire())
+    clock = [100.0]
+    monkeypatch.setattr("jsclient.outbox.time.monotonic", lambda: clock[0])
+    wire.before = lambda: clock.__setitem__(0, clock[0] + 0.005)
+    rig.outbox.post_core(b"1")
+    assert wire.writes == 1
+    clock[0] += 0.02
+    rig.outbox.post_core(b"2")
+    assert wire.writes == 1
+    rig.outbox.crowded = False
+    clock[0] += 0.04
+    rig.outbox.post_core(b"3")
+    assert wire.writes == 2
