@@ -301,7 +301,9 @@ class Outbox:
         before = sending.bytes_taken
         try:
             if deadline is AT_ONCE:
-                return sending.push(permit, 0)
+                done = sending.push(permit, 0)
+                self._stalled = self._stalled and not done
+                return done
             deadline = Deadline(self._write_timeout) if deadline is None else deadline
             done = sending.push(permit, deadline.at_most(PATIENCE))
             # It goes on unless the connection is closed meanwhile: who sends then is let go.

@@ -44,7 +44,7 @@ LARGE_FRAME: Final = 16 * 1024
 FEW_BLOCKS: Final = 3
 """Up to so many buffers (one message with a large payload) leave as they are: joining the small ones gains nothing."""
 
-AT_A_TIME: Final = 128
+AT_A_TIME: Final = 64
 """Frames taken in one call; a batch may exceed BULK by what the last call has brought."""
 
 
@@ -78,10 +78,14 @@ class Batch:
 
     def form(self) -> None:
         """Make the blocks to send; the frames are complete."""
+        sizes = list(map(len, self.frames))
+        self.form_as(sum(sizes), max(sizes, default=0) >= LARGE_FRAME)
+
+    def form_as(self, size: int, large: bool) -> None:
+        """The same, knowing how many bytes that are, and whether some frame is large."""
         frames = self.frames
-        sizes = list(map(len, frames))
-        self.size = sum(sizes)
-        if max(sizes, default=0) >= LARGE_FRAME:
+        self.size = size
+        if large:
             self.blocks = _gather(frames)
         elif len(frames) == 1:
             self.blocks = frames
@@ -189,33 +193,33 @@ class Sending:
 
     def _take(self, permit: list[int]) -> Batch:
         """A new batch, filled from the queue."""
-        batch, frames = Batch(), self._frames
+        batch, queue = Batch(), self._frames
         self._batches.append(batch)
-        source = iter(frames.popleft, None)
+        frames = batch.frames
+        source = iter(queue.popleft, None)
+        size = known = 0
+        large = False
         try:
-            if len(frames) == 1:  # a request: each step that is saved counts
-                alone = batch.frames
-                alone.extend(map(permitted, permit, source))
-                size = len(alone[0]) if alone else 0
-                if size < LARGE_FRAME:
-                    self.bytes_taken += size
-                    batch.size = size
-                    batch.blocks = alone
-                    return batch
-            else:
-                size = known = 0
-                while frames and permit and size < BULK:
-                    batch.frames.extend(
-                        chain.from_iterable(map(permitted, permit, (islice(source, min(len(frames), AT_A_TIME)),)))
-                    )
-                    size += sum(map(len, islice(batch.frames, known, None)))
-                    known = len(batch.frames)
+            if len(queue) == 1:
+                frames.extend(map(permitted, permit, source))
+            while permit and size < BULK:
+                added = sum(map(len, frames[known:] if known else frames))
+                if added >= LARGE_FRAME and not large:
+                    large = max(map(len, frames[known:])) >= LARGE_FRAME
+                size += added
+                known = len(frames)
+                if not queue or size >= BULK:
+                    break
+                some = islice(source, min(len(queue), AT_A_TIME))
+                frames.extend(chain.from_iterable(map(permitted, permit, (some,))))
         except IndexError as error:
             if not _straight(error):
                 raise  # of a signal handler; ours says that the queue was emptied meanwhile
-        batch.form()
-        size = batch.size
-        self.bytes_taken += size
+        if permit and known == len(frames):
+            batch.form_as(size, large)
+        else:
+            batch.form()
+        self.bytes_taken += batch.size
         return batch
 
     def _send(self, batch: Batch, permit: list[int], timeout: float) -> bool:
