@@ -170,6 +170,8 @@ class PullInboxes:
             self.reconnected_at = time.monotonic()
         elif event is LinkEvent.CLOSED:
             self._idle.clear()
+            for inbox in tuple(self._active):  # unsubscribed by now; what they hold goes back next
+                inbox.ask_to_forget_pulls()
 
     def _violation(self, error: errors.PermissionViolation) -> None:
         """On the reader thread: whoever pulls on the refused subject gets the reason instead of silence."""

@@ -437,11 +437,6 @@ class Messages(MessageIterator):
     def complete(self) -> None:
         self._inbox.inbox.drain_sub()
 
-    def end(self, reason: errors.ConnectionClosed) -> None:
-        super().end(reason)
-        if self._wants_acks:
-            self._inbox.ask_to_forget_pulls()
-
     def _leftovers(self) -> list[Msg]:
         return self._inbox.leftovers()
 

@@ -8,6 +8,7 @@ in its hands, and messages that wait behind it.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -312,8 +313,13 @@ def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
     return thread, result
 
 
+#: Close relatives of others: for the full tier.
+RELATIVES = (OrderedPushConsume, OrderedPushMessages, PoolOfOne, PoolOfBatches)
+
+
 def named(ways: list[type[Way]]) -> Any:
-    return pytest.mark.parametrize("way", ways, ids=lambda way: way.__name__)
+    rows = [pytest.param(way, marks=pytest.mark.slow) if way in RELATIVES else way for way in ways]
+    return pytest.mark.parametrize("way", rows, ids=lambda way: way.__name__)
 
 
 # --- the application ends it ------------------------------------------------------------------------------------
@@ -333,6 +339,24 @@ def test_stop_and_close(scene: Scene, way: type[Way], how: str) -> None:
     scene.nothing_starts()
     assert scene.work.failed == []
     assert scene.work.told == []
+    if taking.acks:
+        assert scene.nc is not None
+        scene.nc.flush()
+        scene.no_pull_is_left()
+        scene.others_get_the_rest(0)
+
+
+@named(WAYS)
+@pytest.mark.parametrize("how", ["in order", "by an exception"])
+def test_the_with_block_is_left(scene: Scene, way: type[Way], how: str) -> None:
+    taking = scene.begin(way)
+    with contextlib.suppress(ValueError), taking.taking:
+        scene.work.release.set()
+        if how == "by an exception":
+            raise ValueError("of the application")
+    assert taking.ended() is None
+    scene.nothing_starts()
+    assert scene.work.failed == []
     if taking.acks:
         assert scene.nc is not None
         scene.nc.flush()

@@ -6,6 +6,9 @@ The ways to take from a stream are in test_endings.
 from __future__ import annotations
 
 import queue
+import subprocess
+import sys
+import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -295,6 +298,50 @@ def test_what_a_call_holds_goes_back(server: NatsServer, other: jsclient.Connect
     want = 10 if how == "fetch" else 9
     assert len({message.data for message in consumer.fetch(want, timeout=5)}) == want
     js.delete_stream("L")
+
+
+def test_the_interpreter_exits(server: NatsServer, other: jsclient.Connection) -> None:
+    """What waits in the process goes back at once; only what handlers had in hand waits for ack_wait."""
+    js = JetStream(other)
+    js.create_stream(StreamConfig(name="X", subjects=["x"], storage="memory"))
+    for number in range(10):
+        js.publish("x", b"%d" % number)
+    names = ["consume", "messages", "pool", "push"]
+    script = """
+        import sys, threading, jsclient
+        from jsclient.jetstream import ConsumerConfig, JetStream
+        from jsclient.workers import WorkerPool
+        js = JetStream(jsclient.connect(sys.argv[1]))
+        begun, never = threading.Semaphore(0), threading.Event()
+        def handler(message):
+            begun.release()
+            never.wait()
+        def made(name):
+            return js.create_consumer("X", ConsumerConfig(durable_name=name, ack_wait=60.0))
+        config = ConsumerConfig(durable_name="push", ack_wait=60.0, deliver_subject=js.nc.new_inbox())
+        running = [made("consume").consume(handler), js.create_push_consumer("X", config).consume(handler),
+                   WorkerPool(made("pool"), handler, threads=1)]
+        messages = made("messages").messages()
+        messages.next()
+        for _ in running:
+            assert begun.acquire(timeout=10)
+        js.nc.flush()
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", textwrap.dedent(script), server.url],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    for name in names[:3]:
+        messages = js.consumer("X", name).fetch(9, timeout=5)
+        assert sorted(int(message.data) for message in messages) == list(range(1, 10)), name
+    with js.push_consumer("X", "push").messages() as pushed:
+        assert {int(pushed.next(timeout=5).data) for _ in range(9)} == set(range(1, 10))
+    js.delete_stream("X")
 
 
 # --- services ---------------------------------------------------------------------------------------------------

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -58,6 +58,37 @@ def test_a_blocked_callback_bounds_memory(events: EventsThread, monkeypatch: pyt
     wait_until(lambda: len(ran) == 10)
     assert ran == list(range(10))
     assert events.dropped == 5
+
+
+def test_the_end_is_told_however_many_wait(events: EventsThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(callbacks, "LIMIT", 2)
+    release, ended = threading.Event(), threading.Event()
+    for _ in range(5):
+        events.run(release.wait, 10)
+    events.run(ended.set, always=True)
+    assert events.dropped == 2
+    release.set()
+    assert ended.wait(2)
+
+
+def test_a_thread_that_could_not_be_started_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    later: list[tuple[float, Callable[[], None]]] = []
+    made = EventsThread("test-events-late", lambda seconds, call: later.append((seconds, call)))
+    ran = threading.Event()
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        made.run(ran.set)
+    assert not ran.is_set()
+    ((seconds, call),) = later
+    assert seconds > 0
+    call()
+    assert ran.wait(2)
+    made.stop()
+    made.join(5)
 
 
 def test_first_calls_from_many_threads_start_one_thread() -> None:

@@ -53,6 +53,16 @@ def test_drops_the_new_and_reports_once_per_episode() -> None:
     assert not put(mailbox, message(number=10)), "a new episode"
 
 
+def test_a_burst_that_overflows_at_once_is_an_episode_of_its_own() -> None:
+    mailbox = Mailbox(4, 10_000)
+    for _ in range(5):
+        assert not put(mailbox, *(message() for _ in range(9)))
+        assert put(mailbox, *(message() for _ in range(9))), "the same burst"
+        while mailbox.take() is not None:
+            pass
+    assert mailbox.dropped == 5 * 14
+
+
 def test_part_of_a_chunk_fits() -> None:
     mailbox = Mailbox(3, None)
     assert not put(mailbox, *[message(number=n) for n in range(5)])
