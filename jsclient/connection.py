@@ -268,6 +268,8 @@ class Connection(ConnectionCore):
                 else:
                     frame = Vector(b"PUB %b%b\r\n" % (prefix, total), payload, b"\r\n")
             else:
+                if not self.takes_headers:
+                    self.check_headers()
                 block = encode_plain(headers) if headers.__class__ is dict else None
                 if block is None:
                     _refuse_raw(reply, headers)
@@ -307,6 +309,8 @@ class Connection(ConnectionCore):
             if size > self._max_payload:
                 raise self._too_large(size)
             return b"".join((b"PUB ", prefix, _digits.get(size) or _learn_size(size), b"\r\n", payload, b"\r\n"))
+        if not self.takes_headers:
+            self.check_headers()
         block = headers if headers.__class__ is bytes else checks.header_block(headers)  # type: ignore[arg-type]
         length = len(block)
         size += length

@@ -109,6 +109,7 @@ class ConnectionCore:
         self._sids = itertools.count(1)
         self._subjects: dict[str, bytes] = {}
         self._max_payload = 1024 * 1024
+        self.takes_headers = True  # the server, as far as it has told
         self._messages_out = 0
         self._slow_consumers = 0
         self._link_listeners: list[Callable[[LinkEvent], None]] = []
@@ -256,6 +257,14 @@ class ConnectionCore:
 
     # --- what the session tells us ----------------------------------------------------------------------
 
+    def check_headers(self) -> None:
+        """For layers, when `takes_headers` is False: raises HeadersNotSupported."""
+        if not self.takes_headers:
+            raise errors.HeadersNotSupported(
+                f"{self.connected_url or 'the server'} takes no headers (no_header_support), and this message has "
+                "some: nothing was sent"
+            )
+
     def set_max_payload(self, value: int) -> None:
         if value > 0:
             self._max_payload = value
@@ -271,7 +280,15 @@ class ConnectionCore:
         live = self._not_subscribed()
         limits = {sub: sub.max_messages for sub in live}
         frames = [self._sub_frames(sub) for sub in live]
-        self._outbox.attach(link.stream, [b"".join(frames)] if frames else [])
+        refused = self._outbox.attach(link.stream, [b"".join(frames)] if frames else [], link.info.headers)
+        if refused:
+            self.report_error(
+                errors.HeadersNotSupported(
+                    f"{refused} messages with headers were kept while there was no link, and {link.server.url} takes "
+                    "no headers (no_header_support): they were not sent"
+                ),
+                None,
+            )
         late = self._not_subscribed()
         self._outbox.frames.extend([Unkept(self._sub_frames(sub)) for sub in late])
         for sub, limit in limits.items():

@@ -90,6 +90,14 @@ class NotSupported(JsClientError):
     """The server is too old for what was asked and would ignore it in silence; the text names the version needed."""
 
 
+class HeadersNotSupported(NotSupported):
+    """This server takes no headers (`no_header_support` in its configuration): nothing was sent.
+
+    It would end the link, and with it what everybody else has under way. Publish without headers (no message id, no
+    expectation, no time to live), or let the server take them. Key-value buckets and object stores need headers.
+    """
+
+
 # --- connection -----------------------------------------------------------------------------------------
 
 

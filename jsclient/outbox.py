@@ -406,22 +406,30 @@ class Outbox:
         self.size += cost - FRAME_OVERHEAD
         return True
 
-    def attach(self, transport: Transport, first: list[bytes]) -> None:
-        """Go online: `first` (the subscriptions) leaves before what was kept."""
+    def attach(self, transport: Transport, first: list[bytes], headers: bool = True) -> int:
+        """Go online: `first` (the subscriptions) leaves before what was kept.
+
+        Without `headers` the server would end the link at the first message that has some: these are thrown away, and
+        how many they were is returned.
+        """
         with self._account:
             # An Unkept frame that slipped in while the old link went down belongs to nobody any more. Another one
             # may slip in right now, without a lock: so the queue is emptied and refilled, never iterated.
             kept = [frame for frame in self._take_all() if not isinstance(frame, Unkept)]
+            refused = 0 if headers else sum(frame.startswith(b"HPUB ") for frame in kept)
+            if refused:
+                kept = [frame for frame in kept if not frame.startswith(b"HPUB ")]
             queue = [*map(Unkept, first), *kept]
             self.frames.extendleft(reversed(queue))
             self.size = sum(map(len, queue))
             self._offline_bytes = 0
             if self.closed is not None:
-                return  # closed while the link was being made
+                return refused  # closed while the link was being made
             self._sending = Sending(transport, self.frames, self._broken)
             self._stalled = False
             self.offline = False
             self._online.set()
+            return refused
 
     def detach(self) -> list[bytes]:
         """Go offline: keep what may be sent again, forget the rest, and return what was forgotten unsent.

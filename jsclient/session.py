@@ -410,6 +410,7 @@ class Session:
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
         self.info = link.info = info
         self.owner.set_max_payload(info.max_payload)
+        self.owner.takes_headers = info.headers
         link.reading.parser.restrict(payload_limit(info.max_payload))
         discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=link.info_in_clear)
         if discovered:

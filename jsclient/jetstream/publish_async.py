@@ -170,6 +170,8 @@ class AsyncPublisher:
             else:
                 frame = UnkeptVector(start + token + end, payload, b"\r\n")
         else:
+            if not self.nc.takes_headers:
+                self.nc.check_headers()
             size = len(payload) + len(block)
             head = b"H%b%b %d %d\r\n%b" % (start, token, len(block), size, block)
             if size < LARGE_FRAME:

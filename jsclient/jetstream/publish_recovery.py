@@ -21,6 +21,7 @@ from jsclient.errors import (
     ConnectionClosed,
     ConnectionLost,
     DuplicateInProcess,
+    HeadersNotSupported,
     JsClientError,
     NoStreamForSubject,
     NoStreamResponse,
@@ -65,6 +66,9 @@ HOLD_FOR: Final = 120.0
 
 HELD_UP: Final = 2.0
 """Seconds for which messages wait behind one that must not go out before its stream's window is known."""
+
+REFUSALS: Final = (PayloadTooLarge, PermissionViolation, HeadersNotSupported)
+"""What the present server would not take: certainly not sent."""
 
 
 class Recovery:
@@ -337,7 +341,7 @@ class Recovery:
 
     def _cannot_send(self, future: PublishFuture, error: JsClientError) -> None:
         """Nothing of this copy was sent, and none will be: the connection is closed, the server takes less now."""
-        if isinstance(error, ConnectionClosed) or not isinstance(error, (PayloadTooLarge, PermissionViolation)):
+        if isinstance(error, ConnectionClosed) or not isinstance(error, REFUSALS):
             self._end(future, str(error))
         elif _in_doubt(future):
             self.owner.fail(future, self._unknown(future, f"it cannot be sent again: {error}"))

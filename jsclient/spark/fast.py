@@ -64,6 +64,7 @@ class FastPublisher:
         self.totals = Totals()  # without duplicates: the server does not tell them here
         self.seen: set[str] = set()
         self._heads: dict[bytes, bytes] = {}
+        nc.check_headers()  # the message that ends a batch needs some
 
     def publish(self, rows: Sequence[Row]) -> None:
         """Send the rows and return when all of them are stored."""

@@ -207,6 +207,8 @@ class WindowPublisher:
             if msg_id is None and not lines:
                 total = len(value)
                 frame = b"%b%b %d\r\n%b\r\n" % (head[1:], token, total, value)  # PUB
+            elif not self._nc.takes_headers:
+                return self._nc.check_headers()
             elif msg_id is None:
                 length = 12 + len(lines)
                 total = length + len(value)
