@@ -17,6 +17,7 @@ from jsclient import checks, errors
 from jsclient.auth import Authenticator
 from jsclient.durations import check_timeout
 from jsclient.secret import SecretSource, as_secret
+from jsclient.servers import masked
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds for dialling one server, TLS and handshake included (ADR-40; Go's 2 s fails over slow links)."""
@@ -187,5 +188,5 @@ class ConnectOptions:
 
     def __repr__(self) -> str:
         # Only what is known to hold no secret; URLs may carry passwords, so they are shown without user information.
-        shown = ", ".join(url.rpartition("@")[2] for url in self.servers)
+        shown = ", ".join(masked(url) if isinstance(url, str) else "?" for url in self.servers)
         return f"ConnectOptions(servers={shown!r}, name={self.name!r})"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import random
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
@@ -27,12 +28,14 @@ FLAP_ROUND: Final = 3  # a link that died young goes on from here: 0.2 s, not 4 
 FLAP_SPACING: Final = 2.0  # seconds between two links to a server that drops us before it has served us
 OWN_AGAIN: Final = 2.0  # seconds after which a server of the user is tried before the next discovered one
 
+_QUERY: Final = re.compile("[?#]")
+
 DelayHook = Callable[[int], float]
 
 
-@attrs.frozen(kw_only=True)
+@attrs.frozen(kw_only=True, repr=False)
 class Server:
-    """One address. `token` is what stands alone before the @; secrets do not show in repr."""
+    """One address. `token` is what stands alone before the @; user information and query never show."""
 
     scheme: str
     host: str
@@ -62,8 +65,9 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The URL without user information: safe to log."""
-        return f"{self.scheme}://{self.address}" + (self.path if self.websocket and self.path != "/" else "")
+        """The URL without user information and query: safe to log."""
+        path = self.path.partition("?")[0]
+        return f"{self.scheme}://{self.address}" + (path if self.websocket and path != "/" else "")
 
     @property
     def has_credentials(self) -> bool:
@@ -71,6 +75,10 @@ class Server:
 
     def __str__(self) -> str:
         return self.url
+
+    def __repr__(self) -> str:
+        named = f", tls_name={self.tls_name!r}" if self.tls_name else ""
+        return f"Server({self.url!r}{named}, explicit={self.explicit})"
 
 
 # --- URLs -----------------------------------------------------------------------------------------------
@@ -96,7 +104,7 @@ def parse_url(url: str, *, explicit: bool = True) -> Server:
         raise ConfigError(f"a server URL must be text, not {type(url).__name__}")
     if not url or len(url) > MAX_URL_LENGTH:
         raise ConfigError("a server URL must have 1 to 4096 characters" if url else "a server URL must not be empty")
-    shown = _masked(url)
+    shown = masked(url)
     if any(char <= " " or char == "\x7f" for char in url):
         raise ConfigError(f"the server URL {shown!r} contains blanks or control characters")
     scheme, found, rest = url.partition("://")
@@ -108,7 +116,8 @@ def parse_url(url: str, *, explicit: bool = True) -> Server:
         port = parts.port
     except ValueError as error:
         # The text of the error may quote a part of the password.
-        why = "percent-encode special characters in user and password" if "@" in url else str(error)
+        clean = not any(char in url for char in "@?#")
+        why = str(error) if clean else "percent-encode special characters in user, password and query"
         raise ConfigError(f"the server URL {shown!r} cannot be read: {why}") from None
     if port == 0:
         raise ConfigError(f"the server URL {shown!r} has port 0")
@@ -126,12 +135,17 @@ def parse_url(url: str, *, explicit: bool = True) -> Server:
     )
 
 
-def _masked(url: str) -> str:
+def masked(url: str) -> str:
+    """A URL, or what should be one, without what may be secret in it: user information, query and fragment."""
     scheme, found, rest = url.partition("://")
     if not found:
         scheme, rest = "", url
-    _, at, host = rest.rpartition("@")
-    return (f"{scheme}://" if found else "") + (f"***@{host}" if at else rest)
+    before, at, host = rest.rpartition("@")
+    if at and ("?" in before or "#" in before):
+        # An @ in the query, or a ? in the password: nobody knows which part is the host.
+        return (f"{scheme}://" if found else "") + "***"
+    shown = _QUERY.split(host, maxsplit=1)
+    return (f"{scheme}://" if found else "") + ("***@" if at else "") + shown[0] + ("?***" if len(shown) > 1 else "")
 
 
 def _check_rest(parts: SplitResult, scheme: str, shown: str) -> None:

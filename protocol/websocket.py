@@ -68,7 +68,9 @@ class Handshake:
         if not _PRINTABLE.fullmatch(host):
             raise InvalidArgument(f"websocket host must be printable ASCII without blanks: {host!r:.80}")
         if not path.startswith("/") or not _PRINTABLE.fullmatch(path):
-            raise InvalidArgument(f"websocket path must start with / and be percent-encoded: {path!r:.80}")
+            # Without its query, which may hold a token.
+            shown = path.partition("?")[0]
+            raise InvalidArgument(f"websocket path must start with / and be percent-encoded: {shown!r:.80}")
         self._compress = compress
         self._limits = (max_frame, max_inflated)
         self._random = random

@@ -34,6 +34,7 @@ class FakeClock:
 class FakeConnection:
     max_payload = 1 << 20
     draining = False
+    takes_headers = True
 
     def __init__(self) -> None:
         self.clock = FakeClock()

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 from jsclient.secret import Secret
-
-HIDDEN: Final = "***"
+from jsclient.servers import masked
 
 
 class ServerUrl(Secret):
-    """A server address that may carry `user:password@` or `token@`; it is shown without them."""
+    """A server address that may carry `user:password@`, `token@` or a query; it is shown without them."""
 
     __slots__ = ()
 
     def __repr__(self) -> str:
-        scheme, mark, rest = self.reveal().rpartition("://")
-        _user, at, host = rest.rpartition("@")
-        return f"{scheme}{mark}{HIDDEN}@{host}" if at else self.reveal()
+        return masked(self.reveal())
 
     __str__ = __repr__
 
@@ -26,8 +23,10 @@ class ServerUrl(Secret):
 
     def secrets(self) -> list[str]:
         """The parts that must not be shown."""
-        user, at, _ = self.reveal().rpartition("://")[2].rpartition("@")
-        return [part for part in user.split(":")[-1:] if part] if at else []
+        rest = self.reveal().rpartition("://")[2]
+        user, at, _ = rest.rpartition("@")
+        query = rest.partition("?")[2]
+        return [part for part in [*(user.split(":")[-1:] if at else []), query] if part]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (ServerUrl, (self.reveal(),))

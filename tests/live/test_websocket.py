@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+import queue
+import traceback
 from collections.abc import Iterator
 from typing import Any
 
@@ -126,6 +129,40 @@ def test_path_and_headers() -> None:
     assert [request.split(b"\r\n")[0] for request in requests] == [b"GET /nats/in?x=1 HTTP/1.1"] * 2
     assert b"Authorization: Bearer 1\r\n" in requests[0]
     assert b"Authorization: Bearer 2\r\n" in requests[1]
+
+
+def test_a_token_in_the_query_never_shows(
+    wss_server: NatsServer, certs: Certificates, caplog: pytest.LogCaptureFixture
+) -> None:
+    texts: list[str] = []
+    told: queue.SimpleQueue[str] = queue.SimpleQueue()
+    ours: dict[str, Any] = {"tls": TLSOptions(ca_file=certs.ca)}
+    with Proxy(int(wss_server.websocket_url.rsplit(":", 1)[1])) as proxy, caplog.at_level(logging.DEBUG):
+        url = f"wss://127.0.0.1:{proxy.port}/nats?token=marker"
+        with jsclient.connect(
+            url,
+            **ours,
+            on_error=lambda nc, error, sub: told.put(repr(error) + str(error)),
+            on_disconnected=lambda nc, error: told.put(repr(error)),
+        ) as nc:
+            texts += [repr(nc), repr(nc.health()), repr(nc.servers), nc.connected_url, repr(nc.options)]
+            proxy.refuse()
+            proxy.cut()
+            texts += [told.get(timeout=10), told.get(timeout=10), str(nc.last_error)]
+            proxy.heal()
+            wait_until(lambda: nc.is_connected, 10)
+        for wrong, options in [
+            (url, {}),  # unknown authority
+            (url.replace("wss:", "ws:"), {}),
+            (url + "\u20ac", ours),
+            (url.replace("wss://", "wss://user:marker@").replace("/nats", "/n\u20ac"), ours),
+        ]:
+            with pytest.raises(errors.JsClientError) as caught:
+                jsclient.connect(wrong, connect_timeout=2, **options)
+            texts += [str(caught.value), repr(caught.value), "".join(traceback.format_exception(caught.value))]
+    shown = "\n".join([*texts, caplog.text])
+    assert "127.0.0.1" in shown
+    assert "marker" not in shown.replace('"marker"', "")  # the line of this test in a traceback
 
 
 def test_headers_of_the_handshake_are_refused(ws_server: NatsServer) -> None:

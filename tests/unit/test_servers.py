@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import pickle
 import random
+import traceback
 from typing import Any
 
 import pytest
 
 from jsclient.errors import ConfigError
+from jsclient.options import ConnectOptions
 from jsclient.secret import Secret
 from jsclient.servers import (
     BACKOFF_MAX,
@@ -18,9 +20,11 @@ from jsclient.servers import (
     MAX_DISCOVERED,
     Server,
     ServerPool,
+    masked,
     parse_url,
     parse_urls,
 )
+from jsclient.spark.secret import ServerUrl
 
 # --- URLs
 
@@ -65,6 +69,52 @@ def test_nothing_secret_shows() -> None:
     for text in (repr(server), str(server), server.url, server.address, repr(pool), repr(pool.servers())):
         assert "marker" not in text
     assert pickle.loads(pickle.dumps(server)) == server
+
+
+URLS_WITH_SECRETS = [
+    "wss://host/nats?token=marker",
+    "wss://user:marker@host/nats?token=marker",
+    "wss://marker@host?marker",
+    "wss://host/nats?token=a@marker",
+    "nats://user:mar?marker@host",
+    "wss://host:99999/nats?token=marker",
+    "wss://host:port/nats?token=marker",
+    "wss://ho st/nats?token=marker",
+    "wss://host/nats?token=marker#x",
+    "wss://host/nats#marker",
+    "http://host/nats?token=marker",
+    "host/nats?token=marker",
+    "nats://host?token=marker",
+    "wss://[::1/nats?token=marker",
+    "wss://[zz::1]/nats?token=marker",
+    "wss://h\u2100st/nats?token=marker",
+    "nats://marker:@host",
+    "nats://marker:@host/path",
+]
+
+
+@pytest.mark.parametrize("url", URLS_WITH_SECRETS)
+def test_user_information_and_queries_never_show(url: str) -> None:
+    texts = [masked(url), repr(ConnectOptions(servers=url)), repr(ServerUrl(url)), f"{ServerUrl(url)}"]
+    try:
+        server = parse_url(url)
+    except ConfigError as error:
+        texts += [str(error), repr(error), "".join(traceback.format_exception(error))]
+    else:
+        pool = ServerPool(url)
+        pool.connected(server, 0)
+        found = pool.update(["other:1"], ["other:1"])
+        texts += [
+            repr(server),
+            str(server),
+            server.url,
+            f"{server!r:>20}",
+            repr(pool),
+            repr(pool.servers()),
+            repr(found),
+        ]
+    for text in texts:
+        assert "marker" not in text
 
 
 def test_websocket_paths() -> None:
