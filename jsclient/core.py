@@ -280,7 +280,7 @@ class ConnectionCore:
         live = self._not_subscribed()
         limits = {sub: sub.max_messages for sub in live}
         frames = [self._sub_frames(sub) for sub in live]
-        refused = self._outbox.attach(link.stream, [b"".join(frames)] if frames else [], link.info.headers)
+        refused = self._outbox.attach(link.stream, [b"".join(frames)] if frames else [], self.takes_headers)
         if refused:
             self.report_error(
                 errors.HeadersNotSupported(
