@@ -171,6 +171,7 @@ class Delivery:
 
     def _inquire(self, inquiry: Inquiry, reply: Msg | None) -> PubAck:
         """Look at the stream, and listen for another answer meanwhile, until the outcome is certain."""
+        inquiry.denied = self.js.publish_streams.denied(inquiry.stream, time.monotonic())
         while True:
             found = self._look(inquiry)
             if isinstance(found, PubAck):
@@ -198,6 +199,7 @@ class Delivery:
                 answer = self.js.api.request_raw(operation, body, timeout=self.deadline.at_most(LOOK_TIMEOUT))
             except PermissionViolation:
                 inquiry.forbidden()
+                self.js.publish_streams.deny(inquiry.stream, inquiry.denied, time.monotonic())
             except (NoResponders, RequestTimeout, ConnectionLost):
                 inquiry.unanswered()
                 return None

@@ -116,6 +116,7 @@ class Questions:
         """Find out what became of a publish; it is resolved in the end."""
         published = Published.of(future.subject, future.payload, future._block)
         inquiry = self.inquiries[future._token] = Inquiry(published, stream, verdict, refusal, why)
+        inquiry.denied = self.streams.denied(stream, time.monotonic())
         if verdict is Verdict.LISTEN:
             now = time.monotonic()
             if self.streams.replicas(stream, now) is None:
@@ -161,6 +162,7 @@ class Questions:
     def _seen(self, future: PublishFuture, inquiry: Inquiry, answer: Msg | None) -> None:
         if answer is None:
             inquiry.forbidden()
+            self.streams.deny(inquiry.stream, inquiry.denied, time.monotonic())
             self._look(future, inquiry)
         elif not future.done():
             self._conclude(future, inquiry.heard(answer))

@@ -122,6 +122,7 @@ class Streams:
         self.stated = stated
         self._known: dict[str, Facts] = {}
         self._forbidden_at = float("-inf")
+        self._denied: dict[str, tuple[float, int]] = {}  # stream -> when, and how many ways to look are not permitted
 
     # --- what is known --------------------------------------------------------------------------------------------
 
@@ -145,6 +146,16 @@ class Streams:
         """How many replicas the stream has (one: a single leader); None when that was not asked lately."""
         facts = self._known.get(stream)
         return None if facts is None or now - facts.at >= FACTS_FOR else facts.replicas
+
+    def denied(self, stream: str, now: float) -> int:
+        """How many ways to look at this stream were found closed lately: nobody knocks again and again."""
+        at, ways = self._denied.get(stream, (now, 0))
+        return ways if now - at < FACTS_FOR else 0
+
+    def deny(self, stream: str, ways: int, now: float) -> None:
+        if len(self._denied) >= KNOWN_STREAMS:
+            self._denied.clear()
+        self._denied[stream] = (now, ways)
 
     # --- asking, as steps that any thread can drive ---------------------------------------------------------------
 

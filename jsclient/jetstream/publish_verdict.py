@@ -162,20 +162,21 @@ class Inquiry:
         self.verdict = verdict
         self.refusal = refusal
         self._why = why
+        self.denied = 0
+        """How many of the two ways to look this user may not go: by the leader, by any replica."""
         self._pauses = list(PAUSES)
-        self._direct = False
-        self._blind = False
         self._last: Sight | None = None
 
     def question(self) -> tuple[str, dict[str, Any]] | None:
         """The API operation that looks, and its body; None where this user may not look at all."""
-        if self._blind:
+        if self.denied > 1:
             return None
-        return f"{'DIRECT' if self._direct else 'STREAM.MSG'}.GET.{self.stream}", place(self.published)
+        return f"{'DIRECT' if self.denied else 'STREAM.MSG'}.GET.{self.stream}", place(self.published)
 
     def pause(self) -> float | None:
-        """Seconds until the next look; None when it has lasted long enough."""
-        return self._pauses.pop(0) if self._pauses else None
+        """Seconds until the next look; None when it has lasted long enough, or there is nothing to wait for."""
+        blind = self.denied > 1 and self.verdict is not Verdict.LISTEN
+        return self._pauses.pop(0) if self._pauses and not blind else None
 
     def link_lost(self) -> None:
         """What would have come over the link is lost."""
@@ -183,7 +184,7 @@ class Inquiry:
 
     def forbidden(self) -> None:
         """The question is not permitted: any replica may tell as well what is there."""
-        self._blind, self._direct = self._direct, True
+        self.denied += 1
 
     def unanswered(self) -> None:
         """Nobody answered: no leader at the moment, or nobody serves direct gets."""
@@ -216,7 +217,7 @@ class Inquiry:
         return self.verdict is Verdict.LOOK and self.published.after is None
 
     def _read(self, answer: Msg) -> RawStreamMsg:
-        if self._direct:
+        if self.denied:
             stored.check_status(answer, self.stream)
             return stored.stored_message(answer)
         response = wire.from_wire(check_error(answer.payload), MessageResponse)
@@ -239,7 +240,7 @@ class Inquiry:
             reason = f"a copy of it got no ack, and another one was refused ({self.refusal.description})"
         else:
             reason = f"it was refused by a server that may not lead the stream any more ({self.refusal.description})"
-        shown = ". This user may not look whether it is there" if self._blind else ""
+        shown = ". This user may not look whether it is there" if self.denied > 1 else ""
         return f"the message on {self.published.subject!r} may be stored: {reason}{shown}"
 
 

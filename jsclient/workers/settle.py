@@ -139,7 +139,7 @@ class Settler:
         try:
             dead_letters.publish(self._pool.consumer.js, self._options.dead_letter, message, reason, deliveries)
         except errors.JsClientError as error:
-            log.error("the dead letter of %r was not stored, it will be tried again: %s", message, error)
+            log.error("the dead letter of %r is not known to be stored, it will be tried again: %s", message, error)
             if len(self._unstored) < REASONS_KEPT:
                 self._unstored[key] = reason
             return False

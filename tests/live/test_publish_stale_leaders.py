@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -172,9 +173,24 @@ def test_who_may_not_look_does_not_know(way: str, soon: None) -> None:
         GET: [[forbidden % GET.encode()]],
         DIRECT: [[forbidden % DIRECT.encode()]],
     }
+    with connected(answers) as (js, cluster):
+        for _ in range(3):
+            with pytest.raises(errors.PublishUnknown, match="may not look"):
+                publish(js, way, expected_last_subject_seq=5)
+        assert cluster.asked.count(GET) == cluster.asked.count(DIRECT) == 1  # and not again and again
+
+
+@both_ways
+def test_who_may_not_look_hears_an_ordinary_refusal_at_once(way: str) -> None:
+    forbidden = b"-ERR 'Permissions Violation for Publish to \"%b\"'\r\n"
+    answers = {"s.a": [[refusal(10071, "wrong last sequence: 9")]]}
+    answers |= {name: [[forbidden % name.encode()]] for name in (GET, DIRECT)}
     with connected(answers) as (js, _):
-        with pytest.raises(errors.PublishUnknown, match="may not look"):
-            publish(js, way, expected_last_subject_seq=5)
+        start = time.monotonic()
+        for _ in range(3):
+            with pytest.raises(errors.WrongLastSequence):
+                publish(js, way, expected_last_seq=5, msg_id="1")
+        assert time.monotonic() - start < 2
 
 
 @both_ways
