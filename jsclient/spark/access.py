@@ -59,6 +59,11 @@ def cached(nc: Connection, key: Any, ask: Callable[[], T]) -> T:
     return known[1]
 
 
+def forget(nc: Connection, key: Any) -> None:
+    """Ask again next time."""
+    _answers.get(nc, {}).pop(key, None)
+
+
 class StreamAccess:
     """One stream as the data source uses it; made anew for every task and planning call, holds no state but caches."""
 

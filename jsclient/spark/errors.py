@@ -29,6 +29,8 @@ TOKENS: Final = frozenset({
     "JETSTREAM_TASK_TIMEOUT",
     "JETSTREAM_PUBLISH_FAILED",
     "JETSTREAM_DEDUP_WINDOW",  # the target stream does not deduplicate
+    "JETSTREAM_JOURNAL_UNAVAILABLE",  # deliverySemantics=exactly-once, and this user cannot have a journal
+    "JETSTREAM_UNSURE_REPLAY",  # rows of the first attempt may be stored, but are no longer there to be seen
     "JETSTREAM_JOURNAL_AHEAD",  # what NATS knows of the query is ahead of its checkpoint
     "JETSTREAM_FENCED",  # another driver has taken over the query
     "JETSTREAM_NONDETERMINISTIC_REPLAY",  # the replayed batch has other rows than the first attempt

@@ -10,6 +10,7 @@ from jsclient import errors
 from jsclient.spark import options as known
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import iterate_rows
+from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.planner import Range
@@ -47,7 +48,13 @@ def publish_partition(
     """
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.WRITE)
     partition = partition_id()
-    ids = checked.delivery_semantics == "exactly-once" and checked.publish_mode != "atomic"
+    if checked.delivery_semantics == "exactly-once" and checked.publish_mode != "atomic":
+        raise JetStreamSparkError(
+            "JETSTREAM_CONFLICTING_OPTIONS",
+            "publish_partition has no part on the driver, which deliverySemantics=exactly-once needs; leave it out, or "
+            "use publishMode=atomic",
+        )
+    ids = checked.delivery_semantics != "at-least-once" and checked.publish_mode != "atomic"
     # As a digest, because it becomes part of the marker's subject with publishMode=atomic.
     job = hashlib.sha256((job or _stage()).encode()).hexdigest()[:32]
     calls = _calls_before(job, batch)

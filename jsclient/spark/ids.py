@@ -1,9 +1,9 @@
 """Message ids for Nats-Msg-Id that come out the same when a batch is written again.
 
-`<digest of the content>.<partition>.<occurrence>`: no attempt number and no row number, so a retried task, a
+`<digest of the content>.<tag><partition>.<occurrence>`: no attempt number and no row number, so a retried task, a
 speculative copy or a restarted driver names each row as before, even when the rows come in another order. Query and
 batch are the key of the digest, so the whole of both counts. The occurrence tells equal rows of one partition apart,
-and the partition those of two.
+and the partition those of two. The tag tells rows of the batch from those of others when a stream is read back.
 """
 
 from __future__ import annotations
@@ -13,7 +13,9 @@ from hashlib import blake2b
 from typing import Final
 
 DIGEST_BYTES: Final = 15  # 20 characters of base64 without padding
+DIGEST_CHARS: Final = 20
 KEY_BYTES: Final = 16
+TAG_CHARS: Final = 4
 
 
 def key_of(job: str, batch: int) -> bytes:
@@ -21,12 +23,23 @@ def key_of(job: str, batch: int) -> bytes:
     return blake2b(f"{job}|{batch}".encode(), digest_size=KEY_BYTES).digest()
 
 
-class ContentIds:
-    """Makes the ids of one partition; remembers every digest (about 100 bytes per row of the task)."""
+def tag_of(key: bytes) -> bytes:
+    """What the ids of one batch have in common."""
+    return b2a_base64(blake2b(key, digest_size=3).digest(), newline=False)
 
-    def __init__(self, key: bytes, partition: str) -> None:
+
+class ContentIds:
+    """Makes the ids of one partition; remembers every digest (about 100 bytes per row of the task).
+
+    `total`, with `adding`, is the sum of all digests so far, each times its occurrence: equal for equal rows in any
+    order.
+    """
+
+    def __init__(self, key: bytes, partition: str, adding: bool = False) -> None:
+        self.total = 0
+        self._adding = adding
         self._base = blake2b(digest_size=DIGEST_BYTES, key=key)
-        self._suffix = f".{partition}.".encode()
+        self._suffix = b".%b%b." % (tag_of(key), partition.encode())
         self._seen: set[bytes] = set()
         self._repeated: dict[bytes, int] = {}
 
@@ -44,6 +57,8 @@ class ContentIds:
         if len(new) < len(digests) or not new.isdisjoint(self._seen):
             return [self._named(digest) for digest in digests]
         self._seen |= new
+        if self._adding:
+            self.total += sum([int.from_bytes(digest, "big") for digest in digests])
         suffix = self._suffix
         return [b"%b%b0" % (b2a_base64(digest, newline=False), suffix) for digest in digests]
 
@@ -65,4 +80,6 @@ class ContentIds:
             occurrence = self._repeated[digest] = self._repeated.get(digest, 0) + 1
         else:
             self._seen.add(digest)
+        if self._adding:
+            self.total += int.from_bytes(digest, "big") * (occurrence + 1)
         return b"%b%b%d" % (b2a_base64(digest, newline=False), self._suffix, occurrence)

@@ -98,8 +98,10 @@ class SparkOptions:
 
     subject: str | None = _option("subject", "WT", values.text)
     delivery_semantics: str = _option(
-        "deliverySemantics", "WT", values.choice("exactly-once", "at-least-once"), "exactly-once"
+        "deliverySemantics", "WT", values.choice("auto", "exactly-once", "window", "at-least-once"), "auto"
     )
+    journal: str | None = _option("journal", "WT", values.text)
+    when_unsure: str | None = _option("whenUnsure", "WT", values.choice("fail", "publish"))
     message_id: str = _option("messageId", "WT", values.choice("auto", "column", "content", "none"), "auto")
     publish_mode: str = _option("publishMode", "WT", values.choice("auto", "async", "fast", "atomic"), "auto")
     atomic_marker_subject: str | None = _option("atomicMarkerSubject", "WT", values.text)
@@ -124,6 +126,11 @@ class SparkOptions:
     credentials_secret: Secret | None = _option("credentialsSecret", "RSWT", Secret)  # noqa: RUF009
     # nats.* as (name of the field of ConnectOptions, text); see connecting.PASSTHROUGH.
     nats: tuple[tuple[str, Secret], ...] = ()
+
+    @property
+    def journal_bucket(self) -> str:
+        """The bucket of the journal; `ledgerBucket` is the option's name in the first version."""
+        return self.journal or self.ledger_bucket or "spark_journal"
 
     def secrets(self) -> list[str]:
         """Every text that must not be shown, for wiping it out of messages of others."""
@@ -308,7 +315,12 @@ def _check_writing(o: SparkOptions) -> None:
         f"messageId={o.message_id}",
     )
     _conflict(o.publish_mode != "atomic" and o.atomic_marker_subject, "'atomicMarkerSubject' needs publishMode=atomic")
-    _conflict(o.ledger_bucket and at_least_once, "'ledgerBucket' needs deliverySemantics=exactly-once")
+    _conflict(o.journal and o.ledger_bucket, "'ledgerBucket' is the old name of 'journal'; give one of them")
+    journaled = o.delivery_semantics in ("auto", "exactly-once") and o.publish_mode != "atomic"
+    for name, value in (("journal", o.journal), ("ledgerBucket", o.ledger_bucket), ("whenUnsure", o.when_unsure)):
+        _conflict(
+            value and not journaled, f"{name!r} needs deliverySemantics auto or exactly-once, and no publishMode=atomic"
+        )
 
 
 def overlap(one: str, other: str) -> bool:

@@ -54,6 +54,7 @@ class Range:
     mark: tuple[int, int] | None = None  # sequence and time (ns) of a message of the plan, to know the store by
     soft: bool = False  # begins at `earliest`, and nothing was promised yet
     query: str = ""  # the query whose driver counts what is lost; "" if nobody does
+    headers_only: bool = False  # without values, by a consumer
 
     @property
     def span(self) -> int:

@@ -24,7 +24,7 @@ def required_permissions(options: Mapping[str, str], way: str) -> dict[str, list
         raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"{way!r} is none of {', '.join(WAYS)}")
     checked = known.parse(options, letter)
     api = names.api_prefix(checked.domain, checked.api_prefix)
-    publish = _reading(checked, api) if letter in (known.READ, known.READ_STREAM) else _writing(checked, api)
+    publish = _reading(checked, api) if letter in (known.READ, known.READ_STREAM) else _writing(checked, api, letter)
     subscribe = [f"{_inbox(checked)}.>"]
     if letter == known.READ_STREAM and not checked.fail_on_data_loss:
         publish.append("_spark.>")
@@ -59,11 +59,15 @@ def _reading(o: SparkOptions, api: str) -> list[str]:
     return found
 
 
-def _writing(o: SparkOptions, api: str) -> list[str]:
+def _writing(o: SparkOptions, api: str, letter: str) -> list[str]:
     """Without the questions to the API rows are written all the same, but a window that is too short is not seen."""
+    bucket = o.journal_bucket
     found = [o.subject or ">", f"{api}INFO", f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
     if o.publish_mode == "atomic":
         found += [f"{o.atomic_marker_subject}.>", f"{api}STREAM.MSG.GET.*"]
-    if o.ledger_bucket is not None:
-        found += [f"$KV.{o.ledger_bucket}.>", f"{api}STREAM.MSG.GET.KV_{o.ledger_bucket}"]
+    elif o.delivery_semantics == "exactly-once" or (o.delivery_semantics == "auto" and letter == known.WRITE_STREAM):
+        found += [f"$KV.{bucket}.>", f"{api}STREAM.CREATE.KV_{bucket}", f"{api}STREAM.MSG.GET.*"]
+        found += [f"{api}CONSUMER.{operation}.*.>" for operation in ("CREATE", "DELETE", "MSG.NEXT")]
+        if letter == known.WRITE:
+            found.append(f"{api}STREAM.PURGE.KV_{bucket}")
     return found

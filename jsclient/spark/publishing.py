@@ -63,6 +63,12 @@ class TaskPublisher:
                 f"{self._options.task_timeout:g} s (taskTimeout)",
             )
 
+    def limit_patience(self, seconds: float) -> None:
+        """Fail rather than send rows again later than this; to be called before the first row."""
+        patience = max(seconds, self._options.ack_timeout)
+        if patience < self._options.reconnect_timeout:
+            self._options = attrs.evolve(self._options, reconnect_timeout=patience)
+
     def finish(self) -> Totals:
         """Wait for what is not acknowledged yet."""
         totals = Totals()
@@ -101,7 +107,7 @@ class TaskPublisher:
 
     def _check_streams(self) -> None:
         """Once per stream, as soon as its first ack is in: ids are worth nothing without a window."""
-        if self._options.delivery_semantics != "exactly-once" or self._options.publish_mode == "atomic":
+        if self._options.delivery_semantics == "at-least-once" or self._options.publish_mode == "atomic":
             return
         for publisher in (self._window, self._other):
             seen = () if publisher is None or isinstance(publisher, AtomicPublisher) else list(publisher.seen)
@@ -156,22 +162,22 @@ class FastSubjects:
         if access.capabilities.at_least((2, 14)) is not True:
             return []
         try:
-            config = cached(access.nc, ("takes", access.api.prefix, subject), lambda: self._taker(subject))
+            config = cached(access.nc, ("takes", access.api.prefix, subject), lambda: taker_of(access, subject))
         except JetStreamSparkError:
             if self._required:
                 raise
             return []  # an account that may publish, but not ask
         return list(config.subjects or ()) if config is not None and config.allow_batched else []
 
-    def _taker(self, subject: str) -> StreamConfig | None:
-        """The configuration of the one stream that takes `subject`."""
-        access = self._access
-        names = access.retrying(
-            "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
-        ).get("streams")
-        if not names or len(names) != 1:
-            return None
-        return StreamAccess(access.nc, access.options, names[0]).info().config
+
+def taker_of(access: StreamAccess, subject: str) -> StreamConfig | None:
+    """The configuration of the one stream that takes `subject`."""
+    names = access.retrying(
+        "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
+    ).get("streams")
+    if not names or len(names) != 1:
+        return None
+    return StreamAccess(access.nc, access.options, names[0]).info().config
 
 
 @attrs.frozen

@@ -93,6 +93,8 @@ class RangeConsumer:
         self._name = access.new_name(self._label)
         more: dict[str, Any] = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, self.next)}
         behind = None
+        if self._part.headers_only:
+            more["headers_only"] = True
         if self._filters:
             more["filter_subjects"] = list(self._filters)
             behind = self._behind_the_end()

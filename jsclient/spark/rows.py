@@ -76,7 +76,7 @@ class RowMaker:
     def _ids(
         self, column: pa.Array | None, subjects: list[bytes], lines: Iterable[bytes], values: list[bytes]
     ) -> Iterable[bytes | None]:
-        if self._uses_column(column is not None):
+        if self.uses_column(column is not None):
             if column is None or column.null_count:
                 raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
             return [_id(text) for text in _binary(column).to_pylist()]
@@ -86,7 +86,8 @@ class RowMaker:
             return self._content.plain(subjects, values)
         return map(self._content.next, subjects, lines, values)
 
-    def _uses_column(self, there: bool) -> bool:
+    def uses_column(self, there: bool) -> bool:
+        """Whether ids come from the column msg_id, which is `there` or not."""
         if self._options.delivery_semantics == "at-least-once":
             return False
         return self._options.message_id == "column" or (self._options.message_id == "auto" and there)
@@ -114,7 +115,7 @@ class RowMaker:
             value = b""
         lines = self._block({name: fields[name] for name in ("headers", *FENCES) if name in fields})
         msg_id = _bytes(fields.get("msg_id"))
-        if self._uses_column(msg_id is not None):
+        if self.uses_column(msg_id is not None):
             if msg_id is None:
                 raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
             return subject, lines, value, _id(msg_id)

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jsclient import errors
-from jsclient.spark.access import StreamAccess
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.exactly import JournaledTask, Outcome, conclude, purge_receipts
 from jsclient.spark.ids import ContentIds, key_of
+from jsclient.spark.journal import Job, Journal, open_journal, refuse_journal
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
-from jsclient.spark.progress import read_ledger, write_ledger
 from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.rows import RowMaker
 from jsclient.spark.schema import check_sink
@@ -25,31 +27,25 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from jsclient.connection import Connection
+
 log = logging.getLogger("jsclient.spark")
 
 # Local properties that Spark sets for the tasks of a streaming query; the writer API itself tells neither.
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
+DESCRIPTION = "spark.job.description"  # holds the id of the run, among others
+_RUN_ID = re.compile(r"runId = ([0-9a-f-]{36})")
 
 
 class Published(WriterCommitMessage):
     """What one task tells the driver."""
 
-    def __init__(
-        self,
-        partition: int,
-        totals: Totals,
-        query: str = "",
-        revision: int = 0,
-        skipped: bool = False,
-        notes: Sequence[str] = (),
-    ) -> None:
-        self.partition = partition
-        self.totals = totals
-        self.query = query
-        self.revision = revision  # of the ledger entry, as it was before the task wrote
-        self.skipped = skipped  # the ledger said that the batch is committed
-        self.notes = list(notes)  # what the user has to see although nothing failed
+    def __init__(self, job: Job, outcome: Outcome, journaled: bool) -> None:
+        self.job = job
+        self.outcome = outcome
+        self.totals = outcome.totals
+        self.journaled = journaled
 
 
 def partition_id() -> int:
@@ -60,35 +56,69 @@ def partition_id() -> int:
     return 0 if context is None else context.partitionId()
 
 
-def write_task(
-    options: SparkOptions, batches: Iterator[pa.RecordBatch], job: str, batch: int, query: str = ""
-) -> Published:
-    """Publish the record batches of one task. `job` and `batch` make the ids that a replay repeats."""
-    partition = partition_id()
-    where = f"partition {partition} of batch {batch}" if query else f"partition {partition}"
+def write_task(options: SparkOptions, batches: Iterator[pa.RecordBatch], job: Job, streaming: bool) -> Published:
+    """Publish the record batches of one task. Query and batch make the ids that a replay repeats."""
+    where = job.where if streaming else f"partition {job.partition}"
     with lease(options) as nc:
-        revision = 0
-        if options.ledger_bucket is not None and query:
-            access = StreamAccess(nc, options, stream="(sink)")
-            committed, revision = read_ledger(access, options.ledger_bucket, query)
-            if batch <= committed:
-                log.info("%s was committed before (ledger %r); nothing is published", where, options.ledger_bucket)
-                return Published(partition, Totals(), query, revision, skipped=True)
-        ids = options.delivery_semantics == "exactly-once" and options.publish_mode != "atomic"
-        rows = RowMaker(options, ContentIds(key_of(job, batch), str(partition)) if ids else None)
         try:
-            with TaskPublisher(nc, options, job, batch, partition) as publisher:
-                for record_batch in batches:
-                    publisher.publish(rows.of_batch(record_batch))
-                totals = publisher.finish()
+            journal = _journal(nc, options, job, streaming)
+            if isinstance(journal, Journal):
+                return Published(job, JournaledTask(nc, options, journal, job).write(batches), True)
+            outcome = _write_plainly(nc, options, batches, job)
         except errors.JsClientError as error:
             raise publish_failed(options, where, error) from error
-    return Published(partition, totals, query, revision, notes=publisher.notes)
+    outcome.notes += [journal] if journal else []
+    return Published(job, outcome, False)
 
 
-def tell_notes(messages: list[Any]) -> None:
-    """What the tasks had to say, once each; called on the driver."""
-    for note in sorted({note for message in messages if isinstance(message, Published) for note in message.notes}):
+def _journal(nc: Connection, options: SparkOptions, job: Job, streaming: bool) -> Journal | str:
+    """The journal, which has begun; or a text why there is none, empty when none is wanted."""
+    semantics = options.delivery_semantics
+    wanted = semantics == "exactly-once" or (semantics == "auto" and streaming)
+    if not wanted or options.publish_mode == "atomic":
+        return ""
+    kv = open_journal(nc, options)
+    if not isinstance(kv, str):
+        journal = Journal(nc, options, kv, job)
+        try:
+            journal.begin()
+            return journal
+        except JetStreamSparkError as error:
+            if not isinstance(error.__cause__, errors.PermissionViolation):
+                raise
+            kv = refuse_journal(nc, options, f"the journal cannot be written: {options.hide(str(error.__cause__))}")
+    if semantics == "exactly-once":
+        raise JetStreamSparkError(
+            "JETSTREAM_JOURNAL_UNAVAILABLE", f"deliverySemantics=exactly-once needs a journal: {kv}"
+        )
+    return f"{kv}. Rows are stored once only while their stream recognises repeated messages (deliverySemantics=window)"
+
+
+def _write_plainly(nc: Connection, options: SparkOptions, batches: Iterator[pa.RecordBatch], job: Job) -> Outcome:
+    ids = options.delivery_semantics != "at-least-once" and options.publish_mode != "atomic"
+    rows = RowMaker(options, ContentIds(key_of(job.query, job.batch), str(job.partition)) if ids else None)
+    with TaskPublisher(nc, options, job.query, job.batch, job.partition) as publisher:
+        for record_batch in batches:
+            publisher.publish(rows.of_batch(record_batch))
+        return Outcome(publisher.finish(), publisher.notes)
+
+
+def finish(options: SparkOptions, messages: list[Any], streaming: bool) -> None:
+    """On the driver, when all tasks have written: its part of the batch, and what the tasks had to say, once each."""
+    done = [message for message in messages if isinstance(message, Published)]
+    notes = {note for message in done for note in message.outcome.notes}
+    journaled = [message for message in done if message.journaled]
+    if journaled:
+        with lease(options) as nc:
+            job = journaled[0].job
+            kv = open_journal(nc, options)
+            if isinstance(kv, str):
+                raise JetStreamSparkError("JETSTREAM_JOURNAL_UNAVAILABLE", kv)
+            journal = Journal(nc, options, kv, job)
+            notes.update(conclude(nc, options, journal, job, [message.outcome for message in journaled]))
+            if not streaming:
+                purge_receipts(nc, options, job)
+    for note in sorted(notes):
         tell(note)
 
 
@@ -113,11 +143,11 @@ class JetStreamWriter(DataSourceArrowWriter):
         self.job = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        return write_task(self.options, iterator, self.job, 0)
+        return write_task(self.options, iterator, Job(self.job, self.job, 0, partition_id()), False)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        finish(self.options, messages, False)
         log.info("jetstream write committed: %s", summary(messages))
-        tell_notes(messages)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         # What was published cannot be taken back; a task that failed may have published, too, and is not in here.
@@ -132,32 +162,28 @@ class JetStreamStreamWriter(DataSourceStreamArrowWriter):
         self.options = options
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
-        query, batch = streaming_batch()
-        return write_task(self.options, iterator, query, batch, query)
+        query, run, batch = streaming_batch()
+        return write_task(self.options, iterator, Job(query, run, batch, partition_id()), True)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        finish(self.options, messages, True)
         log.info("jetstream batch %d committed: %s", batchId, summary(messages))
-        tell_notes(messages)
-        done = [message for message in messages if isinstance(message, Published)]
-        if self.options.ledger_bucket is None or not done or all(message.skipped for message in done):
-            return
-        with lease(self.options) as nc:
-            access = StreamAccess(nc, self.options, stream="(sink)")
-            # All tasks saw the same entry unless another driver committed in between: then the oldest one loses.
-            revision = min(message.revision for message in done)
-            write_ledger(access, self.options.ledger_bucket, done[0].query, batchId, revision)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         log.warning("jetstream batch %d aborted; already published: %s", batchId, summary(messages))
 
 
-def streaming_batch() -> tuple[str, int]:
-    """Query id and batch number of the running task."""
+def streaming_batch() -> tuple[str, str, int]:
+    """Query id, run id and batch number of the running task."""
     from pyspark import TaskContext
 
     context = TaskContext.get()
     query = None if context is None else context.getLocalProperty(QUERY_ID)
     batch = None if context is None else context.getLocalProperty(BATCH_ID)
-    if query is None or batch is None:
-        return uuid.uuid4().hex, 0  # not inside a streaming query of Spark: nothing will be replayed
-    return query, int(batch)
+    if context is None or query is None or batch is None:
+        job = uuid.uuid4().hex
+        return job, job, 0  # not inside a streaming query of Spark: nothing will be replayed
+    found = _RUN_ID.search(context.getLocalProperty(DESCRIPTION) or "")
+    # Without it every stage is another run: its partitions are read back instead of believed to be the first attempt.
+    run = found[1] if found is not None else f"stage-{context.stageId()}"
+    return query, run, int(batch)

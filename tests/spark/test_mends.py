@@ -7,18 +7,20 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import jsclient
-from jsclient.spark import permissions, pool, required_permissions
+from jsclient.spark import exactly, permissions, pool, required_permissions
+from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, wait_until
 
 from .conftest import Js, mode_works, refused_before
+from .test_refusals import stream_writer
 from .test_without_jvm import batches, read, reader, rows_of, stream_reader, writer
 
 
@@ -70,7 +72,7 @@ def test_who_may_only_publish_can_use_the_sink(stream_name: str, caplog: pytest.
             refused.write(batches(0, 10))
 
 
-def test_the_listed_permissions_are_enough(stream_name: str) -> None:
+def test_the_listed_permissions_are_enough(stream_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each way of use by a user who may do exactly what is listed for it."""
     queue = f"{stream_name}_q"
     common = {"servers": "nats://localhost", "user": "u", "password": "p"}
@@ -82,7 +84,10 @@ def test_the_listed_permissions_are_enough(stream_name: str) -> None:
         "queue": ("readStream", {**common, "stream": queue, "ackMode": "purge"}),
         "auto": ("write", sink),
         "atomic": ("write", {**sink, **marker}),
+        "job": ("write", {**sink, "deliverySemantics": "exactly-once"}),
+        "journal": ("writeStream", {**sink, "deliverySemantics": "exactly-once", "publishMode": "async"}),
     }
+    monkeypatch.setattr(exactly, "SETTLED", 0.0)
     users = ", ".join(
         f"{{ user: {name}, password: p, {permissions(options, way)} }}" for name, (way, options) in ways.items()
     )
@@ -96,7 +101,11 @@ def test_the_listed_permissions_are_enough(stream_name: str) -> None:
             js.fill(queue, 100)
         for name, (way, options) in ways.items():
             given = {key: value for key, value in options.items() if key not in ("servers", "stream")} | {"user": name}
-            if way == "write":
+            if way == "writeStream":
+                for run in ("run-1", "run-2"):
+                    monkeypatch.setattr(writing, "streaming_batch", lambda run=run: ("query", run, 1))
+                    writes_as_a_query(server.url, given, dies=run == "run-1")
+            elif way == "write":
                 with mode_works(server, options.get("publishMode", "auto")):
                     assert writer(server.url, **given).write(batches(0, 10)).totals.rows == 10
             elif way == "read":
@@ -104,6 +113,18 @@ def test_the_listed_permissions_are_enough(stream_name: str) -> None:
             else:
                 with refused_before(server, (2, 11) if name == "queue" else (2, 9), "DIRECT_UNAVAILABLE"):
                     reads_as_a_query(server.url, options["stream"], given)
+
+
+def writes_as_a_query(url: str, given: dict[str, str], dies: bool) -> None:
+    def rows() -> Iterator[Any]:
+        yield from batches(100, 150)
+        if dies:
+            raise RuntimeError("on purpose")
+        yield from batches(150, 200)
+
+    made = stream_writer(url, **given)
+    with pytest.raises(RuntimeError) if dies else nullcontext():
+        made.commit([made.write(rows())], 1)
 
 
 def reads_as_a_query(url: str, stream: str, given: dict[str, str]) -> None:
@@ -234,13 +255,9 @@ def test_short_windows_are_told_to_the_driver(
 def test_a_marker_ahead_of_the_checkpoint_is_no_reason_to_skip(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jsclient.spark import writer as writing
-
-    from .test_refusals import stream_writer
-
     js.create(stream_name, allow_atomic=True)
     batch = 5
-    monkeypatch.setattr(writing, "streaming_batch", lambda: ("the-query", batch))
+    monkeypatch.setattr(writing, "streaming_batch", lambda: ("the-query", "run", batch))
     options = {"publishMode": "atomic", "atomicMarkerSubject": f"{stream_name}.marker"}
     made = stream_writer(server.url, subject=f"{stream_name}.x", **options)
     with mode_works(server, "atomic"):

@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer
 
 from .conftest import Js
-from .test_without_jvm import batches, read, reader, rows_of, schema_of, stream_reader, writer
+from .test_without_jvm import read, reader, rows_of, schema_of, stream_reader, writer
 
 
 @pytest.fixture(autouse=True)
@@ -114,40 +113,10 @@ def test_checkpoints_that_do_not_fit(js: Js, server: NatsServer) -> None:
     assert goes_on(start, failOnDataLoss="false") == list(range(300))
 
 
-def test_two_drivers_on_one_ledger(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    js.create("out")
-    js.api.request(
-        "STREAM.CREATE.KV_ledger",
-        {"name": "KV_ledger", "subjects": ["$KV.ledger.>"], "max_msgs_per_subject": 1, "allow_rollup_hdrs": True},
-    )
-    batch = 0
-    monkeypatch.setattr(writing, "streaming_batch", lambda: ("the-query", batch))
-    options = {"subject": "out.x", "ledgerBucket": "ledger"}
-
-    def attempt(other: int | None = None) -> bool:
-        """One batch of one driver; `other` is what another driver commits in the meantime. True if it was skipped."""
-        made = stream_writer(server.url, **options)
-        message = made.write(batches(0, 10))
-        if other is not None:
-            js.nc.request("$KV.ledger.the-query", b'{"batch": %d}' % other)
-        made.commit([message, None], batch)
-        return bool(message.skipped)
-
-    assert not attempt()
-    assert attempt()  # committed: nothing is published again, even where the stream would not recognise the ids
-    assert js.state("out")["messages"] == 10
-    batch = 1
-    with pytest.raises(JetStreamSparkError, match=r"FENCED.*another driver"):
-        attempt(other=1)
-    with pytest.raises(JetStreamSparkError, match=r"STREAM_NOT_FOUND.*no bucket 'none'"):
-        options["ledgerBucket"] = "none"
-        attempt()
-
-
-def stream_writer(url: str, **options: Any) -> Any:
+def stream_writer(url: str, columns: str = "value binary", **options: Any) -> Any:
     from jsclient.spark.datasource import JetStreamDataSource
 
-    return JetStreamDataSource({"servers": url, **options}).streamWriter(schema_of("value binary"), False)
+    return JetStreamDataSource({"servers": url, **options}).streamWriter(schema_of(columns), False)
 
 
 def test_overwriting(server: NatsServer) -> None:

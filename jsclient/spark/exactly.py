@@ -1,0 +1,263 @@
+"""Exactly once without a time window: a task that keeps a journal, and the driver's part of its batch.
+
+A task that finds no earlier attempt publishes its rows as they come. A replay first spools them, so that it knows what
+it has before a row goes out: a partition that was written whole is left alone, and of one that was not the sink is read
+back. The steps stand in README.md, "How a replay finds its rows".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from jsclient import errors
+from jsclient.spark.access import StreamAccess, cached
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
+from jsclient.spark.journal import Job, Journal
+from jsclient.spark.publishing import TaskPublisher, taker_of
+from jsclient.spark.replay import Sorter, Spool, Stored, Unsure, read_back
+from jsclient.spark.rows import RowMaker
+from jsclient.spark.sending import Row, Totals, WindowPublisher
+from protocol import matches
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jsclient.connection import Connection
+    from jsclient.jetstream.models import StreamConfig
+    from jsclient.spark.options import SparkOptions
+
+log = logging.getLogger("jsclient.spark")
+
+SETTLED: Final = 15.0  # seconds after which the tasks of another run have noticed that they are fenced
+LOOK_EVERY: Final = 5.0  # seconds between two looks at who writes the batch
+RUN_CHARS: Final = 8
+
+
+@attrs.define
+class Outcome:
+    """What a task tells the driver beside its totals."""
+
+    totals: Totals
+    notes: list[str]
+    begins: dict[str, int] = attrs.field(factory=dict)
+    aside: list[Row] = attrs.field(factory=list)
+    left_over: Counter[bytes] = attrs.field(factory=Counter)
+    skipped: bool = False
+
+
+class JournaledTask:
+    """Writes the rows of one partition; `journal` has begun."""
+
+    def __init__(self, nc: Connection, options: SparkOptions, journal: Journal, job: Job) -> None:
+        self._nc = nc
+        self._options = options
+        self._journal = journal
+        self._job = job
+        self._key = key_of(job.query, job.batch)
+        self._looked_at = time.monotonic()
+        self._takers: list[StreamConfig] = []
+        self._known: set[bytes] = set()  # subjects whose stream is in the entry of the batch
+
+    def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
+        with TaskPublisher(self._nc, self._options, self._job.query, self._job.batch, self._job.partition) as publisher:
+            if self._journal.fresh:
+                return self._write_all(batches, publisher)
+            spool = Spool()
+            try:
+                return self._write_missing(batches, spool, publisher)
+            finally:
+                spool.close()
+
+    # --- the first attempt ------------------------------------------------------------------------------
+
+    def _write_all(self, batches: Iterable[pa.RecordBatch], publisher: TaskPublisher) -> Outcome:
+        made = _Counted(self._options, self._key, self._job.partition)
+        for batch in batches:
+            self._publish(publisher, made.rows(batch))
+        totals = publisher.finish()
+        self._journal.end(made.count, made.total, True)
+        return Outcome(totals, [], self._journal.batch.begins)
+
+    def _publish(self, publisher: TaskPublisher, rows: list[Row]) -> None:
+        if time.monotonic() - self._looked_at > LOOK_EVERY:
+            self._journal.check()
+            self._looked_at = time.monotonic()
+        for subject in {row[0] for row in rows} - self._known:
+            self._announce(subject, publisher)
+        publisher.publish(rows)
+
+    def _announce(self, subject: bytes, publisher: TaskPublisher) -> None:
+        """The stream that takes a subject must be in the entry of the batch before a row goes there."""
+        text = subject.decode("utf-8", "surrogateescape")
+        if not any(matches(pattern, text) for config in self._takers for pattern in config.subjects or ()):
+            access = StreamAccess(self._nc, self._options, "(sink)")
+            config = cached(self._nc, ("takes", access.api.prefix, text), lambda: taker_of(access, text))
+            if config is None:
+                return  # nobody takes the row, as the publisher will find out
+            stream = StreamAccess(self._nc, self._options, config.name)
+            self._journal.begins(config.name, lambda: stream.state().last)
+            publisher.limit_patience(float(config.duplicate_window or 0) / 2)
+            self._takers.append(config)
+        if len(self._known) > 10_000:
+            self._known.clear()
+        self._known.add(subject)
+
+    # --- a replay ---------------------------------------------------------------------------------------
+
+    def _write_missing(self, batches: Iterable[pa.RecordBatch], spool: Spool, publisher: TaskPublisher) -> Outcome:
+        first = _Counted(self._options, self._key, self._job.partition)
+        for batch in batches:
+            spool.add(batch)
+            first.rows(batch)
+        before, begins = self._journal.before, self._journal.batch.begins
+        if before.ended and (before.rows, before.total) == (first.count, first.total):
+            log.info("%s was written whole before; nothing is published", self._job.where)
+            return Outcome(Totals(first.count, 0, first.count), [], begins, skipped=True)
+        self._journal.reopen()
+        notes: list[str] = []
+        sorter = Sorter(self._stored(notes, first.count))
+        made = _Counted(self._options, self._key, self._job.partition)
+        for batch in spool:
+            rows = made.rows(batch)
+            self._publish(publisher, sorter.missing(rows, made.by_column))
+        totals = publisher.finish()
+        totals.rows += sorter.skipped
+        totals.duplicates += sorter.skipped
+        left_over = sorter.left_over()
+        self._journal.end(made.count, made.total, not sorter.aside and not left_over)
+        return Outcome(totals, notes, self._journal.batch.begins, sorter.aside, left_over)
+
+    def _stored(self, notes: list[str], count: int) -> Stored:
+        if self._journal.batch.again:
+            _settle(self._job, self._journal)
+        try:
+            if not self._journal.batch.known:
+                raise Unsure("the journal of the first version does not say where the batch began")
+            return read_back(
+                self._nc, self._options, self._journal.batch.begins, tag_of(self._key), self._job.partition
+            )
+        except Unsure as error:
+            text = f"{self._job.where} was begun before, and what of it is stored cannot be seen: {error}"
+            _accept(self._options, text, error)
+            notes.append(f"{text}. Its {count} rows are published again: some may be stored twice")
+            return Stored()
+
+
+def _accept(options: SparkOptions, text: str, error: Unsure) -> None:
+    """Raise unless the user, or deliverySemantics=auto, takes repeated rows instead."""
+    default = "fail" if options.delivery_semantics == "exactly-once" else "publish"
+    if (options.when_unsure or default) == "fail":
+        raise JetStreamSparkError(
+            "JETSTREAM_UNSURE_REPLAY",
+            f"{text}. Nothing of it was published; whenUnsure=publish stores its rows at least once",
+        ) from error
+
+
+class _Counted:
+    """Makes rows and adds up what they are."""
+
+    def __init__(self, options: SparkOptions, key: bytes, partition: int) -> None:
+        self._content = ContentIds(key, str(partition), adding=True)
+        self._maker = RowMaker(options, self._content)
+        self._columns = 0
+        self.by_column = False
+        self.count = 0
+
+    @property
+    def total(self) -> int:
+        return (self._content.total + self._columns) % (1 << 128)
+
+    def rows(self, batch: pa.RecordBatch) -> list[Row]:
+        self.by_column = self._maker.uses_column("msg_id" in batch.schema.names)
+        rows = list(self._maker.of_batch(batch))
+        self.count += len(rows)
+        if self.by_column:
+            digests = (blake2b(row[3] or b"", digest_size=16).digest() for row in rows)
+            self._columns += sum(int.from_bytes(digest, "big") for digest in digests)
+        return rows
+
+
+def _settle(job: Job, journal: Journal) -> None:
+    """Wait until tasks of the run before, which may still publish, have seen that the batch is no longer theirs."""
+    left = SETTLED - journal.age() if SETTLED else 0.0
+    if left > 0:
+        log.info("%s: waiting %.1f s for the tasks of an earlier run to end", job.where, left)
+        time.sleep(left)
+
+
+# --- the driver -----------------------------------------------------------------------------------------------------
+
+
+def conclude(nc: Connection, options: SparkOptions, journal: Journal, job: Job, outcomes: list[Outcome]) -> list[str]:
+    """The driver's part of a batch: rows that lie in the sink under other partitions, or nowhere.
+
+    Whatever a digest has in the stream that no partition claims stands for as many rows that were put aside; the rest
+    of these is published. Returns what the user has to see.
+    """
+    journal.check()  # also for a batch without such rows: a run that has lost the batch must not call it committed
+    aside = [row for outcome in outcomes for row in outcome.aside]
+    unclaimed: Counter[bytes] = Counter()
+    for outcome in outcomes:
+        unclaimed += outcome.left_over
+    key = key_of(job.query, job.batch)
+    notes = []
+    if aside:
+        begins = {stream: first for outcome in outcomes for stream, first in outcome.begins.items()}
+        try:
+            unclaimed += read_back(nc, options, begins, tag_of(key), None, len(outcomes)).others
+        except Unsure as error:
+            text = f"{len(aside)} rows of batch {job.batch} may lie under partitions of an earlier attempt: {error}"
+            _accept(options, text, error)
+            notes.append(f"{text}. They are published again: some may be stored twice")
+    missing = []
+    for row in aside:
+        digest = (row[3] or b"")[:DIGEST_CHARS]
+        if unclaimed[digest] > 0:
+            unclaimed[digest] -= 1
+        else:
+            missing.append(row)
+    if missing:
+        _publish(nc, options, missing, b"%br%b" % (tag_of(key), job.run.encode()[:RUN_CHARS]))
+    others = sum(unclaimed.values())
+    if others:
+        notes.append(
+            f"batch {job.batch} was written before with {others} rows that it does not have now; both are stored. The "
+            "query is not deterministic, or its checkpoint was restored from a backup"
+        )
+    return notes
+
+
+def _publish(nc: Connection, options: SparkOptions, rows: list[Row], owner: bytes) -> None:
+    """The ids name the run: the next replay recognises the rows, and no two runs give the same id to different ones."""
+    numbers: Counter[bytes] = Counter()
+    named: list[Row] = []
+    for subject, lines, value, msg_id in rows:
+        digest = (msg_id or b"")[:DIGEST_CHARS]
+        named.append((subject, lines, value, b"%b.%b.%d" % (digest, owner, numbers[digest])))
+        numbers[digest] += 1
+    publisher = WindowPublisher(nc, options)
+    try:
+        publisher.publish(named)
+        publisher.finish()
+    finally:
+        publisher.close()
+
+
+def purge_receipts(nc: Connection, options: SparkOptions, job: Job) -> None:
+    """A batch write is over: nobody will run it again. Best effort."""
+    access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
+    for key in (job.query, f"{job.query}.>"):
+        body: dict[str, Any] = {"filter": f"$KV.{options.journal_bucket}.{key}"}
+        try:
+            access.api.request(f"STREAM.PURGE.{access.stream}", body)
+        except errors.JsClientError as error:
+            log.info("the receipts of job %s stay in the journal: %s", job.query, error)
+            return

@@ -1,0 +1,320 @@
+"""Receipts of what a query has written: small entries in a key-value bucket, every one written by compare-and-set.
+
+    <query>          {"b":N,"run":...,"from":{"SINK":seq},"again":0|1}   who writes batch N, and from where on
+    <query>.<part>   {"b":N,"n":rows,"sum":...,"end":0|1}                a partition: under way, or written whole
+
+An entry of a partition is also a fence: whoever takes the partition over writes it anew, and an older attempt that
+still runs cannot give its receipt any more. `from` is where a stream of the sink ended before the batch wrote to it, so
+whatever the batch has stored lies behind it. `again` says that more than one run has written the batch, and `gone`
+names runs whose batch was taken over: they do not take it back, also when Spark starts their tasks again.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from jsclient import errors
+from jsclient.spark.access import StreamAccess, cached, forget
+from jsclient.spark.errors import JetStreamSparkError
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.keyvalue import KeyValue, KeyValueEntry
+    from jsclient.spark.options import SparkOptions
+
+log = logging.getLogger("jsclient.spark")
+
+HISTORY: Final = 64
+MOST_GONE: Final = 8  # runs that are remembered
+LEDGER: Final = "(a ledger of the first version)"
+REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # a user who cannot have a journal
+
+
+@attrs.frozen
+class Job:
+    """One partition of one batch of one run of a query. In a batch write the job is the query, and the run."""
+
+    query: str
+    run: str
+    batch: int
+    partition: int
+
+    @property
+    def where(self) -> str:
+        return f"partition {self.partition} of batch {self.batch}"
+
+
+@attrs.frozen
+class BatchEntry:
+    """The entry of a batch; `revision` is that of the key."""
+
+    run: str
+    begins: dict[str, int]  # stream -> the first sequence that the batch may have stored
+    again: bool
+    revision: int
+    gone: tuple[str, ...] = ()
+    known: bool = True  # False: written by the first version, which did not say where the batch begins
+
+
+@attrs.frozen
+class PartEntry:
+    """The receipt of a partition before this attempt took it over; `batch` is -1 when there was none."""
+
+    batch: int = -1
+    rows: int = 0
+    total: int = 0
+    ended: bool = False
+
+
+class Journal:
+    """The journal as one attempt of a task sees it. For one thread."""
+
+    def __init__(self, nc: Connection, options: SparkOptions, kv: KeyValue, job: Job) -> None:
+        self._access = StreamAccess(nc, options, "(journal)")
+        self._kv = kv
+        self._job = job
+        self._part_key = f"{job.query}.{job.partition}"
+        self._part_revision = 0
+        self.batch = BatchEntry("", {}, False, 0)
+        self.before = PartEntry()
+
+    # --- the steps of a task ----------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Find out who writes the batch, and take the partition."""
+        self._begin_batch()
+        found, self._part_revision = self._read(self._part_key)
+        number = found.get("b", -1)
+        if number > self._job.batch:
+            raise self._ahead(number)
+        if number == self._job.batch:
+            self.before = PartEntry(number, found["n"], int(found["sum"], 16), bool(found["end"]))
+        before = self.before
+        # An entry of this batch is written as it was: the new revision is the fence.
+        self._write_part(before.rows, before.total, before.ended)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether no attempt has written this partition of the batch before."""
+        return not self.batch.again and self.before.batch < 0
+
+    def begins(self, stream: str, ends: Any) -> None:
+        """To be called before a row goes to `stream`; `ends()` gives the last sequence of it."""
+        while stream not in self.batch.begins:
+            entry = attrs.evolve(self.batch, begins={**self.batch.begins, stream: ends() + 1})
+            if not self._write_batch(entry):
+                self.check()  # another task was first, or another run
+
+    def check(self) -> None:
+        """JETSTREAM_FENCED when another run has taken the batch over, or another attempt the partition."""
+        found, revision = self._read(self._job.query)
+        if (found.get("b"), found.get("run")) != (self._job.batch, self._job.run):
+            raise self._fenced(f"batch {found.get('b')} of run {found.get('run')!r} is under way")
+        begins = dict(found.get("from", {}))
+        if self._part_revision and self._read(self._part_key)[1] != self._part_revision:
+            raise self._fenced("another attempt has taken the partition over")
+        self.batch = attrs.evolve(self.batch, begins=begins, again=bool(found.get("again")), revision=revision)
+
+    def age(self) -> float:
+        """Seconds since the entry of the batch was written, at least; by the clock of the server."""
+        started = time.monotonic()
+        batch, part = (self._entry(key) for key in (self._job.query, self._part_key))
+        if batch is None or part is None:
+            return 0.0
+        # The entry of the partition was written by this attempt, so its time is nearly the present one.
+        return (part.created - batch.created).total_seconds() + time.monotonic() - started
+
+    def reopen(self) -> None:
+        """Before a row of a replay goes out: a partition that was whole is so no longer.
+
+        Else a crash would leave rows under its number behind which nobody looks for, because it counts as written.
+        """
+        if self.before.ended:
+            self._write_part(0, 0, False)
+
+    def end(self, rows: int, total: int, whole: bool) -> None:
+        """The receipt: all rows are acknowledged; `whole` if nothing of the partition is left to the driver."""
+        self._write_part(rows, total, whole)
+
+    # --- entries ----------------------------------------------------------------------------------------
+
+    def _begin_batch(self) -> None:
+        job = self._job
+        while True:
+            found, revision = self._read(job.query)
+            number = found.get("b", -1)
+            if number > job.batch:
+                raise self._ahead(number)
+            same = number == job.batch
+            known = not same or "from" in found
+            begins, run, again = dict(found.get("from", {})) if same else {}, found.get("run"), bool(found.get("again"))
+            gone = tuple(found.get("gone", ()))
+            if same and run == job.run:
+                self.batch = BatchEntry(job.run, begins, again, revision, gone, known)
+                return
+            if job.run in gone:
+                raise self._fenced(f"batch {number} of run {run!r} is under way")
+            if run not in (None, job.run):
+                gone = (*gone, run)[-MOST_GONE:]
+            if self._write_batch(BatchEntry(job.run, begins, same, revision, gone, known)):
+                return
+
+    def _write_batch(self, entry: BatchEntry) -> bool:
+        body: dict[str, Any] = {"b": self._job.batch, "run": entry.run, "again": int(entry.again)}
+        if entry.gone:
+            body["gone"] = entry.gone
+        if entry.known:
+            body["from"] = entry.begins
+        revision = self._update(self._job.query, body, entry.revision)
+        if revision is None:
+            return False
+        self.batch = attrs.evolve(entry, revision=revision)
+        return True
+
+    def _write_part(self, rows: int, total: int, ended: bool) -> None:
+        body = {"b": self._job.batch, "n": rows, "sum": f"{total:x}", "end": int(ended)}
+        revision = self._update(self._part_key, body, self._part_revision)
+        if revision is None:
+            raise self._fenced("another attempt has taken the partition over")
+        self._part_revision = revision
+
+    def _read(self, key: str) -> tuple[dict[str, Any], int]:
+        """({} if there is none, revision), as the leader of the bucket knows it."""
+
+        try:
+            entry = self._entry(key)
+        except errors.KeyDeleted as error:
+            return {}, error.revision
+        return ({}, 0) if entry is None else (self._decode(key, entry.value), entry.revision)
+
+    def _entry(self, key: str) -> KeyValueEntry | None:
+        def get() -> KeyValueEntry | errors.KeyDeleted | None:
+            try:
+                return self._kv.get(key, direct=False)
+            except errors.KeyDeleted as error:
+                return error
+            except errors.KeyNotFound:
+                return None
+
+        found = self._access.retrying(f"reading the journal {self._kv.bucket!r}", get)
+        if isinstance(found, errors.KeyDeleted):
+            raise found
+        return found
+
+    def _decode(self, key: str, value: bytes) -> dict[str, Any]:
+        try:
+            found = json.loads(value)
+            if "batch" in found:
+                return {"b": int(found["batch"]), "run": LEDGER, "again": 1}
+            int(found["b"])
+        except (ValueError, KeyError, TypeError):
+            raise JetStreamSparkError(
+                "JETSTREAM_PUBLISH_FAILED",
+                f"bucket {self._kv.bucket!r}, key {key!r} is not a journal of ours; give it a bucket of its own",
+            ) from None
+        return found  # type: ignore[no-any-return]
+
+    def _update(self, key: str, body: dict[str, Any], revision: int) -> int | None:
+        """Compare and set; the new revision, or None when somebody else has written since `revision`.
+
+        When the answer of a put was lost it is repeated, and then conflicts with itself: what is stored decides.
+        """
+        value = json.dumps(body, separators=(",", ":")).encode()
+
+        def put() -> int | None:
+            try:
+                return self._kv.update(key, value, revision)
+            except errors.RevisionMismatch:
+                return None
+            except (errors.UnknownOutcome, errors.RequestTimeout, errors.ConnectionLost) as error:
+                unsure.append(error)
+                raise errors.RequestTimeout(str(error)) from error
+
+        unsure: list[BaseException] = []
+        stored = self._access.retrying(f"writing the journal {self._kv.bucket!r}", put)
+        if stored is None and unsure:
+            found, now = self._read(key)
+            return now if found == body and now > revision else None
+        return stored
+
+    def _ahead(self, number: int) -> JetStreamSparkError:
+        return JetStreamSparkError(
+            "JETSTREAM_JOURNAL_AHEAD",
+            f"{self._job.where}: the journal {self._kv.bucket!r} says that batch {number} of query {self._job.query!r} "
+            "was written. The checkpoint was restored from a backup, or another driver runs the query; nothing is "
+            "written, and nothing is skipped. A retry cannot cure it: use another checkpointLocation",
+        )
+
+    def _fenced(self, how: str) -> JetStreamSparkError:
+        return JetStreamSparkError(
+            "JETSTREAM_FENCED",
+            f"{self._job.where}: {how}. If this is no copy of a task that Spark has started again, another driver runs "
+            f"the query {self._job.query!r}: stop one of the two, or give each its own checkpoint",
+        )
+
+
+# --- the bucket -----------------------------------------------------------------------------------------------------
+
+
+def open_journal(nc: Connection, options: SparkOptions) -> KeyValue | str:
+    """The bucket of the journal, made if there is none; a text that says why this user cannot have one."""
+    access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
+    return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: _open(access))
+
+
+def _open(access: StreamAccess) -> KeyValue | str:
+    from jsclient.jetstream import JetStream
+    from jsclient.keyvalue import KeyValue
+
+    options = access.options
+    js = JetStream(access.nc, domain=options.domain, api_prefix=options.api_prefix)
+    kv = KeyValue(js, options.journal_bucket)
+    try:
+        access.retrying("looking for the journal", lambda: _probe(kv))
+    except JetStreamSparkError as error:
+        cause = error.__cause__
+        if isinstance(cause, REFUSED):
+            return f"the journal {options.journal_bucket!r} cannot be read: {options.hide(str(cause))}"
+        if not isinstance(cause, errors.StreamNotFound):
+            raise
+        return _create(access, js, kv)
+    return kv
+
+
+def _probe(kv: KeyValue) -> None:
+    try:
+        kv.get("-", direct=False)
+    except errors.KeyNotFound:
+        pass
+    except errors.BucketNotFound as error:
+        raise error.__cause__ if isinstance(error.__cause__, errors.StreamNotFound) else error from None
+
+
+def _create(access: StreamAccess, js: Any, kv: KeyValue) -> KeyValue | str:
+    """Every task may be the first one, so what exists with the same settings is fine."""
+    from jsclient.keyvalue import KeyValueConfig, create_key_value
+
+    config = KeyValueConfig(
+        bucket=access.options.journal_bucket, history=HISTORY, description="what Spark queries have written"
+    )
+    try:
+        access.retrying("making the journal", lambda: create_key_value(js, config))
+    except JetStreamSparkError as error:
+        cause = error.__cause__
+        if isinstance(cause, (*REFUSED, errors.ApiError)):
+            return f"the journal {access.options.journal_bucket!r} cannot be made: {access.options.hide(str(cause))}"
+        if not isinstance(cause, errors.BucketExists):
+            raise
+    return kv
+
+
+def refuse_journal(nc: Connection, options: SparkOptions, why: str) -> str:
+    """Remember that this user cannot write the journal."""
+    access = StreamAccess(nc, options, "(journal)")
+    forget(nc, ("journal", access.api.prefix, options.journal_bucket))
+    return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: why)

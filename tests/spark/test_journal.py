@@ -1,0 +1,394 @@
+"""Exactly once without a time window: random histories of attempts, crashes, other partitions, lost drivers."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient.spark import exactly, options
+from jsclient.spark import writer as writing
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.planner import Range
+from jsclient.spark.publishing import TaskPublisher
+from jsclient.spark.ranges import read_chunks
+from jsclient.testing import NatsServer, wait_until
+
+from .conftest import Js
+from .test_refusals import stream_writer
+
+WINDOW = 0.1  # seconds in which the sinks of these tests recognise ids: a replay always comes later
+
+
+@pytest.fixture(autouse=True)
+def idle_connections_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(exactly, "SETTLED", 0.0)
+    yield
+    from jsclient.spark import close_idle
+
+    close_idle()
+
+
+class Crash(Exception):
+    """A task or the driver dies."""
+
+
+class Crashing(TaskPublisher):
+    """Dies after so many rows, all of which are stored."""
+
+    after: int | None = None
+
+    def publish(self, rows: Any) -> None:
+        rows = list(rows)
+        if Crashing.after is None:
+            super().publish(rows)
+            return
+        super().publish(rows[: Crashing.after])
+        Crashing.after -= len(rows)
+        if Crashing.after < 0:
+            Crashing.after = None
+            self.finish()
+            raise Crash
+
+
+def record_batches(values: list[bytes], size: int = 7, ids: bool = False) -> Iterator[Any]:
+    import pyarrow as pa
+
+    for at in range(0, len(values), size):
+        part = values[at : at + size]
+        columns = [pa.array(part, pa.binary())]
+        if ids:
+            columns.append(pa.array([value.decode() for value in part], pa.string()))
+        yield pa.record_batch(columns, names=["value", "msg_id"][: len(columns)])
+
+
+class Sink:
+    """A stream and a query that writes one batch to it, as often as a test wants."""
+
+    def __init__(self, server: NatsServer, js: Js, name: str, monkeypatch: pytest.MonkeyPatch, **config: Any) -> None:
+        js.create(name, **{"duplicate_window": int(WINDOW * 1e9), **config})
+        self.name, self.js, self.monkeypatch = name, js, monkeypatch
+        self.batch = 5
+        self.options: dict[str, str] = {"deliverySemantics": "exactly-once", "publishMode": "async"}
+        self.url = server.url
+        self.ids = False
+
+    def writer(self) -> Any:
+        columns = "value binary, msg_id string" if self.ids else "value binary"
+        return stream_writer(self.url, columns=columns, subject=f"{self.name}.x", **self.options)
+
+    def write(self, run: str, number: int, values: list[bytes], crash_after: int | None = None) -> Any:
+        """One task; raises Crash where it dies."""
+        self.monkeypatch.setattr(writing, "streaming_batch", lambda: (self.name, run, self.batch))
+        self.monkeypatch.setattr(writing, "partition_id", lambda: number)
+        self.monkeypatch.setattr(exactly, "TaskPublisher", Crashing)
+        Crashing.after = crash_after
+        try:
+            return self.writer().write(record_batches(values, ids=self.ids))
+        finally:
+            Crashing.after = None
+
+    def run(
+        self, run: str, parts: list[list[bytes]], crash: tuple[int, int] | None = None, commit: str = "all"
+    ) -> None:
+        """One attempt at the whole batch. `commit`: all, none, or half of what the driver has to publish."""
+        messages = []
+        for number, values in enumerate(parts):
+            after = crash[1] if crash is not None and crash[0] == number else None
+            try:
+                messages.append(self.write(run, number, values, after))
+            except Crash:
+                return
+        if commit == "none":
+            return
+        real = exactly._publish
+
+        def half(nc: Any, given: Any, rows: list[Any], owner: bytes) -> None:
+            real(nc, given, rows[: len(rows) // 2], owner)
+            raise Crash
+
+        with self.monkeypatch.context() as patch:
+            if commit == "half":
+                patch.setattr(exactly, "_publish", half)
+            try:
+                self.writer().commit(messages, self.batch)
+            except Crash:
+                assert commit == "half"
+
+    def contents(self) -> Counter[bytes]:
+        checked = options.parse({"servers": self.url, "stream": self.name}, options.READ)
+        end = self.js.state(self.name)["last_seq"] + 1
+        found: Counter[bytes] = Counter()
+        for chunk in read_chunks(self.js.nc, checked, Range(0, 1, end), "consumer", "test"):
+            found.update(chunk.payloads)
+        return found
+
+
+def pass_the_window() -> None:
+    since = time.monotonic()
+    wait_until(lambda: time.monotonic() - since > WINDOW * 1.3, 5)
+
+
+def cut(rows: list[bytes], parts: int) -> list[list[bytes]]:
+    return [rows[i * len(rows) // parts : (i + 1) * len(rows) // parts] for i in range(parts)]
+
+
+class History:
+    """A random life of one batch: up to four attempts that die somewhere, and one that does not."""
+
+    def __init__(self, sink: Sink, seed: int) -> None:
+        chance = random.Random(seed)
+        self.sink, self.chance = sink, chance
+        sink.ids = chance.random() < 0.2
+        self.rows = [b"%d" % (i if sink.ids else chance.choice([i, i, i, i % 5])) for i in range(60)]
+        self.parts = chance.choice([2, 3, 4])
+        self.attempts = chance.randrange(1, 4)
+
+    def attempt(self, number: int) -> None:
+        if number > self.attempts:
+            return
+        chance = self.chance
+        parts = cut(self.rows, self.parts if number == 0 else chance.choice([self.parts, 2, 3, 4]))
+        for part in parts:
+            if number:
+                chance.shuffle(part)
+        crash = None
+        commit = "all"
+        if number < self.attempts:
+            crash = (chance.randrange(len(parts)), chance.randrange(0, 30)) if chance.random() < 0.6 else None
+            commit = chance.choice(["all", "none", "half"])
+        # The same run again is Spark's retry of a stage; another one is a restarted driver.
+        self.sink.run(f"run-{number}", parts, crash, commit)
+
+
+def test_some_random_histories_store_each_row_once(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    live(js, server, monkeypatch, range(15))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_random_histories_store_each_row_once(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    live(js, server, monkeypatch, range(1000))
+
+
+def live(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
+    """Random histories side by side, so that they wait for their windows together."""
+    for first in range(0, len(seeds), 50):
+        some = seeds[first : first + 50]
+        histories = [History(Sink(server, js, f"H{seed}", monkeypatch), seed) for seed in some]
+        for number in range(5):
+            for history in histories:
+                history.attempt(number)
+            pass_the_window()
+        for history, seed in zip(histories, some, strict=True):
+            found, wanted = history.sink.contents(), Counter(history.rows)
+            assert found == wanted, f"seed {seed}: missing {wanted - found}, twice {found - wanted}"
+            js.api.request(f"STREAM.DELETE.H{seed}")
+
+
+def test_a_retried_task_after_the_window(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark runs a task again in the same run: a slow one, or one whose worker died, longer ago than the window."""
+    sink = Sink(server, js, stream_name, monkeypatch)
+    rows = [b"%d" % n for n in range(500)]
+    with pytest.raises(Crash):
+        sink.write("run", 0, rows, crash_after=300)
+    pass_the_window()
+    message = sink.write("run", 0, rows)
+    assert (message.totals.rows, message.totals.duplicates) == (500, 300)
+    assert sink.contents() == Counter(rows)
+    # and once more, although nothing of it is left in the sink: the receipt tells
+    js.api.request(f"STREAM.PURGE.{stream_name}")
+    assert sink.write("run", 0, rows).outcome.skipped
+    assert js.state(stream_name)["messages"] == 0
+
+
+def test_a_batch_write_is_exact_too_and_leaves_nothing_behind(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from jsclient.spark.datasource import JetStreamDataSource
+
+    from .test_without_jvm import schema_of
+
+    js.create(stream_name, duplicate_window=int(WINDOW * 1e9))
+    options = {"subject": f"{stream_name}.x", "deliverySemantics": "exactly-once", "journal": "batch_journal"}
+    made = JetStreamDataSource({"servers": server.url, **options}).writer(schema_of("value binary"), False)
+    rows = [b"%d" % n for n in range(500)]
+
+    def dies() -> Iterator[Any]:
+        yield from record_batches(rows[:350], 50)
+        raise RuntimeError("on purpose")
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        made.write(dies())
+    pass_the_window()
+    message = made.write(record_batches(rows, 50))
+    assert message.totals.duplicates == js.state(stream_name)["messages"] - (500 - message.totals.duplicates)
+    assert js.state(stream_name)["messages"] == 500
+    assert js.state("KV_batch_journal")["num_subjects"] == 2
+    made.commit([message])
+    assert js.state("KV_batch_journal")["messages"] == 0
+
+
+# --- what is refused, or told ---------------------------------------------------------------------------------------
+
+
+def test_a_restored_checkpoint_skips_nothing(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    old, new = [b"old %d" % n for n in range(50)], [b"new %d" % n for n in range(50)]
+    sink.run("run-1", [old])
+    sink.batch = 4
+    with pytest.raises(JetStreamSparkError, match=r"JOURNAL_AHEAD.*batch 5 .* was written"):
+        sink.write("run-2", 0, new)
+    assert sink.contents() == Counter(old)
+    # set back by one batch only: its rows are new ones, and are written
+    sink.batch = 5
+    sink.run("run-2", [new])
+    assert sink.contents() == Counter(old + new)
+    assert "written before with 50 rows that it does not have now" in caplog.text
+
+
+def test_a_second_driver_stops_the_first(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    rows = [b"%d" % n for n in range(100)]
+    first = sink.write("run-1", 0, rows[:50])
+    second = [sink.write("run-2", number, part) for number, part in enumerate(cut(rows, 2))]
+    with pytest.raises(JetStreamSparkError, match=r"FENCED.*run 'run-2'"):
+        sink.writer().commit([first], 5)
+    sink.writer().commit(second, 5)
+    assert sink.contents() == Counter(rows)
+    with pytest.raises(JetStreamSparkError, match=r"FENCED.*run 'run-2' is under way"):
+        sink.write("run-1", 1, rows[50:])  # Spark starts a task again: it does not take the batch back
+    # a task that is in the middle of its rows
+    sink.batch = 6
+    sink.monkeypatch.setattr(exactly, "LOOK_EVERY", 0.0)
+
+    def overtaken() -> Iterator[Any]:
+        yield from record_batches(rows[:50], 50)
+        sink.write("run-4", 0, rows)
+        yield from record_batches(rows[50:], 50)
+
+    sink.monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run-3", 6))
+    with pytest.raises(JetStreamSparkError, match=r"FENCED.*run 'run-4' is under way"):
+        sink.writer().write(overtaken())
+    assert sink.contents() == Counter(rows * 2)
+
+
+def test_an_attempt_that_spark_has_given_up_stops(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    monkeypatch.setattr(exactly, "LOOK_EVERY", 0.0)
+    rows = [b"%d" % n for n in range(100)]
+
+    def overtaken() -> Iterator[Any]:
+        yield from record_batches(rows[:50], 50)
+        sink.write("run", 0, rows)
+        yield from record_batches(rows[50:], 50)
+
+    sink.monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run", 5))
+    with pytest.raises(JetStreamSparkError, match=r"FENCED.*another attempt has taken the partition"):
+        sink.writer().write(overtaken())
+    assert sink.contents() == Counter(rows)
+
+
+def test_a_new_run_waits_for_the_tasks_of_the_old_one(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    rows = [b"%d" % n for n in range(100)]
+    with pytest.raises(Crash):
+        sink.write("run-1", 0, rows, crash_after=50)
+    waited: list[float] = []
+    monkeypatch.setattr(exactly, "SETTLED", 15.0)
+    monkeypatch.setattr(exactly, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waited.append))
+    sink.write("run-2", 0, rows)
+    pass_the_window()
+    sink.write("run-2", 1, rows)
+    assert len(waited) == 2
+    assert 14 < waited[1] < waited[0] - WINDOW, "the time is that of the journal, for all tasks and workers alike"
+
+
+def test_a_sink_that_keeps_nothing(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A work queue: what was stored may have been taken out."""
+    sink = Sink(server, js, stream_name, monkeypatch, retention="workqueue")
+    rows = [b"%d" % n for n in range(100)]
+    with pytest.raises(Crash):
+        sink.write("run-1", 0, rows, crash_after=0)
+    assert sink.write("run-2", 0, rows).totals.rows == 100  # nothing was stored since: that is certain
+    js.api.request(f"STREAM.PURGE.{stream_name}")
+    assert sink.write("run-3", 0, rows).outcome.skipped
+    sink.batch = 6
+    with pytest.raises(Crash):
+        sink.write("run-3", 1, rows, crash_after=50)
+    js.api.request(f"STREAM.PURGE.{stream_name}")
+    pass_the_window()
+    with pytest.raises(JetStreamSparkError, match=r"UNSURE_REPLAY.*Nothing of it was published"):
+        sink.write("run-4", 1, rows)
+    assert js.state(stream_name)["messages"] == 0
+    sink.options["whenUnsure"] = "publish"
+    message = sink.write("run-4", 1, rows)
+    assert js.state(stream_name)["messages"] == 100
+    assert "some may be stored twice" in message.outcome.notes[-1]
+
+
+def test_ids_of_the_journal_are_not_those_of_others(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other writers of the stream, and other batches of the query, are left out of the account."""
+    sink = Sink(server, js, stream_name, monkeypatch)
+    rows = [b"%d" % n for n in range(50)]
+    with pytest.raises(Crash):
+        sink.write("run-1", 0, rows, crash_after=20)
+    js.nc.request(f"{stream_name}.x", b"plain")
+    js.nc.request(f"{stream_name}.x", b"with an id", headers={"Nats-Msg-Id": "a.0.0"})
+    message = sink.write("run-2", 0, rows)
+    assert (message.totals.duplicates, message.outcome.left_over) == (20, Counter())
+    again = sink.write("run-3", 0, rows)
+    assert again.outcome.skipped, "the receipt says that the partition is whole"
+
+
+def test_a_user_without_a_journal_gets_the_window(stream_name: str, caplog: pytest.LogCaptureFixture) -> None:
+    publish = f'["{stream_name}.>", "$JS.API.STREAM.>", "$JS.API.INFO"]'
+    allowed = f'{{ publish: {{ allow: {publish} }}, subscribe: {{ allow: ["_INBOX.>"] }} }}'
+    users = f'{{ user: admin, password: "" }}, {{ user: u, password: p, permissions: {allowed} }}'
+    with NatsServer(f"authorization: {{ users: [ {users} ] }}\n") as server:
+        with jsclient.connect(server.url, user="admin", password="") as nc:
+            Js(nc).create(stream_name)
+        options = {"subject": f"{stream_name}.x", "user": "u", "password": "p"}
+        made = stream_writer(server.url, **options)
+        message = made.write(record_batches([b"%d" % n for n in range(50)]))
+        made.commit([message], 0)
+        assert message.totals.rows == 50
+        assert "the journal cannot be written" in caplog.text
+        assert "deliverySemantics=window" in caplog.text
+        required = stream_writer(server.url, deliverySemantics="exactly-once", **options)
+        with pytest.raises(JetStreamSparkError, match=r"JOURNAL_UNAVAILABLE.*cannot be written"):
+            required.write(record_batches([b"1"]))
+
+
+def test_calls_of_a_fresh_task(js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from .test_mends import requests_to
+
+    sink = Sink(server, js, stream_name, monkeypatch)
+    sink.write("run", 0, [b"first"])
+    sink.batch = 6
+    with requests_to(js, "$JS.API.>") as asked, requests_to(js, "$KV.spark_journal.>") as written:
+        for number in range(4):
+            sink.write("run", number, [b"%d" % number])
+    # Each task reads two entries and writes its own twice; the first one begins the batch and looks at the sink.
+    assert asked == {"STREAM.MSG": 8, "STREAM.INFO": 1}
+    assert sum(written.values()) == 2 * 4 + 2
