@@ -28,7 +28,7 @@ FLOORS = {
     **dict.fromkeys(["transport", "tcp", "tls", "ws", "resolving", "reading", "link"], 2),
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor"], 5),
-    **dict.fromkeys(["spark", "testing"], 6),
+    **dict.fromkeys(["spark", "testing", "coordination"], 6),
     **dict.fromkeys(["__main__", "cli"], 7),
 }
 #: These never import each other although they share a floor.

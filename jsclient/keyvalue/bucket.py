@@ -249,12 +249,23 @@ class KeyValue:
                 expected = 0 if last is None else last.seq
         raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r} (others keep writing it)", self.bucket, key)
 
-    def update(self, key: str, value: bytes | str, revision: int, *, timeout: Timeout = DEFAULT) -> int:
-        """Store a value if the key is still at `revision` (compare and set); RevisionMismatch otherwise."""
+    def update(
+        self,
+        key: str,
+        value: bytes | str,
+        revision: int,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int:
+        """Store a value if the key is still at `revision` (compare and set); RevisionMismatch otherwise.
+
+        `ttl` as for `create`: without it the new value does not expire, whatever that before it had.
+        """
         check_key(key, self._limit)
         deadline, own = self._deadline(timeout), next_nuid()
         try:
-            return self._store(key, value, revision, None, own, deadline)
+            return self._store(key, value, revision, ttl, own, deadline)
         except WrongLastSequence as error:
             return self._own_revision(key, revision, own, error, deadline)
 

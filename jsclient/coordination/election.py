@@ -1,0 +1,123 @@
+"""Elections: one leader among processes, another one when it dies."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from jsclient import errors
+from jsclient.coordination.lease import Lease
+from jsclient.coordination.lock import Lock
+from jsclient.waiting import Gate
+
+if TYPE_CHECKING:
+    from jsclient.keyvalue import KeyValue
+
+log = logging.getLogger("jsclient.coordination")
+
+PATIENCE = 1.0
+"""Seconds that a candidate waits at a time, so that `close` is noticed."""
+
+
+class Election:
+    """Takes part in an election until `close`, or the end of `with`.
+
+    `on_gain(lease)` and `on_loss(lease)` run on the election's own thread, one after another: while `on_gain` runs (as
+    long as it likes) the lease is renewed, and it has to look at `lease.valid` itself. The next leader takes over at
+    once when this one closes, and up to `ttl` later when it dies.
+    """
+
+    def __init__(
+        self,
+        kv: KeyValue,
+        name: str,
+        *,
+        ttl: float = 10.0,
+        on_gain: Callable[[Lease], Any] | None = None,
+        on_loss: Callable[[Lease], Any] | None = None,
+    ) -> None:
+        self.name = name
+        self._lock = Lock(kv, name, ttl=ttl, on_lost=self._lost)
+        self._ttl = ttl
+        self._on_gain = on_gain
+        self._on_loss = on_loss
+        self._lease: Lease | None = None
+        self._over = Gate()
+        self._change = Gate()
+        self.error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=f"jsclient-election-{name}", daemon=True)
+        self._thread.start()
+
+    @property
+    def lease(self) -> Lease | None:
+        """The lease while we lead, else None."""
+        lease = self._lease
+        return lease if lease is not None and lease.valid else None
+
+    @property
+    def leading(self) -> bool:
+        """Whether we lead at this moment; asks nobody."""
+        return self.lease is not None
+
+    def close(self, timeout: float | None = 5.0) -> None:
+        """Leave the election; a lease that we have goes back at once. Waits at most `timeout` seconds for the hooks."""
+        self._over.set()
+        self._change.set()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(timeout)
+
+    def _lost(self, lease: Lease) -> None:
+        self._change.set()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                lease = self._lock.acquire(PATIENCE)
+            except errors.ConnectionClosed as error:
+                self.error = error
+                return
+            except errors.ConfigError as error:
+                self.error = error
+                log.error("the election %s cannot be held: %s", self.name, error)
+                return
+            except errors.TimedOut:
+                continue  # somebody else leads
+            except errors.JsClientError as error:
+                log.info("the election %s goes on: %s", self.name, error)
+                self._over.wait(PATIENCE)
+                continue
+            self._lead(lease)
+
+    def _lead(self, lease: Lease) -> None:
+        self._change.clear()
+        self._lease = lease
+        try:
+            self._call(self._on_gain, lease)
+            while lease.valid and not self._over.is_set():
+                self._change.wait(min(PATIENCE, self._ttl / 3))
+        finally:
+            self._lease = None
+            lease.release()
+            self._call(self._on_loss, lease)
+
+    def _call(self, hook: Callable[[Lease], Any] | None, lease: Lease) -> None:
+        if hook is None:
+            return
+        try:
+            hook(lease)
+        except Exception:
+            log.exception("a hook of the application failed")
+
+    def __enter__(self) -> Election:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<Election {self.name}, {'leading' if self.leading else 'following'}>"

@@ -1,0 +1,256 @@
+"""A lease: a key that its holder renews, and that the server removes when the holder does not.
+
+What is known, and from where: a lease is valid for `ttl` less a tenth, counted on the holder's monotonic clock from
+*before* the request that took or renewed it was sent. The server counts from when it stored the value, which is later.
+So two holders are never valid at once as long as their clocks run equally fast within a tenth, whatever the network
+does. A holder that was stopped (SIGSTOP, a suspended machine) notices when it looks at `valid`, and not before: what it
+does in between is what the token is for.
+
+The token is the revision (the sequence in the bucket's stream) at which the lease was taken: later leases have higher
+ones. A stream of one replica that loses its disk's last second may hand a token out twice: use three replicas.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import msgspec
+
+from jsclient import errors, keyvalue, nuid
+from jsclient.durations import Deadline
+from jsclient.waiting import Gate
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream
+    from jsclient.keyvalue import KeyValue, KeyValueEntry
+
+log = logging.getLogger("jsclient.coordination")
+
+SHORTEST: Final = 2.0
+"""Seconds a lease lasts at least. The server removes expired messages up to 0.2 s late, and counts from 1 s on."""
+SHORTEST_OLD: Final = 5.0
+"""The same before server 2.11, where the bucket's `max_age` is the time of all its leases."""
+SKEW: Final = 0.1
+RENEWALS: Final = 3
+MARKER_TTL: Final = 60.0
+
+
+class LeaseLost(errors.JetStreamError):
+    """The lease is over: its time ran out, or somebody else has taken it. Stop working on what it protects."""
+
+
+def lease_bucket(js: JetStream, bucket: str = "leases", *, replicas: int = 1, ttl: float | None = None) -> KeyValue:
+    """Make, or open, a bucket for leases.
+
+    From server 2.11 on every lease has its own time. Older servers know only that of the bucket: give `ttl` (5 s or
+    more), and use it for every lease in it.
+    """
+    modern = js.nc.server_info.at_least(2, 11)
+    if not modern and (ttl is None or ttl < SHORTEST_OLD):
+        version = js.nc.server_info.version
+        raise errors.ConfigError(f"server {version} knows no time per key: give ttl, {SHORTEST_OLD:g} s or more")
+    config = keyvalue.KeyValueConfig(
+        bucket=bucket,
+        replicas=replicas,
+        ttl=None if modern else ttl,
+        limit_marker_ttl=MARKER_TTL if modern else None,
+    )
+    return keyvalue.create_key_value(js, config)
+
+
+class Lease:
+    """What the holder of a lock, a seat or an election has. Renewed in the background until `release`.
+
+    `token`: see above. `lost` is told (once, on a thread of its own) through `on_lost`, when the time has run out or
+    somebody else has taken it; not after `release`. Thread-safe. A forked child has no lease.
+    """
+
+    def __init__(self, kv: KeyValue, key: str, terms: Terms, on_lost: Callable[[Lease], Any] | None) -> None:
+        self.key = key
+        self.ttl = terms.ttl
+        self._own_ttl = terms.ttl if terms.per_key else None
+        self._marker_ttl = MARKER_TTL if terms.per_key else None
+        self.token = 0
+        self._kv = kv
+        self._on_lost = on_lost
+        self._revision = 0
+        self._value = b""
+        self._valid_until = 0.0
+        self._pid = os.getpid()
+        self._over = Gate()
+        self._released = False
+
+    @property
+    def valid(self) -> bool:
+        """Whether the lease is ours at this moment; asks nobody."""
+        return not self._over.is_set() and time.monotonic() < self._valid_until and os.getpid() == self._pid
+
+    @property
+    def remaining(self) -> float:
+        """Seconds that it stays valid without a further renewal; 0 when it is over."""
+        return max(0.0, self._valid_until - time.monotonic()) if self.valid else 0.0
+
+    def check(self) -> None:
+        """Raise LeaseLost unless `valid`."""
+        if not self.valid:
+            raise LeaseLost(f"the lease {self.key!r} (token {self.token}) is over: stop what it protects")
+
+    def __enter__(self) -> Lease:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+    def __repr__(self) -> str:
+        return f"<Lease {self.key} token {self.token}, {'valid' if self.valid else 'over'}>"
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    def take(self, deadline: Deadline) -> bool:
+        """For Lock and Election: try once; False when somebody else has it."""
+        own = {"id": nuid.next_nuid(), "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
+        self._value = msgspec.json.encode(own)
+        sent = time.monotonic()
+        try:
+            self._revision = self._kv.create(self.key, self._value, ttl=self._own_ttl, timeout=deadline)
+        except errors.KeyExists:
+            return False
+        except (errors.TimedOut, errors.ConnectionLost):
+            entry = self._look()
+            if entry is None or entry.value != self._value:
+                raise
+            self._revision = entry.revision
+        self.token = self._revision
+        self._valid_until = sent + self.ttl * (1 - SKEW)
+        if not self.valid:
+            # The answer took too long. The key is ours all the same and would keep others out until it expires.
+            self.release()
+            return False
+        thread = threading.Thread(target=self._renew, name=f"jsclient-lease-{self.key}", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self.release()
+            raise errors.NoThread(f"the lease {self.key!r} cannot be renewed, it was given back: {error}") from error
+        return True
+
+    def _look(self) -> KeyValueEntry | None:
+        """The key as the leader has it; a replica may be behind."""
+        try:
+            return self._kv.get(self.key, direct=False, timeout=min(self.ttl, 5.0))
+        except (errors.KeyNotFound, errors.TimedOut, errors.ConnectionError_, errors.NoResponders):
+            return None
+
+    # --- keeping ------------------------------------------------------------------------------------------
+
+    def _renew(self) -> None:
+        pause = self.ttl / RENEWALS
+        while not self._over.wait(min(pause, max(0.0, self._valid_until - time.monotonic()))):
+            if time.monotonic() >= self._valid_until:
+                self._end("its time ran out before a renewal was confirmed")
+                return
+            if not self._renew_once():
+                return
+
+    def _renew_once(self) -> bool:
+        """Renew, or find out that it is lost; False when it is over."""
+        sent = time.monotonic()
+        left = Deadline(max(0.01, min(self.ttl / RENEWALS, self._valid_until - sent)))
+        try:
+            revision = self._kv.update(self.key, self._value, self._revision, ttl=self._own_ttl, timeout=left)
+        except errors.RevisionMismatch:
+            return self._renew_after_lost_answer()
+        except errors.ConnectionClosed as error:
+            self._end(str(error))
+            return False
+        except errors.JsClientError as error:
+            log.info("renewing the lease %s failed, it is tried again: %s", self.key, error)
+            return True
+        self._revision = revision
+        self._valid_until = sent + self.ttl * (1 - SKEW)
+        return True
+
+    def _renew_after_lost_answer(self) -> bool:
+        """A renewal whose answer was lost may have worked. It gives no new time: when it was stored is not known."""
+        if self._over.is_set():
+            return False
+        entry = self._look()
+        if entry is None:
+            return True  # not known: tried again while there is time
+        if entry.value != self._value or entry.revision == self._revision:
+            self._end("somebody else has it")
+            return False
+        self._revision = entry.revision
+        return self._renew_once()
+
+    def _end(self, reason: str) -> None:
+        if self._over.is_set():
+            return
+        self._over.set()
+        log.warning("the lease %s (token %d) is lost: %s", self.key, self.token, reason)
+        if self._on_lost is not None:
+            try:
+                self._on_lost(self)
+            except Exception:
+                log.exception("a hook of the application failed")
+
+    # --- ending -------------------------------------------------------------------------------------------
+
+    def release(self) -> None:
+        """Give it back, so that others have it at once. If that fails it expires: nothing is raised. Idempotent."""
+        if os.getpid() != self._pid or self._released:
+            return
+        self._released = True
+        was_over = self._over.is_set()
+        self._over.set()
+        if was_over or not self._revision:
+            return
+        try:
+            self._kv.purge(self.key, revision=self._revision, ttl=self._marker_ttl, timeout=min(self.ttl, 5.0))
+        except errors.JsClientError as error:
+            self._release_own(error)
+
+    def _release_own(self, error: errors.JsClientError) -> None:
+        """A renewal on its way may have made a newer revision: look once, and remove what is ours."""
+        entry = self._look()
+        if entry is None or entry.value != self._value:
+            log.info("the lease %s was not given back, it expires: %s", self.key, error)
+            return
+        try:
+            self._kv.purge(self.key, revision=entry.revision, ttl=self._marker_ttl, timeout=min(self.ttl, 5.0))
+        except errors.JsClientError as again:
+            log.info("the lease %s was not given back, it expires: %s", self.key, again)
+
+
+@attrs.frozen
+class Terms:
+    """How long leases of a bucket last, and whether each key has its own time (server 2.11)."""
+
+    ttl: float
+    per_key: bool
+
+
+def terms_of(kv: KeyValue, ttl: float) -> Terms:
+    """Checked against the bucket: its own age before server 2.11, 2 s or more after. Asks for the bucket's status."""
+    status = kv.status()
+    if status.ttl is not None:
+        if abs(status.ttl - ttl) > 1e-6:
+            raise errors.ConfigError(
+                f"all leases in bucket {kv.bucket!r} last {status.ttl:g} s, its age: give ttl={status.ttl:g}"
+            )
+        return Terms(ttl, False)
+    if not ttl >= SHORTEST:
+        raise errors.ConfigError(f"a lease lasts at least {SHORTEST:g} s, not {ttl!r}")
+    if status.limit_marker_ttl is None:
+        raise errors.ConfigError(f"bucket {kv.bucket!r} has no times per key: make it with lease_bucket()")
+    return Terms(ttl, True)

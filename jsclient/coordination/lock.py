@@ -1,0 +1,126 @@
+"""Locks and semaphores: leases that one, or a number of, holders can have at a time; and jobs once per interval."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+from jsclient import errors
+from jsclient.coordination.lease import Lease, Terms, terms_of
+from jsclient.durations import Deadline, Timeout, resolve
+from jsclient.keyvalue.keys import check_key
+
+if TYPE_CHECKING:
+    from jsclient.keyvalue import KeyValue, KeyWatcher
+
+OnLost = Callable[[Lease], Any]
+
+HERD = 0.05
+"""Seconds within which candidates that one marker has woken spread their attempts."""
+
+
+class Semaphore:
+    """At most `seats` holders at a time. `with semaphore as lease:` takes a seat and gives it back.
+
+    Not fair (whoever asks first when a seat is free gets it) and not reentrant. Each `acquire` is a lease of its own;
+    `on_lost(lease)` is called on a thread of its own when one runs out. Thread-safe; `with` remembers one lease, so
+    threads that share an object use `acquire` and `lease.release()`.
+    """
+
+    def __init__(
+        self, kv: KeyValue, name: str, seats: int, *, ttl: float = 10.0, on_lost: OnLost | None = None
+    ) -> None:
+        if seats < 1:
+            raise errors.ConfigError(f"a semaphore has 1 or more seats, not {seats}")
+        check_key(name, 200)
+        self.name = name
+        self.keys = [f"{name}.{seat}" for seat in range(seats)]
+        self._kv = kv
+        self._ttl = ttl
+        self._on_lost = on_lost
+        self._terms: Terms | None = None
+        self._held: list[Lease] = []
+
+    def acquire(self, timeout: Timeout = None) -> Lease:
+        """A seat, as soon as one is free; waits for ever by default. TimedOut after `timeout` s (0: tries once)."""
+        deadline = Deadline.of(timeout, None)
+        if self._terms is None:
+            self._terms = terms_of(self._kv, self._ttl)
+        lease = self._try(self._terms, deadline)
+        if lease is not None:
+            return lease
+        if resolve(timeout, None) == 0:
+            raise errors.TimedOut(f"{self.name!r} is taken")
+        # Markers of releases and of leases that ran out (server 2.11) wake us; before that only our own clock does.
+        with self._kv.watch(*self.keys, updates_only=True, meta_only=True) as changes:
+            while lease is None:
+                if deadline.expired():
+                    raise errors.TimedOut(f"{self.name!r} was not free within {deadline.seconds:g} s")
+                self._wait(changes, deadline)
+                lease = self._try(self._terms, deadline)
+        return lease
+
+    def _try(self, terms: Terms, deadline: Deadline) -> Lease | None:
+        first = random.randrange(len(self.keys))
+        for key in self.keys[first:] + self.keys[:first]:
+            lease = Lease(self._kv, key, terms, self._on_lost)
+            if lease.take(Deadline(max(1.0, deadline.at_most(min(5.0, terms.ttl))))):
+                return lease
+        return None
+
+    def _wait(self, changes: KeyWatcher, deadline: Deadline) -> None:
+        """Until a seat may be free, for half a lease at the most."""
+        end = Deadline(deadline.at_most(self._ttl / 2))
+        while not end.expired():
+            try:
+                entry = changes.next(end.remaining())
+            except errors.TimedOut:
+                return
+            if entry is not None and not entry.is_put:
+                time.sleep(random.uniform(0, min(HERD, deadline.at_most(HERD))))
+                return
+
+    def __enter__(self) -> Lease:
+        lease = self.acquire()
+        self._held.append(lease)
+        return lease
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._held.pop().release()
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name} in bucket {self._kv.bucket}>"
+
+
+class Lock(Semaphore):
+    """One holder at a time: a semaphore with one seat, whose key is the name itself."""
+
+    def __init__(self, kv: KeyValue, name: str, *, ttl: float = 10.0, on_lost: OnLost | None = None) -> None:
+        super().__init__(kv, name, 1, ttl=ttl, on_lost=on_lost)
+        self.keys = [name]
+
+
+def once_per(kv: KeyValue, name: str, interval: float) -> int | None:
+    """The fencing token if this caller is the first in the present interval of `interval` seconds, else None.
+
+    For jobs that many processes are started for (cron on several machines): `if once_per(kv, "nightly", 86400): run()`.
+    Intervals are those of the wall clock, from 1970 on: clocks that differ by more than the job's own slack make it run
+    twice. It is decided once: a process that dies in the middle is not replaced (use an Election for that).
+    """
+    if not interval >= 1:
+        raise errors.ConfigError(f"the interval must be 1 s or more, not {interval!r}")
+    slot = int(time.time() // interval)
+    age = kv.status().ttl
+    if age is not None and age < 2 * interval:
+        raise errors.ConfigError(
+            f"bucket {kv.bucket!r} forgets after {age:g} s: it must keep two intervals, {2 * interval:g} s"
+        )
+    try:
+        return kv.create(f"{name}.{slot}", b"", ttl=None if age is not None else max(2.0, 2 * interval))
+    except errors.KeyExists:
+        return None
