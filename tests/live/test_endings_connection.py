@@ -528,3 +528,40 @@ def test_a_revoked_password_ends_everything_with_its_reason(guarded: NatsServer)
             nc.publish("x")
         assert isinstance(closed.value.reason, errors.AuthError)
         nc.close()
+
+
+# --- a drain that a handler asks for ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["consume", "pool", "endpoint"])
+def test_a_handler_may_drain_its_connection(server: NatsServer, other: jsclient.Connection, what: str) -> None:
+    """It is not waited for there: it waits for that handler, whose ack or answer still goes out."""
+    js = JetStream(other)
+    js.create_stream(StreamConfig(name="H", subjects=["h"], storage="memory"))
+    consumer = js.create_consumer("H", ConsumerConfig(durable_name="C", ack_wait=60.0))
+    nc = jsclient.connect(server.url)
+    begun = time.monotonic()
+
+    def handler(message: Any) -> None:
+        nc.drain(timeout=20)
+        wait_until(lambda: nc.is_draining, 5)
+        if what == "endpoint":
+            message.respond(b"answer")
+        elif what == "consume":
+            message.ack()
+
+    if what == "endpoint":
+        add_service(nc, CONFIG).add_endpoint("drains", handler)
+        assert other.request("drains").data == b"answer"
+    else:
+        for _ in range(3):
+            js.publish("h", b"")
+        mine = JetStream(nc).consumer("H", "C")
+        running = mine.consume(handler) if what == "consume" else WorkerPool(mine, handler, threads=1)
+        assert running.wait(timeout=10)
+        wait_until(lambda: consumer.info().ack_floor.stream_seq >= (3 if what == "consume" else 1), 5)
+        if what == "pool":
+            assert len(consumer.fetch(2, timeout=5)) == 2
+    wait_until(lambda: nc.closed, 10)
+    assert time.monotonic() - begun < 8
+    js.delete_stream("H")
