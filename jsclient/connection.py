@@ -13,7 +13,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from jsclient import checks, errors, waiting
 from jsclient.core import ConnectionCore, guarded
@@ -124,6 +124,7 @@ class Connection(ConnectionCore):
         finally:  # it waits for threads, and Ctrl-C ends that
             self._dispatcher.sinks.clear()
             self.clock.stop()
+            self.strands.stop()
             if self.options.on_closed is not None:
                 self.run_last_callback(self.options.on_closed, self)
             self._events.stop()
@@ -594,12 +595,16 @@ class Connection(ConnectionCore):
         max_messages: int | None = None,
         pending_messages: int = PENDING_MESSAGES,
         pending_bytes: int = PENDING_BYTES,
+        thread: Literal["shared", "own"] = "shared",
     ) -> Subscription:
         """Subscribe to a subject, `*` and `>` allowed; members of one `queue` group share the messages.
 
-        With a callback, messages go to it one after another on a thread of the subscription's own; what it raises
-        goes to `on_error`. Otherwise iterate, or call `next`. `max_messages` ends it after that many. Permission
-        errors reach the subscription (`next` raises PermissionViolation) and `on_error`.
+        With a callback, messages go to it one after another, on threads that the callbacks of the connection share:
+        there are as many as callbacks that block. Two messages of a subscription may come on different threads;
+        `thread="own"` gives it one for all its life, for what is bound to a thread (database handles,
+        `threading.local`). What it raises goes to `on_error`. Otherwise iterate, or call `next`. `max_messages` ends
+        it after that many. Permission errors reach the subscription (`next` raises PermissionViolation) and
+        `on_error`.
         """
         self.check_usable()
         if self.draining:
@@ -610,8 +615,10 @@ class Connection(ConnectionCore):
             raise errors.ConfigError("pending_messages and pending_bytes must be positive")
         if max_messages is not None and max_messages <= 0:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
-        mailbox = Mailbox(pending_messages, pending_bytes)
-        subscription = Subscription(self, self._next_sid(), subject, queue, mailbox, callback)
+        if thread not in ("shared", "own"):
+            raise errors.ConfigError(f'thread is "shared" or "own", not {thread!r}')
+        mailbox = Mailbox(pending_messages, pending_bytes, awaited=callback is None)
+        subscription = Subscription(self, self._next_sid(), subject, queue, mailbox, callback, thread == "own")
         subscription.max_messages = max_messages
         self._add(subscription, Deadline(self.options.write_timeout))
         self.takers.enter(subscription)

@@ -29,6 +29,7 @@ from jsclient.requests import Requests
 from jsclient.server_errors import ServerErr
 from jsclient.session import Session
 from jsclient.states import ConnectionState, LinkEvent
+from jsclient.strands import Strands
 from jsclient.subscription import (
     BaseSubscription,
     Inbox,
@@ -87,6 +88,7 @@ class ConnectionCore:
         self.clock = Flusher(f"jsclient-flush-{self.number}")
         self._events = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
         self.takers = Takers()
+        self.strands = Strands(self._whole)
         self._outbox = Outbox(
             kick=self.clock.kick,
             broken=self._sender_failed,

@@ -1,4 +1,4 @@
-"""Core subscriptions: iterator, `next`, or a callback in a worker thread; and the inboxes of layers above."""
+"""Core subscriptions: iterator, `next`, or a callback (see `strands`); and the inboxes of layers above."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.mailbox import OVERHEAD, Mailbox, message_size
 from jsclient.message import Msg
 from jsclient.states import LinkEvent, Wake
+from jsclient.strands import Strand, Strands
 from jsclient.takers import Taker
 from protocol.parser import payload_limit
 
@@ -31,12 +32,6 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 
 NEXT_TIMEOUT: Final = 30.0
 """Seconds that `next` waits unless told otherwise."""
-
-NO_THREAD_PAUSE: Final = 0.1
-"""Seconds after which a thread for a callback is asked for again when the system gave none."""
-
-WORKER_IDLE: Final = 10.0
-"""Seconds without a message after which the worker thread of a callback ends; the next message starts one."""
 
 
 class BaseSubscription:
@@ -96,14 +91,15 @@ class Subscription(BaseSubscription, Taker):
         queue: str,
         mailbox: Mailbox,
         callback: Callable[[Msg], Any] | None,
+        own_thread: bool = False,
     ) -> None:
         super().__init__(connection, sid, subject, queue, mailbox)
-        self._callback = callback
-        self._popleft = mailbox.popleft if callback is None else self._refuse_taker
-        self._worker: threading.Thread | None = None
-        self._worker_lock = waiting.new_lock()
-        self._idle = waiting.Gate()
-        self._idle.set()
+        self._strand: Strand | None = None
+        self._popleft = mailbox.popleft
+        if callback is not None:
+            pool = Strands(connection, own=self) if own_thread else connection.strands
+            self._strand = Strand(self, callback, pool)
+            self._popleft = self._refuse_taker
         self._ended = False
 
     # --- the reader's side ------------------------------------------------------------------------------
@@ -119,8 +115,15 @@ class Subscription(BaseSubscription, Taker):
         if limit is not None and self.received >= limit:
             self.connection.remove_subscription(self)
             self.mailbox.close(_closed(self.subject))
-        if self._callback is not None and self._worker is None:
-            self._start_worker()
+            if self._strand is not None:
+                self._strand.ended()
+        if self._strand is not None:
+            self._strand.messages_came()
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        if self._strand is not None:
+            self._strand.ended()
 
     # --- taking -----------------------------------------------------------------------------------------
 
@@ -168,50 +171,13 @@ class Subscription(BaseSubscription, Taker):
         message.connection = self.connection
         return message  # type: ignore[no-any-return]
 
-    # --- the callback's worker --------------------------------------------------------------------------
-
-    def _start_worker(self) -> None:
-        with self._worker_lock:
-            if self._worker is not None or not self.mailbox.items:
-                return
-            self._idle.clear()
-            name = f"jsclient-worker-{self.connection.number}-{self.sid.decode()}"
-            worker = self._worker = threading.Thread(target=self._work, name=name, daemon=True)
-            try:
-                worker.start()
-            except RuntimeError as error:  # no more threads, or the interpreter is going down: the reader goes on
-                self._worker = None
-                self._idle.set()
-                log.error("no thread for the callback of %r, trying again: %s", self.subject, error)
-                self.connection.clock.call_later(NO_THREAD_PAUSE, self._start_worker)
-
-    def _work(self) -> None:
-        callback = self._callback
-        assert callback is not None
-        mailbox = self.mailbox
-        while True:
-            try:
-                message = mailbox.get(WORKER_IDLE)
-            except errors.JsClientError:
-                break
-            if message is None:
-                break
-            message.connection = self.connection
-            try:
-                callback(message)
-            except BaseException as error:  # also SystemExit: it would end the worker and nobody would see it
-                self.connection.report_error(error, self)
-        with self._worker_lock:
-            self._worker = None
-            self._idle.set()
-        if mailbox.items:
-            self._start_worker()  # a message came between the last look and the end
-
     # --- ending -----------------------------------------------------------------------------------------
 
     def end(self, reason: BaseException) -> None:
         # After close() no callback is called any more.
-        self.mailbox.close(reason, discard=self._callback is not None)
+        self.mailbox.close(reason, discard=self._strand is not None)
+        if self._strand is not None:
+            self._strand.ended()
 
     @property
     def pending(self) -> int:
@@ -262,6 +228,8 @@ class Subscription(BaseSubscription, Taker):
             self._ended = True
             self.connection.remove_subscription(self, tell_server=True)
         self.mailbox.close(_closed(self.subject), discard=discard)
+        if self._strand is not None:
+            self._strand.ended()
 
     def drain(self, timeout: Timeout = DEFAULT) -> None:
         """Stop receiving, then wait until everything received was taken (by the callback or by other threads).
@@ -297,22 +265,20 @@ class Subscription(BaseSubscription, Taker):
         self.mailbox.close(_closed(self.subject))
 
     def runs_here(self) -> bool:
-        return threading.current_thread() is self._worker
+        return self._strand is not None and self._strand.worker == threading.get_ident()
 
     def finish_drain(self, deadline: Deadline) -> None:
         """Wait for the application to take what is left; without a callback that is other threads' work."""
         if self.runs_here():
             return  # a callback drains its own subscription: what is left comes after it returns
-        if self._callback is not None:
-            self._start_worker()
-        while self.mailbox.items or not self._idle.is_set():
-            if deadline.expired() or self.connection.closed:
-                break
-            if self._idle.is_set():
+        if self._strand is not None:
+            drained = self._strand.wait_idle(deadline, lambda: self.connection.closed)
+            self._strand.ended()
+        else:
+            while self.mailbox.items and not deadline.expired() and not self.connection.closed:
                 time.sleep(deadline.at_most(0.005))
-            else:
-                self._idle.wait(deadline.at_most(0.05))  # in slices: a callback that hangs must not hold up close()
-        if self.mailbox.items or not self._idle.is_set():
+            drained = not self.mailbox.items
+        if not drained:
             left = len(self.mailbox)
             self.mailbox.close(_closed(self.subject), discard=True)
             raise errors.DrainTimeout(f"{self.subject!r} was not drained in time: {left} messages thrown away")

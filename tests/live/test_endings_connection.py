@@ -98,7 +98,7 @@ def test_no_callback_begins_after_close(server: NatsServer, other: jsclient.Conn
     nc.close()
     slow.release.set()
     wait_until(lambda: slow.failed, 5)
-    wait_until(lambda: sub._worker is None, 5)
+    wait_until(lambda: not nc.strands._workers, 5)
     assert slow.begun == 1
 
 

@@ -138,15 +138,16 @@ def test_several_threads_share_one_subscription(server: NatsServer) -> None:
 # --- callbacks ------------------------------------------------------------------------------------------
 
 
-def test_a_callback_gets_messages_in_order_on_a_thread_of_its_own(server: NatsServer) -> None:
+@pytest.mark.parametrize("thread", ["shared", "own"])
+def test_a_callback_gets_messages_in_order(server: NatsServer, thread: Any) -> None:
     with jsclient.connect(server.url) as nc:
         got: queue.SimpleQueue[tuple[int, str]] = queue.SimpleQueue()
-        sub = nc.subscribe("call", lambda m: got.put((int(m.data), threading.current_thread().name)))
+        sub = nc.subscribe("call", lambda m: got.put((int(m.data), threading.current_thread().name)), thread=thread)
         for number in range(1000):
             nc.publish("call", b"%d" % number)
         seen = [got.get(timeout=5) for _ in range(1000)]
         assert [number for number, _ in seen] == list(range(1000))
-        assert len({name for _, name in seen}) == 1
+        assert thread == "shared" or len({name for _, name in seen}) == 1
         assert seen[0][1].startswith("jsclient-worker-")
         with pytest.raises(errors.ConfigError, match="callback"):
             sub.next(timeout=0)
@@ -223,16 +224,16 @@ def test_a_callback_may_drain_the_connection(server: NatsServer) -> None:
 
 
 def test_the_worker_ends_when_idle_and_comes_back(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("jsclient.subscription.WORKER_IDLE", 0.001)
+    monkeypatch.setattr("jsclient.strands.WORKER_IDLE", 0.001)
     with jsclient.connect(server.url) as nc:
         got: queue.SimpleQueue[int] = queue.SimpleQueue()
-        sub = nc.subscribe("idle", lambda message: got.put(int(message.data)))
+        nc.subscribe("idle", lambda message: got.put(int(message.data)))
         for number in range(300):
             nc.publish("idle", b"%d" % number)
             if number % 3 == 0:
                 nc.flush()
             if number % 50 == 0:
-                wait_until(lambda: sub._worker is None)
+                wait_until(lambda: not nc.strands._workers)
         assert [got.get(timeout=5) for _ in range(300)] == list(range(300))
 
 
