@@ -1,0 +1,520 @@
+"""A timeout bounds the whole call, whatever the peer does: tried with every public call that waits.
+
+The calls are found by introspection. Each name of the public classes and functions stands in one of the tables below:
+what waits, with the call that is tried; what waits for ever on purpose; what does not wait. A new name without an entry
+makes the test fail.
+
+A call may end `ALLOWED` after its timeout. What the machine adds is measured beside it: a thread that waits for 10 ms
+again and again notes by how much it was late. The calls run side by side on a machine that others use, and a call waits
+several times, so three times the worst lateness is allowed on top.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import importlib
+import inspect
+import io
+import queue
+import random
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import attrs
+import msgspec
+import pytest
+
+import jsclient
+from jsclient import errors, services, waiting
+from jsclient import jetstream as jets
+from jsclient import keyvalue as kvs
+from jsclient import objectstore as objs
+from jsclient.durations import Deadline
+from jsclient.system import SystemClient
+from jsclient.testing import NatsServer, Proxy, wait_until
+from jsclient.workers import WorkerPool
+from tests.conftest import FULL
+
+pytestmark = pytest.mark.timeout(120)
+
+TIMEOUT = 0.3 if FULL else 0.15
+ALLOWED = 0.2
+AT_ONCE = 24
+"""Calls under way at the same time."""
+
+PACKAGES = ("", ".jetstream", ".keyvalue", ".objectstore", ".services", ".workers", ".system")
+
+Call = Callable[[Any, float], Any]
+
+CONSUMER = jets.ConsumerConfig(durable_name="new", ack_policy="explicit")
+PUSH = jets.ConsumerConfig(durable_name="push", deliver_subject="dl.to", ack_policy="explicit")
+STREAM = jets.StreamConfig(name="NEW", subjects=["new.>"])
+KV = kvs.KeyValueConfig(bucket="new")
+OBJ = objs.ObjectStoreConfig(bucket="new")
+
+
+def through(items: Any) -> None:
+    """Take an iterator to its end."""
+    for _ in items:
+        pass
+
+
+def read_on(read: Any) -> None:
+    with read:
+        next(read)
+
+
+WAITS: dict[str, Call] = {
+    "connect": lambda e, t: jsclient.connect(e.dead_url, connect_timeout=t).close(),
+    "shared": lambda e, t: jsclient.shared(jsclient.ConnectOptions(servers=e.dead_url, connect_timeout=t)),
+    "Connection.drain": lambda e, t: e.spare().drain(t),
+    "Connection.flush": lambda e, t: e.nc.flush(t),
+    "Connection.request": lambda e, t: e.nc.request("dl.nobody.here", b"x" * 100_000, timeout=t),
+    "Connection.request_many": lambda e, t: through(e.nc.request_many("dl.nobody.here", timeout=t)),
+    "Connection.request_repeatedly": lambda e, t: e.nc.request_repeatedly("dl.nobody", b"", timeout=t, every=0.02),
+    "Connection.rtt": lambda e, t: e.nc.rtt(t),
+    "Subscription.drain": lambda e, t: e.subs.pop().drain(t),
+    "Subscription.next": lambda e, t: e.sub.next(t),
+    "AsyncPublisher.complete": lambda e, t: e.publisher.complete(t),
+    "AsyncPublisher.close": lambda e, t: e.publishers.pop().close(t),
+    "PublishFuture.exception": lambda e, t: e.future.exception(t),
+    "PublishFuture.result": lambda e, t: e.future.result(t),
+    "ConsumeContext.close": lambda e, t: e.consuming.pop().close(t),
+    "ConsumeContext.drain": lambda e, t: e.consuming.pop().drain(t),
+    "ConsumeContext.wait": lambda e, t: e.consuming[0].wait(t),
+    "Consumer.fetch": lambda e, t: e.consumer.fetch(10, t),
+    "Consumer.fetch_bytes": lambda e, t: e.consumer.fetch_bytes(1000, t),
+    "Consumer.info": lambda e, t: e.consumer.info(t),
+    "Consumer.next": lambda e, t: e.consumer.next(t),
+    "Consumer.read_until": lambda e, t: read_on(e.consumer.read_until(drained=True, timeout=t)),
+    "JetStreamMsg.ack_next": lambda e, t: e.messages.pop().ack_next(t),
+    "JetStreamMsg.double_ack": lambda e, t: e.messages.pop().double_ack(t),
+    "Messages.next": lambda e, t: e.iterator.next(t),
+    "OrderedConsumer.fetch": lambda e, t: e.stream.ordered_consumer().fetch(1, t),
+    "OrderedConsumer.info": lambda e, t: e.ordered.info(t),
+    "OrderedConsumer.next": lambda e, t: e.stream.ordered_consumer().next(t),
+    "OrderedConsumer.read_until": lambda e, t: read_on(e.stream.ordered_consumer().read_until(5, timeout=t)),
+    "PushConsumer.info": lambda e, t: e.push.info(t),
+    "ack_confirmed": lambda e, t: jets.ack_confirmed([e.messages.pop() for _ in range(3)], t),
+    "trace": lambda e, t: jets.trace(e.nc, "dl.js.t", timeout=t),
+    "KeyValue.create": lambda e, t: e.kv.create("c", b"1", timeout=t),
+    "KeyValue.delete": lambda e, t: e.kv.delete("a", timeout=t),
+    "KeyValue.get": lambda e, t: e.kv.get("a", timeout=t),
+    "KeyValue.get_revision": lambda e, t: e.kv.get_revision("a", 1, timeout=t),
+    "KeyValue.history": lambda e, t: e.kv.history("a", timeout=t),
+    "KeyValue.keys": lambda e, t: through(e.kv.keys(timeout=t)),
+    "KeyValue.purge": lambda e, t: e.kv.purge("a", timeout=t),
+    "KeyValue.put": lambda e, t: e.kv.put("a", b"2", timeout=t),
+    "KeyValue.update": lambda e, t: e.kv.update("a", b"2", 1, timeout=t),
+    "KeyWatcher.next": lambda e, t: e.watcher.next(t),
+    "create_key_value": lambda e, t: kvs.create_key_value(e.js, KV, timeout=t),
+    "create_or_update_key_value": lambda e, t: kvs.create_or_update_key_value(e.js, KV, timeout=t),
+    "delete_key_value": lambda e, t: kvs.delete_key_value(e.js, "none", timeout=t),
+    "key_value": lambda e, t: kvs.key_value(e.js, "DLKV", timeout=t),
+    "key_value_store_names": lambda e, t: through(kvs.key_value_store_names(e.js, timeout=t)),
+    "key_value_stores": lambda e, t: through(kvs.key_value_stores(e.js, timeout=t)),
+    "update_key_value": lambda e, t: kvs.update_key_value(e.js, KV, timeout=t),
+    "ObjectStore.get": lambda e, t: e.objects.get("o", timeout=t).read(),
+    "ObjectStore.get_bytes": lambda e, t: e.objects.get_bytes("o", timeout=t),
+    "ObjectStore.get_file": lambda e, t: e.objects.get_file("o", e.path(), timeout=t),
+    "ObjectStore.get_string": lambda e, t: e.objects.get_string("o", timeout=t),
+    "ObjectStore.list": lambda e, t: through(e.objects.list(timeout=t)),
+    "ObjectWatcher.next": lambda e, t: e.object_watcher.next(t),
+    "create_object_store": lambda e, t: objs.create_object_store(e.js, OBJ, timeout=t),
+    "create_or_update_object_store": lambda e, t: objs.create_or_update_object_store(e.js, OBJ, timeout=t),
+    "delete_object_store": lambda e, t: objs.delete_object_store(e.js, "none", timeout=t),
+    "object_store": lambda e, t: objs.object_store(e.js, "DLOBJ", timeout=t),
+    "object_store_names": lambda e, t: through(objs.object_store_names(e.js, timeout=t)),
+    "object_stores": lambda e, t: through(objs.object_stores(e.js, timeout=t)),
+    "update_object_store": lambda e, t: objs.update_object_store(e.js, OBJ, timeout=t),
+    "Service.stop": lambda e, t: e.service.stop(t),
+    "Service.wait": lambda e, t: e.service.wait(t),
+    "info": lambda e, t: through(services.info(e.nc, timeout=t)),
+    "ping": lambda e, t: through(services.ping(e.nc, timeout=t)),
+    "stats": lambda e, t: through(services.stats(e.nc, timeout=t)),
+    "WorkerPool.stop": lambda e, t: e.pools.pop().stop(t),
+    "WorkerPool.wait": lambda e, t: e.pools[0].wait(t),
+}
+
+
+def _jetstream(name: str, *args: Any, **options: Any) -> None:
+    WAITS[f"JetStream.{name}"] = lambda e, t: through_if(getattr(e.js, name)(*args, timeout=t, **options))
+
+
+def _stream(name: str, *args: Any, **options: Any) -> None:
+    """The same on a handle and, where it is there, by name on the context."""
+    WAITS[f"Stream.{name}"] = lambda e, t: through_if(getattr(e.stream, name)(*args, timeout=t, **options))
+    if hasattr(jets.JetStream, name):
+        _jetstream(name, "DL", *args, **options)
+
+
+def through_if(result: Any) -> Any:
+    return through(result) if inspect.isgenerator(result) else result
+
+
+for name in ("account_info", "api_level", "publish_async_complete", "stream_names", "streams"):
+    _jetstream(name)
+for name in ("create_stream", "update_stream", "create_or_update_stream", "get_or_create_stream"):
+    _jetstream(name, STREAM)
+_jetstream("publish", "dl.js.p", b"x" * 1000)
+_jetstream("put_stream", "UPDATE", STREAM)
+_jetstream("stream", "DL")
+_jetstream("delete_stream", "NONE")
+_jetstream("stream_name_by_subject", "dl.js.x")
+for name in ("create_consumer", "update_consumer", "create_or_update_consumer", "get_or_create_consumer"):
+    _stream(name, CONSUMER)
+for name in ("create_push_consumer", "update_push_consumer", "create_or_update_push_consumer"):
+    _stream(name, PUSH)
+for name in ("consumer", "consumer_info", "push_consumer", "resume_consumer", "reset_consumer"):
+    _stream(name, "c")
+_stream("delete_consumer", "none")
+_stream("pause_consumer", "c", 1.0)
+_stream("unpin_consumer", "c", "group")
+for name in ("consumer_names", "consumers"):
+    _stream(name)
+for name in ("info", "purge", "seal", "subjects"):
+    WAITS[f"Stream.{name}"] = lambda e, t, name=name: through_if(getattr(e.stream, name)(timeout=t))  # type: ignore[misc]
+WAITS["Stream.delete"] = lambda e, t: e.js.stream("DL", fetch_info=False).delete(timeout=t)
+for name in ("delete_msg", "secure_delete_msg"):
+    WAITS[f"Stream.{name}"] = lambda e, t, name=name: getattr(e.stream, name)(99, timeout=t)  # type: ignore[misc]
+WAITS["Stream.get_msg"] = lambda e, t: e.stream.get_msg(1, timeout=t)
+WAITS["Stream.get_last_msg"] = lambda e, t: e.stream.get_last_msg("dl.js.x", timeout=t)
+WAITS["Stream.get_batch"] = lambda e, t: through(e.stream.get_batch(3, timeout=t))
+WAITS["Stream.get_last_msgs"] = lambda e, t: through(e.stream.get_last_msgs("dl.js.>", timeout=t))
+WAITS["SystemClient.ask"] = lambda e, t: SystemClient(e.nc).ask("VARZ", timeout=t)
+for name in ("servers", "variables", "connections", "jetstream", "health"):
+    WAITS[f"SystemClient.{name}"] = lambda e, t, name=name: getattr(SystemClient(e.nc), name)(timeout=t)  # type: ignore[misc]
+WAITS["SystemClient.kick"] = lambda e, t: SystemClient(e.nc).kick(7, "x", timeout=t)
+WAITS["SystemClient.reload"] = lambda e, t: SystemClient(e.nc).reload("x", timeout=t)
+WAITS["SystemClient.ask_to_move"] = lambda e, t: SystemClient(e.nc).ask_to_move(7, "x", timeout=t)
+
+BOUNDED: dict[str, tuple[float, Call]] = {
+    # What waits without a `timeout`: the seconds that it has by itself.
+    "Connection.close": (4.0, lambda e, t: e.spare().close()),
+    "Connection.__exit__": (4.0, lambda e, t: e.spare().__exit__(None, None, None)),
+    "Connection.publish": (0.5, lambda e, t: e.nc.publish("dl.x", b"x" * 1000)),
+    "Connection.subscribe": (0.5, lambda e, t: e.nc.subscribe("dl.sub")),
+    "Connection.force_reconnect": (1.5, lambda e, t: e.spare().force_reconnect()),
+    "Subscription.unsubscribe": (0.5, lambda e, t: e.subs.pop().unsubscribe()),
+    "Subscription.close": (0.5, lambda e, t: e.subs.pop().close()),
+    "AsyncPublisher.publish": (0.5, lambda e, t: jets.AsyncPublisher(e.js, stall_wait=0.1).publish("dl.js.q", b"x")),
+    "Messages.close": (2.0, lambda e, t: e.consumer.messages().close()),
+    "Messages.stop": (0.5, lambda e, t: e.consumer.messages().stop()),
+    "Consumer.fetch_no_wait": (1.5, lambda e, t: e.consumer.fetch_no_wait(10)),
+    "Consumer.messages": (0.5, lambda e, t: e.consumer.messages().stop()),
+    "KeyWatcher.stop": (1.5, lambda e, t: e.watchers.pop().stop()),
+}
+
+FOREVER = {
+    # Wait as long as it takes, by their definition; close() and Ctrl-C end them.
+    "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal", "WorkerPool.take_for",
+    "FiniteRead.__next__", "KeyWatcher.__next__", "ObjectWatcher.__next__", "ObjectReader.__next__",
+}  # fmt: skip
+
+ITS_OWN_PARTS = {
+    # Steps and arguments of calls that are tried above; what layers use of each other is bounded by those.
+    "Consumer.diagnose", "Consumer.examine", "Consumer.why_deleted", "PushConsumer.examine", "PushConsumer.why_deleted",
+    "KeyValue.watch", "ObjectStore.watch", "SystemClient.events", "Connection.later_reply", "Connection.open",
+    "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
+    "AsyncPublisher.__exit__", "ConsumeContext.__exit__", "Service.__exit__", "WorkerPool.__exit__",
+    "Messages.__exit__", "Subscription.__exit__", "KeyWatcher.__exit__", "ObjectWatcher.__exit__",
+    "Messages.drain", "FiniteRead.close", "FiniteRead.__exit__", "OrderedConsumer.close", "OrderedConsumer.__exit__",
+    "OrderedConsumer.fetch_no_wait", "OrderedConsumer.messages", "OrderedConsumer.open_messages", "ObjectWatcher.stop",
+    "OrderedConsumer.consume", "OrderedPushConsumer.messages", "OrderedPushConsumer.consume", "PushConsumer.messages",
+    "PushConsumer.consume", "Consumer.consume", "ObjectReader.__exit__",
+}  # fmt: skip
+
+NO_TIMEOUT_YET = {
+    # These ask the server with the default timeout of the API and take none of their own.
+    "KeyValue.purge_all", "KeyValue.purge_deletes", "KeyValue.status", "ObjectStore.put", "ObjectStore.put_file",
+    "ObjectStore.info", "ObjectStore.delete", "ObjectStore.add_link", "ObjectStore.add_bucket_link",
+    "ObjectStore.seal", "ObjectStore.status", "ObjectStore.update_meta", "AtomicBatch.add", "AtomicBatch.add_msg",
+    "AtomicBatch.commit", "AtomicBatch.discard", "AtomicBatch.__exit__", "FastBatch.add", "FastBatch.add_msg",
+    "FastBatch.commit", "FastBatch.discard", "FastBatch.__exit__", "add_service", "Service.add_endpoint",
+    "Group.add_endpoint", "DeadLetters.adopt", "DeadLetters.advisory_consumer", "DeadLetters.delete",
+    "DeadLetters.export", "DeadLetters.list", "DeadLetters.purge", "DeadLetters.replay", "DeadLetters.replay_all",
+    "DeadLetters.summary",
+}  # fmt: skip
+
+#: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
+NEVER_NAMES = """
+    __enter__ _make _sub_frames _find _close add add_done_callback add_group add_link_listener
+    add_violation_listener advisories all_received atomic_batch begin_drain check check_draining check_process
+    check_pull check_push check_takes check_usable chunks closed_error complete connect_attempt_failed count
+    count_borrowed count_of decode deliver deliveries done encode end error event fail failed fast_batch fileno
+    finish_drain flush forget_reply forked frame get get_all hand_back health hold in_progress index initial
+    isatty items json keys lame_duck learn_pin lends lent_reading link_announced link_event link_lost link_up
+    nak new_inbox nobody_waits not_started open_inbox open_sink operation_refused ordered_consumer
+    ordered_push_consumer pending ping publish_async_pending read readable readall readinto readline readlines
+    reads_direct refuse_pickle release remove_link_listener remove_subscription remove_violation_listener
+    replace report_beyond_credit report_error report_slow_consumer required_permissions reset resize resolve
+    respond respond_json reveal run_callback run_last_callback runs_here seek seekable send_unsubscribe
+    servers_discovered set_max_payload set_servers snapshot stats stop succeed take tell term to_dict truncate
+    unwatch wake watch withdraw withdrawn writable write writelines ack close info
+"""
+NEVER = set(NEVER_NAMES.split())
+NEVER_FUNCTIONS = {"empty_payload", "live_connections", "check_response", "control_subject"}
+
+
+def public_calls() -> dict[str, bool]:
+    """Every public function and method -> whether it has a `timeout`. Values (structs, options, errors) have none."""
+    found: dict[str, bool] = {}
+    for package in PACKAGES:
+        module = importlib.import_module(f"jsclient{package}")
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if inspect.isclass(thing):
+                found.update(_methods(thing))
+            elif callable(thing):
+                found[name] = "timeout" in inspect.signature(thing).parameters
+    return found
+
+
+def _methods(kind: type) -> dict[str, bool]:
+    value = issubclass(kind, (BaseException, enum.Enum, dict, tuple)) or attrs.has(kind)
+    if value or (issubclass(kind, msgspec.Struct) and kind is not jets.PublishFuture):
+        return {}
+    found = {}
+    for name in dir(kind):
+        special = name in ("__next__", "__exit__")
+        method = getattr(kind, name)
+        if (special or not name.startswith("_")) and (inspect.isfunction(method) or inspect.ismethod(method)):
+            found[f"{kind.__name__}.{name}"] = "timeout" in inspect.signature(method).parameters
+    return found
+
+
+def test_every_public_call_is_in_one_of_the_tables() -> None:
+    calls = public_calls()
+    waiting_calls = {*WAITS, *BOUNDED, *FOREVER, *ITS_OWN_PARTS, *NO_TIMEOUT_YET}
+    unknown = [name for name in calls if name not in waiting_calls and not _never(name, calls[name])]
+    assert not unknown, f"say in this file how long these may wait: {unknown}"
+    gone = [name for name in (*WAITS, *BOUNDED, *FOREVER, *ITS_OWN_PARTS, *NO_TIMEOUT_YET) if name not in calls]
+    assert not gone, f"not there any more: {gone}"
+    assert [name for name in NO_TIMEOUT_YET if calls[name]] == [], "these have a timeout now: move them to WAITS"
+    untried = [name for name, has in calls.items() if has and name not in {*WAITS, *FOREVER, *ITS_OWN_PARTS}]
+    assert not untried, "whatever takes a timeout is tried"
+
+
+def _never(name: str, has_timeout: bool) -> bool:
+    _, dot, method = name.rpartition(".")
+    return not has_timeout and (method in NEVER if dot else name in NEVER_FUNCTIONS)
+
+
+# --- peers ----------------------------------------------------------------------------------------------
+
+
+class Env:
+    """Everything that the calls need, made while the peer is well."""
+
+    def __init__(self, url: str, control: str, folder: Any) -> None:
+        self.url = url
+        self.dead_url = url
+        self._folder = folder
+        self._files = 0
+        self._spares: list[jsclient.Connection] = []
+        self.stack = contextlib.ExitStack()
+        options = {"ping_interval": 60, "write_timeout": 0.2, "pending_buffer": 1000}
+        self.connect: Callable[[], Any] = lambda: jsclient.connect(url, **options)
+        self.control = self.stack.enter_context(jsclient.connect(control))  # not through the proxy
+        self._prepare(jets.JetStream(self.control))
+        self.nc = self.stack.enter_context(self.connect())
+        self.js = jets.JetStream(self.nc)
+        self._open()
+
+    def _prepare(self, js: jets.JetStream) -> None:
+        for name in ("DL", "KV_DLKV", "OBJ_DLOBJ"):
+            with contextlib.suppress(errors.StreamNotFound):
+                js.delete_stream(name)
+        stream = js.create_stream(jets.StreamConfig(name="DL", subjects=["dl.js.>"], allow_direct=True))
+        stream.create_consumer(jets.ConsumerConfig(durable_name="c", filter_subject="dl.js.none"))
+        stream.create_consumer(jets.ConsumerConfig(durable_name="full"))
+        stream.create_push_consumer(PUSH.replace(durable_name="p"))
+        for _ in range(20):
+            js.publish("dl.js.x", b"x")
+        kvs.create_key_value(js, kvs.KeyValueConfig(bucket="DLKV", history=5)).put("a", b"1")
+        objects = objs.create_object_store(js, objs.ObjectStoreConfig(bucket="DLOBJ"))
+        objects.put("o", io.BytesIO(b"x" * 500_000))
+
+    def _open(self) -> None:
+        nc, js = self.nc, self.js
+        self._spares = [self.stack.enter_context(self.connect()) for _ in range(6)]
+        self.sub = nc.subscribe("dl.silence")
+        self.subs = [nc.subscribe(f"dl.silence.{n}") for n in range(6)]
+        self.stream = js.stream("DL")
+        self.consumer = self.stream.consumer("c")
+        self.push = self.stream.push_consumer("p")
+        self.messages = list(self.stream.consumer("full").fetch(10, 5))
+        self.ordered = self.stream.ordered_consumer()
+        with contextlib.suppress(errors.NoMessages):
+            self.ordered.next(1)
+        self.iterator = self.stack.enter_context(self.consumer.messages())
+        self.consuming = [self.consumer.consume(lambda message: None) for _ in range(4)]
+        self.pools = [WorkerPool(self.consumer, lambda message: None) for _ in range(3)]
+        self.kv = kvs.key_value(js, "DLKV")
+        self.watcher = self.stack.enter_context(self.kv.watch("none"))
+        self.watchers = [self.kv.watch("none") for _ in range(2)]
+        self.objects = objs.object_store(js, "DLOBJ")
+        self.object_watcher = self.stack.enter_context(self.objects.watch(updates_only=True))
+        self.service = services.add_service(nc, services.ServiceConfig(name="dl", version="1.0.0"))
+        self.publisher = jets.AsyncPublisher(js, ack_timeout=60)
+        self.publishers = [jets.AsyncPublisher(js, ack_timeout=60) for _ in range(2)]
+        for publisher in (self.publisher, *self.publishers):
+            publisher.publish("dl.js.a", b"").result(5)
+        js.publish_async("dl.js.a", b"").result(5)
+        nc.flush()
+
+    def leave_unacknowledged(self) -> None:
+        """Once the peer is silent: publishes whose acks do not come."""
+        self.future = self.publisher.publish("dl.js.a", b"")
+        for publisher in self.publishers:
+            publisher.publish("dl.js.a", b"")
+        self.js.publish_async("dl.js.a", b"")
+
+    def spare(self) -> jsclient.Connection:
+        return self._spares.pop()
+
+    def path(self) -> Any:
+        self._files += 1
+        return self._folder / f"file-{self._files}"
+
+    def close(self) -> None:
+        for closing in (*self.consuming, *self.pools):
+            with contextlib.suppress(errors.JsClientError):
+                closing.stop()
+        self.stack.close()
+
+
+def fill(env: Env) -> None:
+    """Publish until the outbox takes nothing more."""
+    with contextlib.suppress(errors.JsClientError):
+        for _ in range(1000):
+            env.nc.publish("dl.x", b"x" * 100_000)
+
+
+@pytest.fixture(params=["silent", "stalled and full", "offline with slow DNS", "slow"])
+def env(
+    request: pytest.FixtureRequest, server: NatsServer, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Env]:
+    answering = threading.Event()
+    answering.set()
+    original = socket.getaddrinfo
+
+    def resolve(host: str, *args: Any, **options: Any) -> Any:
+        if host != "slow.test":
+            return original(host, *args, **options)
+        if options.get("flags", 0) & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "a name")
+        answering.wait(30)
+        return original("127.0.0.1", *args, **options)
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with Proxy(server.port) as proxy:
+        slow_dns = "DNS" in request.param
+        made = Env(f"nats://slow.test:{proxy.port}" if slow_dns else proxy.url, server.url, tmp_path)
+        try:
+            if request.param == "slow":
+                proxy.delay(0.7 * TIMEOUT, "down")
+            elif slow_dns:
+                answering.clear()
+                proxy.refuse()
+                wait_until(lambda: not made.nc.is_connected)
+            else:
+                proxy.stall("down" if request.param == "silent" else "both")
+            made.leave_unacknowledged()
+            if "full" in request.param:
+                fill(made)
+            yield made
+        finally:
+            answering.set()
+            proxy.heal()
+            made.close()
+            wait_until(lambda: not any("resolve" in thread.name for thread in threading.enumerate()))
+
+
+class Lateness:
+    """How late the machine runs a thread that is due: the worst that was seen, in seconds."""
+
+    def __init__(self) -> None:
+        self.worst = 0.0
+        self._stop = waiting.Gate()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            start = time.monotonic()
+            self._stop.wait(0.01)
+            self.worst = max(self.worst, time.monotonic() - start - 0.01)
+
+    def __enter__(self) -> Lateness:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+def run(env: Env, name: str, call: Call, bound: float, found: queue.SimpleQueue[tuple[str, float, float, Any]]) -> None:
+    result: Any = None
+    start = time.monotonic()
+    try:
+        call(env, TIMEOUT)
+    except BaseException as error:
+        result = error
+    found.put((name, time.monotonic() - start, bound, result))
+
+
+def test_every_call_ends_within_its_timeout(env: Env) -> None:
+    calls = [(name, call, TIMEOUT) for name, call in WAITS.items()]
+    calls += [(name, call, bound) for name, (bound, call) in BOUNDED.items() if FULL or bound < 1]
+    random.shuffle(calls)
+    found: queue.SimpleQueue[tuple[str, float, float, Any]] = queue.SimpleQueue()
+    with Lateness() as lateness, ThreadPoolExecutor(AT_ONCE) as pool:
+        for name, call, bound in calls:
+            pool.submit(run, env, name, call, bound, found)
+    late, untyped = [], []
+    for _ in calls:
+        name, took, bound, result = found.get_nowait()
+        if took > bound + ALLOWED + 3 * lateness.worst:
+            late.append(f"{name}: {took:.2f} s ({result!r:.80})")
+        if result is not None and not isinstance(result, errors.JsClientError):
+            untyped.append(f"{name}: {result!r}")
+    assert not untyped, untyped
+    assert not late, f"timeout {TIMEOUT} s, the machine was up to {lateness.worst:.2f} s late: {sorted(late)}"
+
+
+def test_a_large_request_ends_within_its_timeout(server: NatsServer) -> None:
+    """Megabytes on a link that takes nothing: what is not sent then is withdrawn."""
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
+        proxy.stall()
+        nc.set_max_payload(64 << 20)
+        payload = b"x" * (40 << 20)
+        with Lateness() as lateness:
+            deadline = Deadline(0.3)
+            with pytest.raises(errors.RequestTimeout):
+                nc.request("dl.large", payload, timeout=0.3)
+            over = time.monotonic() - (deadline.at or 0)
+        assert over < ALLOWED + 3 * lateness.worst
+        proxy.cut()
+
+
+def test_connecting_ends_within_its_timeout_whatever_a_callable_does() -> None:
+    """A callable of the options that does not come back is left to itself."""
+    release = threading.Event()
+
+    def factory(host: str, port: int, timeout: float | None) -> socket.socket:
+        release.wait(30)
+        raise ConnectionRefusedError("too late")
+
+    start = time.monotonic()
+    try:
+        with Lateness() as lateness, pytest.raises(errors.ConnectFailed, match="a callable of the options"):
+            jsclient.connect("nats://127.0.0.1:1", connect_timeout=0.3, socket_factory=factory)
+        assert time.monotonic() - start < 0.3 + ALLOWED + 3 * lateness.worst
+    finally:
+        release.set()
