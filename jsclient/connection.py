@@ -44,6 +44,9 @@ LINE_ROOM: Final = 4096 - 32
 KNOWN_SIZES: Final = 4096
 """Sizes of which the digits are remembered: formatting them was a tenth of what a publish costs."""
 
+LAST_FLUSH: Final = 0.1
+"""Seconds that a drain whose time is up gives the server to read what was sent."""
+
 NO_STATUS: Final = b"NATS/1.0 503"
 
 _live: weakref.WeakValueDictionary[int, Connection] = weakref.WeakValueDictionary()
@@ -189,7 +192,7 @@ class Connection(ConnectionCore):
             if problem is not None and quiet:
                 self.report_error(problem, None)  # now: closing ends the events thread
         finally:  # also after a Ctrl-C
-            self._close()
+            self._close(flush=max(deadline.at_most(CLOSE_FLUSH), LAST_FLUSH))
         if problem is not None and not quiet:
             raise problem
 

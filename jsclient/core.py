@@ -23,6 +23,7 @@ from jsclient.link import Link
 from jsclient.mailbox import Mailbox
 from jsclient.options import ConnectOptions
 from jsclient.outbox import AT_ONCE, Outbox, Unkept
+from jsclient.pings import WhenAnswered
 from jsclient.reading import Reading
 from jsclient.relay import Relay
 from jsclient.requests import Requests
@@ -225,6 +226,13 @@ class ConnectionCore:
             self._dispatcher.sinks.pop(subscription.sid, None)
         if tell_server:
             self.send_unsubscribe(subscription)
+
+    def when_read(self, call: Callable[[], None]) -> None:
+        """For layers: make a call on the flusher thread, once the server has read all that was sent so far, and what it
+        had sent before is here; or the link is gone."""
+        self._session.pings.send(WhenAnswered(lambda: self.clock.call_soon(call)))
+        self._session.recall_reader()
+        self._outbox.nudge()
 
     def lent_reading(self) -> Reading | None:
         """For who waits: where he may read for himself, or has to end the turn on top of which he runs."""

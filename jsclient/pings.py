@@ -13,10 +13,20 @@ from jsclient.outbox import Outbox, Unkept
 from jsclient.waiting import Ticket
 
 
+class WhenAnswered:
+    """In the place of a ticket, where no thread waits: makes a call, on the thread that brings the answer."""
+
+    def __init__(self, call: Callable[[], Any]) -> None:
+        self._call = call
+
+    def put(self, item: Any) -> None:
+        self._call()
+
+
 class Ping(Unkept):
     """A PING frame, and the ticket of the thread that waits for its PONG, if there is one."""
 
-    ticket: Ticket[Any] | None = None
+    ticket: Ticket[Any] | WhenAnswered | None = None
 
 
 class _Sent:
@@ -45,7 +55,7 @@ class Pings:
         """A new link is about to go online; the PINGs of the one before have failed."""
         self._sent = _Sent()
 
-    def send(self, ticket: Ticket[Any] | None, closing: bool = False) -> None:
+    def send(self, ticket: Ticket[Any] | WhenAnswered | None, closing: bool = False) -> None:
         """Queue a PING; its PONG puts None into `ticket`, or the end of the link an exception.
 
         `closing`: although nothing is taken any more; the last frames are being sent on a link that lives.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
 from jsclient.takers import Taker, start_all, wait_for
 
 if TYPE_CHECKING:
@@ -147,7 +148,7 @@ class ConsumeContext(Taker):
         Raises DrainTimeout; then it is stopped. Called in the handler it does not wait.
         """
         deadline = Deadline.of(timeout, STOP_TIMEOUT)
-        self._messages.drain()
+        self._messages.drain(deadline.at_most(FLUSH_TIMEOUT))
         if self.runs_here():
             return
         if not self._done.wait(deadline.remaining()):

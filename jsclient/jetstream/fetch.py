@@ -40,7 +40,14 @@ SHORTEST_HEARTBEAT: Final = 0.1
 """Less would make the server send more of them than messages."""
 
 GRACE: Final = 1.0
-"""The client waits this much longer than the pull lives on the server, or it would lose the race against the 408."""
+"""Seconds that a pull which does not wait may take to be answered."""
+
+LATE: Final = 0.08
+"""Seconds beyond its timeout that a fetch waits for the server to say that the pull has ended. Not longer, because the
+timeout bounds the whole call: from farther away every fetch that times out costs another subscription."""
+
+LAST: Final = 0.13
+"""Seconds beyond its timeout after which a fetch does not wait for anything any more."""
 
 SHORTEST_PULL: Final = 0.05
 """Seconds: for less time than this no further pull is sent."""
@@ -264,7 +271,7 @@ class Fetch:
         """The watch over a pull that goes out now. After the deadline only its 408 is waited for."""
         if self.instant:
             return Watchdog(GRACE, GRACE / 2, now)
-        return Watchdog.of_pulls(terms, now, self.deadline + GRACE)
+        return Watchdog.of_pulls(terms, now, self.deadline + LATE)
 
     def _silent(self) -> None:
         """Nothing came: ask what is wrong, or give the pull up (see Watchdog)."""
@@ -277,7 +284,8 @@ class Fetch:
         look = watchdog.look(now, last_frame)
         if look is Look.ASK:
             seconds = watchdog.ask_time(Deadline(None), last_frame, now)
-            found = self.consumer.diagnose(min(seconds, ASK_TIMEOUT))
+            left = max(self.deadline + LAST - now, 0.0)
+            found = self.consumer.diagnose(min(seconds, ASK_TIMEOUT, left)) if left else None
             if found is not None and not self.inbox.mailbox.items:
                 self._fail(found)
         if look is not Look.ALARM:
@@ -367,6 +375,7 @@ class Fetch:
         else:
             self.pool.forget(self.inbox)
             wait = SILENT_FLUSH if isinstance(self.error, errors.NoHeartbeat) else FLUSH_TIMEOUT
+            wait = min(wait, max(self.deadline + LAST - time.monotonic(), 0.0))
             nak_all(self.inbox.settle(self.connection.is_connected, wait), self.connection)
 
     def _give_up(self, error: BaseException) -> None:

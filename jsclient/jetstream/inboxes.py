@@ -97,7 +97,7 @@ class PullInbox:
 
     def settle(self, graceful: bool = True, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
         """UNSUB, and return the messages that the server had already sent and nobody took; `more`: the caller may have
-        others that go back with them."""
+        others that go back with them. What is not here within the timeout goes back by itself, when it comes."""
         connection = self.connection
         if graceful:
             try:
@@ -106,11 +106,20 @@ class PullInbox:
                     connection.flush(timeout)
                 if more or self.mailbox.items:
                     self._forget_pulls(timeout)
+            except errors.FlushTimeout:
+                self.connection.when_read(self._settle_late)
+                return []
             except errors.JsClientError:
                 pass  # nothing more comes over a link that is gone
         left = self.leftovers()
         self.inbox.close()
         return left
+
+    def _settle_late(self) -> None:
+        """On the flusher thread: the server has read the UNSUB now, or never will."""
+        self.ask_to_forget_pulls()
+        nak_all(self.leftovers(), self.connection)
+        self.inbox.close()
 
     def _forget_pulls(self, timeout: float) -> None:
         """Make an old server drop the pulls of an inbox that was unsubscribed, before anything is given back.

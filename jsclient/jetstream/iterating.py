@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.fetch import FETCH_TIMEOUT
-from jsclient.jetstream.inboxes import nak_all, nak_frames
+from jsclient.jetstream.inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
 from jsclient.takers import SLICE, Taker
 
 if TYPE_CHECKING:
@@ -53,10 +53,10 @@ class MessageIterator(Taker):
         """The next message, or None after the timeout."""
         raise AssertionError("subclasses say it")
 
-    def drain(self) -> None:
+    def drain(self, timeout: float = FLUSH_TIMEOUT) -> None:
         raise AssertionError("subclasses say it")
 
-    def close(self) -> None:
+    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
         raise AssertionError("subclasses say it")
 
     def __iter__(self: S) -> S:

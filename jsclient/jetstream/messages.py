@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
 from jsclient.jetstream.gone import ASK_TIMEOUT
-from jsclient.jetstream.inboxes import ELECTION, PullInbox, nak_all, pool_of
+from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
 from jsclient.jetstream.iterating import MessageIterator, call_hook
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.options import Paused, PullOptions, Resumed
@@ -417,14 +417,17 @@ class Messages(MessageIterator):
     def _wants_acks(self) -> bool:
         return not self.source.ack_none
 
-    def drain(self) -> None:
-        """Ask for nothing more; the iteration ends after what was received."""
+    def drain(self, timeout: float = FLUSH_TIMEOUT) -> None:
+        """Ask for nothing more; the iteration ends after what was received.
+
+        `timeout`: seconds to wait for what is on its way.
+        """
         with self._lock:
             if self._draining or self._stopped:
                 return
             self.withdraw()
         try:
-            self.connection.flush(1.0)
+            self.connection.flush(timeout)
         except errors.JsClientError:
             pass  # nothing more can come over a link that is gone
         self.complete()
@@ -440,8 +443,11 @@ class Messages(MessageIterator):
     def _leftovers(self) -> list[Msg]:
         return self._inbox.leftovers()
 
-    def close(self) -> None:
-        """Stop and release the subscription; messages not taken go back to the server at once. Idempotent."""
+    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
+        """Stop and release the subscription; messages not taken go back to the server at once. Idempotent.
+
+        `timeout`: seconds to wait for those that are on their way; later ones go back when they come.
+        """
         self._stopped = True
         with self._lock:
             if self._closed:
@@ -452,7 +458,7 @@ class Messages(MessageIterator):
         pool_of(self.connection).forget(self._inbox)
         if self.connection.closed:
             return  # the end of the connection hands back what is there
-        self._give_back(self._inbox.settle(graceful=give_back, more=self._wants_acks))
+        self._give_back(self._inbox.settle(give_back, timeout, more=self._wants_acks))
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

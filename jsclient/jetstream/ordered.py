@@ -20,7 +20,7 @@ from jsclient.jetstream import manage, names
 from jsclient.jetstream.consume import ConsumeContext
 from jsclient.jetstream.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Ended
 from jsclient.jetstream.gone import ASK_TIMEOUT
-from jsclient.jetstream.inboxes import message_size
+from jsclient.jetstream.inboxes import FLUSH_TIMEOUT, message_size
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
@@ -346,11 +346,11 @@ class OrderedMessages(Messages):
         """Messages received and not taken."""
         return len(self._mailbox) + len(self._ready)
 
-    def close(self) -> None:
+    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
         """Stop and remove the consumer from the server. What was not taken is read again by the next use."""
         with self._lock:  # the connection may close it at the same time
             first, self._released = not self._released, True
-        super().close()
+        super().close(timeout)
         if first:
             if self._ready:
                 self.source.state.rewind(self._ready[0].raw_reply)
@@ -403,8 +403,8 @@ class OrderedConsumer:
         seconds = resolve(timeout, FETCH_TIMEOUT)
         if max_messages < 1:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
-        with self._fetch_stream() as stream:
-            deadline = Deadline(NO_WAIT_TIMEOUT if seconds == 0 else seconds)
+        deadline = Deadline(NO_WAIT_TIMEOUT if seconds == 0 else seconds)
+        with self._fetch_stream(deadline) as stream:
             if seconds == 0:
                 max_messages = min(max_messages, _available_now(stream, deadline))
             return _gather(stream, max_messages, deadline)
@@ -446,11 +446,12 @@ class OrderedConsumer:
         self._free.append(True)
 
     @contextmanager
-    def _fetch_stream(self) -> Iterator[OrderedMessages]:
+    def _fetch_stream(self, deadline: Deadline) -> Iterator[OrderedMessages]:
         self._occupy()
         try:
             if self._fetching is None or self._fetching.closed:
-                self._fetching = OrderedMessages(self._source, _options({}, self.state), lambda: None)
+                timeout = deadline.at_most(CREATE_TIMEOUT)
+                self._fetching = OrderedMessages(self._source, _options({}, self.state), lambda: None, timeout)
             yield self._fetching
         finally:
             self._release()

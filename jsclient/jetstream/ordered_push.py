@@ -15,6 +15,7 @@ from jsclient import errors, waiting
 from jsclient.durations import Deadline
 from jsclient.jetstream import manage, names
 from jsclient.jetstream.consume import ConsumeContext
+from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.ordered_reset import CREATE_AGAIN, CREATE_TIMEOUT, Again, SameStream, take_turn, why_silent
@@ -183,9 +184,9 @@ class OrderedPushMessages(PushMessages):
         item = self._mailbox.get(delay)
         return item is LinkEvent.RECONNECTED
 
-    def close(self) -> None:
+    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
         first = not self._closed
-        super().close()
+        super().close(timeout)
         if first:
             self.source.delete()
 

@@ -20,6 +20,7 @@ from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream import gone, names
 from jsclient.jetstream.consume import ConsumeContext
+from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.iterating import MessageIterator
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
@@ -232,9 +233,9 @@ class PushMessages(MessageIterator):
     def _wants_acks(self) -> bool:
         return bool(self.source.config.ack_policy == "explicit")
 
-    def drain(self) -> None:
-        """Unsubscribe; the iteration ends after what was received."""
-        self._unsubscribe()
+    def drain(self, timeout: float = FLUSH_TIMEOUT) -> None:
+        """Unsubscribe; the iteration ends after what was received. `timeout`: seconds for what is on its way."""
+        self._unsubscribe(timeout)
         self.complete()
 
     def withdraw(self) -> None:
@@ -258,17 +259,17 @@ class PushMessages(MessageIterator):
                 left.append(item)
         return left
 
-    def _unsubscribe(self) -> None:
+    def _unsubscribe(self, timeout: float) -> None:
         connection = self.connection
         self.withdraw()
         try:
             if connection.is_connected:
-                connection.flush(1.0)
+                connection.flush(timeout)
         except errors.JsClientError:
             pass  # nothing more comes over a link that is gone
         connection.remove_subscription(self._subscription)
 
-    def close(self) -> None:
+    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
         """Unsubscribe; what was received and not taken goes back to the server at once. Idempotent."""
         self._stopped = True
         with self._lock:
@@ -279,7 +280,7 @@ class PushMessages(MessageIterator):
         if self.connection.closed:
             return  # the end of the connection hands back what is there
         if self._mailbox.closed is None:
-            self._unsubscribe()
+            self._unsubscribe(timeout)
         left = self._leftovers()
         self._mailbox.close(errors.SubscriptionClosed(f"{self.source} was closed"), discard=True)
         self._give_back(left)

@@ -48,7 +48,13 @@ class Until:
     """Where a finite read ends: the last sequence, or the last moment (both inclusive)."""
 
     def __init__(
-        self, js: JetStream, stream_name: str, end_seq: int | None, time: dt.datetime | None, drained: bool
+        self,
+        js: JetStream,
+        stream_name: str,
+        end_seq: int | None,
+        time: dt.datetime | None,
+        drained: bool,
+        timeout: Timeout = DEFAULT,
     ) -> None:
         if (end_seq is not None) + (time is not None) + drained != 1:
             raise errors.ConfigError("read_until needs exactly one of end_seq, time and drained=True")
@@ -59,10 +65,10 @@ class Until:
         self.end_ns = None if time is None else timestamp_ns(time)
         self.one_copy = True
         self.position = 0  # the sequence that a reading must have reached, once the end has passed
-        self.end_seq = self.last_seq() if drained else end_seq
+        self.end_seq = self.last_seq(timeout) if drained else end_seq
 
-    def last_seq(self) -> int:
-        info = self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, read=True)
+    def last_seq(self, timeout: Timeout = DEFAULT) -> int:
+        info = self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, timeout=timeout, read=True)
         self.one_copy = (info.config.num_replicas or 1) == 1
         return info.state.last_seq
 
@@ -75,15 +81,15 @@ class Until:
     def is_last(self, message: JetStreamMsg) -> bool:
         return self.end_seq is not None and message.metadata.stream_seq >= self.end_seq
 
-    def passed(self) -> bool:
+    def passed(self, timeout: Timeout = DEFAULT) -> bool:
         """Whether nothing more can come before the end, now that the consumer has nothing to deliver."""
         if self.end_ns is not None:
             if timestamp_ns(dt.datetime.now(dt.timezone.utc)) <= self.end_ns:
                 return False
-            self.position = self.last_seq()
+            self.position = self.last_seq(timeout)
             return True
         self.position = self.end_seq or 0
-        return self.position <= self.last_seq()
+        return self.position <= self.last_seq(timeout)
 
 
 class FiniteRead(Taker):
@@ -107,9 +113,10 @@ class FiniteRead(Taker):
         timeout: Timeout = DEFAULT,
     ) -> None:
         self.consumer = consumer
-        self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained)
-        self._max_messages = max_messages
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
+        deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
+        self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
+        self._max_messages = max_messages
         self._turn = waiting.new_turn()
         self._ready: deque[JetStreamMsg] = deque()
         self._last_seq = 0
@@ -155,7 +162,7 @@ class FiniteRead(Taker):
             want = min(want, self.until.end_seq - self._last_seq)  # never more than can lie before the end
         deadline = Deadline(self._timeout)
         batch = self._patiently(lambda: self._what_is_there(want), deadline)
-        if not batch and self._patiently(self.until.passed, deadline):
+        if not batch and self._patiently(lambda: self.until.passed(deadline), deadline):
             # It may have been stored between the fetch and the look at the stream's end: look once more.
             batch = self._patiently(lambda: self._what_is_there(want), deadline)
             if not batch and not self._doubt:
@@ -167,7 +174,7 @@ class FiniteRead(Taker):
         if not batch:
             batch = self._patiently(lambda: self.consumer.fetch(want, no_wait_then=self._wait()), deadline)
             self._note(batch)
-            if not batch and not self._patiently(self.until.passed, deadline):
+            if not batch and not self._patiently(lambda: self.until.passed(deadline), deadline):
                 raise errors.ReadStalled(f"no message of {self.consumer} in time, and the end is not reached")
         self._ready.extend(batch)
 
@@ -287,13 +294,14 @@ class OrderedRead:
         timeout: Timeout = DEFAULT,
         **options: Unpack[PullOptionsDict],
     ) -> None:
-        self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained)
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
+        deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
+        self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
         self._turn = waiting.new_turn()
         self._pending: int | None = None  # what the last message said is still to come
         self._reading: Reading | None = None
         if self.until.end_seq != 0:
-            messages = consumer.messages(**options)
+            messages = consumer.open_messages(deadline, **options)
             self._reading = Reading(consumer, messages, self.until.end_seq, self.until.one_copy)
 
     def __iter__(self) -> OrderedRead:
@@ -330,7 +338,7 @@ class OrderedRead:
     def _ended(self, reading: Reading, deadline: Deadline) -> bool:
         # First the end of the stream, then what is still to come: the other way round would miss messages.
         try:
-            passed = self.until.passed()
+            passed = self.until.passed(deadline)
         except errors.JsClientError:
             passed = False
         info = reading.look(deadline)

@@ -83,8 +83,8 @@ class Watchdog:
         alarm = self.alarm_at(last_frame)
         if self._asked_about == alarm:
             return alarm
-        # Where the end of the call is the alarm, only the status that ends the pull is waited for: not asked earlier.
-        return alarm - (self.doubt if alarm < self.latest else min(self.doubt, ENDS_LATE / 2))
+        # Where the end of the call is the alarm, only the status that ends the pull is waited for: no question before.
+        return alarm - (self.doubt if alarm < self.latest else 0.0)
 
     def look(self, now: float, last_frame: float) -> Look:
         """What to do now. Each silence is asked about once; after an alarm call `restart`."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.pull import UNLIMITED_BATCH
 from jsclient.takers import Taker, start_all, wait_for
 from jsclient.waiting import Gate
@@ -491,7 +492,7 @@ class WorkerPool(Taker):
                 self.connection.clock.call_soon(self._release_in_background)
             return None
         deadline = Deadline.of(timeout, self.options.stop_timeout)
-        self._release()
+        self._release(deadline.at_most(FLUSH_TIMEOUT))
         finished = self._ended.wait(deadline.remaining())
         running = self._in_hand()
         for message in running:
@@ -506,11 +507,11 @@ class WorkerPool(Taker):
     def _release_in_background(self) -> None:
         self._in_background(self._release, "release")
 
-    def _release(self) -> None:
+    def _release(self, timeout: float = FLUSH_TIMEOUT) -> None:
         """What was received and not started goes back to the server now, not after ack_wait."""
         self.stopping = True
         with self._released:
-            self._messages.close()
+            self._messages.close(timeout)
             self._messages.not_started(self._keyed.clear())
         if not self.connection.closed:
             self.connection.flush_outbox()

@@ -64,11 +64,6 @@ def through(items: Any) -> None:
         pass
 
 
-def read_on(read: Any) -> None:
-    with read:
-        next(read)
-
-
 WAITS: dict[str, Call] = {
     "connect": lambda e, t: jsclient.connect(e.dead_url, connect_timeout=t).close(),
     "shared": lambda e, t: jsclient.shared(jsclient.ConnectOptions(servers=e.dead_url, connect_timeout=t)),
@@ -91,14 +86,17 @@ WAITS: dict[str, Call] = {
     "Consumer.fetch_bytes": lambda e, t: e.consumer.fetch_bytes(1000, t),
     "Consumer.info": lambda e, t: e.consumer.info(t),
     "Consumer.next": lambda e, t: e.consumer.next(t),
-    "Consumer.read_until": lambda e, t: read_on(e.consumer.read_until(drained=True, timeout=t)),
+    "Consumer.read_until": lambda e, t: e.consumer.read_until(drained=True, timeout=t),
+    "FiniteRead.__next__": lambda e, t: next(e.read),
     "JetStreamMsg.ack_next": lambda e, t: e.messages.pop().ack_next(t),
     "JetStreamMsg.double_ack": lambda e, t: e.messages.pop().double_ack(t),
+    "Messages.close": lambda e, t: e.consumer.messages().close(t),
+    "Messages.drain": lambda e, t: e.consumer.messages().drain(t),
     "Messages.next": lambda e, t: e.iterator.next(t),
     "OrderedConsumer.fetch": lambda e, t: e.stream.ordered_consumer().fetch(1, t),
     "OrderedConsumer.info": lambda e, t: e.ordered.info(t),
     "OrderedConsumer.next": lambda e, t: e.stream.ordered_consumer().next(t),
-    "OrderedConsumer.read_until": lambda e, t: read_on(e.stream.ordered_consumer().read_until(5, timeout=t)),
+    "OrderedConsumer.read_until": lambda e, t: e.stream.ordered_consumer().read_until(5, timeout=t),
     "PushConsumer.info": lambda e, t: e.push.info(t),
     "ack_confirmed": lambda e, t: jets.ack_confirmed([e.messages.pop() for _ in range(3)], t),
     "trace": lambda e, t: jets.trace(e.nc, "dl.js.t", timeout=t),
@@ -157,8 +155,9 @@ def through_if(result: Any) -> Any:
     return through(result) if inspect.isgenerator(result) else result
 
 
-for name in ("account_info", "api_level", "publish_async_complete", "stream_names", "streams"):
+for name in ("account_info", "publish_async_complete", "stream_names", "streams"):
     _jetstream(name)
+WAITS["JetStream.api_level"] = lambda e, t: jets.JetStream(e.nc).api_level(timeout=t)
 for name in ("create_stream", "update_stream", "create_or_update_stream", "get_or_create_stream"):
     _jetstream(name, STREAM)
 _jetstream("publish", "dl.js.p", b"x" * 1000)
@@ -177,9 +176,10 @@ _stream("pause_consumer", "c", 1.0)
 _stream("unpin_consumer", "c", "group")
 for name in ("consumer_names", "consumers"):
     _stream(name)
-for name in ("info", "purge", "seal", "subjects"):
+WAITS["Stream.seal"] = lambda e, t: e.js.stream("DL2", fetch_info=False).seal(timeout=t)
+for name in ("info", "purge", "subjects"):
     WAITS[f"Stream.{name}"] = lambda e, t, name=name: through_if(getattr(e.stream, name)(timeout=t))  # type: ignore[misc]
-WAITS["Stream.delete"] = lambda e, t: e.js.stream("DL", fetch_info=False).delete(timeout=t)
+WAITS["Stream.delete"] = lambda e, t: e.js.stream("DL2", fetch_info=False).delete(timeout=t)
 for name in ("delete_msg", "secure_delete_msg"):
     WAITS[f"Stream.{name}"] = lambda e, t, name=name: getattr(e.stream, name)(99, timeout=t)  # type: ignore[misc]
 WAITS["Stream.get_msg"] = lambda e, t: e.stream.get_msg(1, timeout=t)
@@ -203,7 +203,6 @@ BOUNDED: dict[str, tuple[float, Call]] = {
     "Subscription.unsubscribe": (0.5, lambda e, t: e.subs.pop().unsubscribe()),
     "Subscription.close": (0.5, lambda e, t: e.subs.pop().close()),
     "AsyncPublisher.publish": (0.5, lambda e, t: jets.AsyncPublisher(e.js, stall_wait=0.1).publish("dl.js.q", b"x")),
-    "Messages.close": (2.0, lambda e, t: e.consumer.messages().close()),
     "Messages.stop": (0.5, lambda e, t: e.consumer.messages().stop()),
     "Consumer.fetch_no_wait": (1.5, lambda e, t: e.consumer.fetch_no_wait(10)),
     "Consumer.messages": (0.5, lambda e, t: e.consumer.messages().stop()),
@@ -213,7 +212,7 @@ BOUNDED: dict[str, tuple[float, Call]] = {
 FOREVER = {
     # Wait as long as it takes, by their definition; close() and Ctrl-C end them.
     "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal", "WorkerPool.take_for",
-    "FiniteRead.__next__", "KeyWatcher.__next__", "ObjectWatcher.__next__", "ObjectReader.__next__",
+    "KeyWatcher.__next__", "ObjectWatcher.__next__", "ObjectReader.__next__",
 }  # fmt: skip
 
 ITS_OWN_PARTS = {
@@ -223,7 +222,7 @@ ITS_OWN_PARTS = {
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
     "AsyncPublisher.__exit__", "ConsumeContext.__exit__", "Service.__exit__", "WorkerPool.__exit__",
     "Messages.__exit__", "Subscription.__exit__", "KeyWatcher.__exit__", "ObjectWatcher.__exit__",
-    "Messages.drain", "FiniteRead.close", "FiniteRead.__exit__", "OrderedConsumer.close", "OrderedConsumer.__exit__",
+    "FiniteRead.close", "FiniteRead.__exit__", "OrderedConsumer.close", "OrderedConsumer.__exit__",
     "OrderedConsumer.fetch_no_wait", "OrderedConsumer.messages", "OrderedConsumer.open_messages", "ObjectWatcher.stop",
     "OrderedConsumer.consume", "OrderedPushConsumer.messages", "OrderedPushConsumer.consume", "PushConsumer.messages",
     "PushConsumer.consume", "Consumer.consume", "ObjectReader.__exit__",
@@ -243,7 +242,7 @@ NO_TIMEOUT_YET = {
 
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
 NEVER_NAMES = """
-    __enter__ _make _sub_frames _find _close add add_done_callback add_group add_link_listener
+    __enter__ when_read _make _sub_frames _find _close add add_done_callback add_group add_link_listener
     add_violation_listener advisories all_received atomic_batch begin_drain check check_draining check_process
     check_pull check_push check_takes check_usable chunks closed_error complete connect_attempt_failed count
     count_borrowed count_of decode deliver deliveries done encode end error event fail failed fast_batch fileno
@@ -327,10 +326,11 @@ class Env:
         self._open()
 
     def _prepare(self, js: jets.JetStream) -> None:
-        for name in ("DL", "KV_DLKV", "OBJ_DLOBJ"):
+        for name in ("DL", "DL2", "KV_DLKV", "OBJ_DLOBJ"):
             with contextlib.suppress(errors.StreamNotFound):
                 js.delete_stream(name)
         stream = js.create_stream(jets.StreamConfig(name="DL", subjects=["dl.js.>"], allow_direct=True))
+        js.create_stream(jets.StreamConfig(name="DL2", subjects=["dl2"]))
         stream.create_consumer(jets.ConsumerConfig(durable_name="c", filter_subject="dl.js.none"))
         stream.create_consumer(jets.ConsumerConfig(durable_name="full"))
         stream.create_push_consumer(PUSH.replace(durable_name="p"))
@@ -347,6 +347,7 @@ class Env:
         self.subs = [nc.subscribe(f"dl.silence.{n}") for n in range(6)]
         self.stream = js.stream("DL")
         self.consumer = self.stream.consumer("c")
+        self.read = self.consumer.read_until(10**9, timeout=TIMEOUT)
         self.push = self.stream.push_consumer("p")
         self.messages = list(self.stream.consumer("full").fetch(10, 5))
         self.ordered = self.stream.ordered_consumer()
@@ -366,6 +367,7 @@ class Env:
         for publisher in (self.publisher, *self.publishers):
             publisher.publish("dl.js.a", b"").result(5)
         js.publish_async("dl.js.a", b"").result(5)
+        js.api_level()
         nc.flush()
 
     def leave_unacknowledged(self) -> None:
