@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from jsclient import errors
 from jsclient.durations import DEFAULT, Timeout, resolve
 from jsclient.jetstream import gone, names
-from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Fetch, terms_for
+from jsclient.jetstream.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Fetch, terms_for
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.messages import Messages
 from jsclient.jetstream.models import ConsumerInfo
@@ -104,8 +104,7 @@ class Consumer(PullSource):
         if nothing is, up to 5 s for the first message. What was received is always returned; if that is nothing and
         something is wrong, the reason is raised (ConsumerDeleted, PullNoResponders, NoHeartbeat, BadPullRequest ...).
         """
-        if not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
-            raise errors.ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")
+        check_number(max_messages)
         if max_bytes < 0:
             raise errors.ConfigError(f"max_bytes must not be negative (0: no limit), got {max_bytes}")
         if no_wait_then is not None:
@@ -128,9 +127,17 @@ class Consumer(PullSource):
         no_wait = seconds == 0 or no_wait_then is not None
         return Fetch(self, max_messages, terms, timeout=seconds, max_bytes=max_bytes, no_wait=no_wait).run()
 
-    def fetch_no_wait(self, max_messages: int) -> Batch:
-        """What is there now, up to `max_messages`; an empty batch when nothing is."""
-        return self.fetch(max_messages, 0)
+    def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch:
+        """What is there now, up to `max_messages`; an empty batch when nothing is.
+
+        `timeout`: seconds that the server may take to say so (5, of which 1 without a sign of it), then ReadStalled.
+        """
+        within = resolve(timeout, NO_WAIT_TIMEOUT)
+        if within is None or within >= NO_WAIT_TIMEOUT:
+            return self.fetch(max_messages, 0)
+        check_number(max_messages)
+        terms = self._limited(terms_for(0, 0.0))
+        return Fetch(self, max_messages, terms, timeout=0, no_wait=True, answer_within=within).run()
 
     def fetch_bytes(self, max_bytes: int, timeout: Timeout = DEFAULT, **options: Any) -> Batch:
         """As `fetch`, limited by size: subjects, replies, headers and payloads together.
@@ -227,3 +234,9 @@ class Consumer(PullSource):
 
     def __reduce__(self) -> Any:
         return self.nc.refuse_pickle(self)
+
+
+def check_number(max_messages: int) -> None:
+    """Raises ConfigError."""
+    if not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
+        raise errors.ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")

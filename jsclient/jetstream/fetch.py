@@ -115,6 +115,7 @@ class Fetch:
         max_bytes: int = 0,
         no_wait: bool = False,
         ack: bytes | None = None,
+        answer_within: float = NO_WAIT_TIMEOUT,
     ) -> None:
         self.consumer = consumer
         self.connection: Connection = consumer.nc
@@ -136,9 +137,10 @@ class Fetch:
         # Takes only what is there: the time it has is for the answer, which an interruption must not replace.
         self.instant = no_wait and terms.expires == 0
         if self.instant:
-            timeout = NO_WAIT_TIMEOUT
+            timeout = answer_within
         self.interrupted: Exception | None = None
         self.deadline = float("inf") if timeout is None else started + timeout
+        self.grace = min(GRACE, answer_within)
         self.disturbed = started - ELECTION
         self.heartbeat = terms.heartbeat  # of the pull that is alive, as the watch over it
         self.watchdog = self._watch(terms, started)
@@ -270,7 +272,7 @@ class Fetch:
     def _watch(self, terms: PullTerms, now: float) -> Watchdog:
         """The watch over a pull that goes out now. After the deadline only its 408 is waited for."""
         if self.instant:
-            return Watchdog(GRACE, GRACE / 2, now)
+            return Watchdog(self.grace, self.grace / 2, now)
         return Watchdog.of_pulls(terms, now, self.deadline + LATE)
 
     def _silent(self) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.complete import Reading
-from jsclient.jetstream.fetch import FETCH_TIMEOUT, Batch, Ended
+from jsclient.jetstream.fetch import FETCH_TIMEOUT, GRACE, NO_WAIT_TIMEOUT, Batch, Ended
 from jsclient.jetstream.inboxes import nak_all, nak_frames
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.models import StreamInfo
@@ -35,7 +35,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 SILENT: Final = 0.9
-"""Seconds after which a pull that does not wait was ended by its own clock, and not by the server's answer."""
+"""Share of its time after which a pull that does not wait was ended by its own clock, not by the server's answer."""
+
+SHORTEST_LOOK: Final = 0.1
+"""Seconds that the server has at least to say what is there."""
 
 RETRY: Final = 0.25
 """Seconds between two attempts at what nobody answers."""
@@ -161,10 +164,10 @@ class FiniteRead(Taker):
         if self.until.end_seq is not None and self.until.end_seq > self._last_seq:
             want = min(want, self.until.end_seq - self._last_seq)  # never more than can lie before the end
         deadline = Deadline(self._timeout)
-        batch = self._patiently(lambda: self._what_is_there(want), deadline)
+        batch = self._patiently(lambda: self._what_is_there(want, deadline), deadline)
         if not batch and self._patiently(lambda: self.until.passed(deadline), deadline):
             # It may have been stored between the fetch and the look at the stream's end: look once more.
-            batch = self._patiently(lambda: self._what_is_there(want), deadline)
+            batch = self._patiently(lambda: self._what_is_there(want, deadline), deadline)
             if not batch and not self._doubt:
                 self._end()
                 return
@@ -178,11 +181,12 @@ class FiniteRead(Taker):
                 raise errors.ReadStalled(f"no message of {self.consumer} in time, and the end is not reached")
         self._ready.extend(batch)
 
-    def _what_is_there(self, want: int) -> Batch:
+    def _what_is_there(self, want: int, deadline: Deadline) -> Batch:
         asked = time.monotonic()
-        batch = self.consumer.fetch(want, 0)
+        within = max(deadline.at_most(NO_WAIT_TIMEOUT), SHORTEST_LOOK)
+        batch = self.consumer.fetch_no_wait(want, within)
         # After a long time its own clock ended it: nobody said that there is no more.
-        self._doubt = self._doubt or time.monotonic() - asked >= SILENT
+        self._doubt = self._doubt or time.monotonic() - asked >= SILENT * min(within, GRACE)
         return self._note(batch)
 
     def _note(self, batch: Batch) -> Batch:
