@@ -175,9 +175,10 @@ class FiniteRead(Taker):
                 self._wait_for_lost()
                 return
         if not batch:
-            batch = self._patiently(lambda: self.consumer.fetch(want, no_wait_then=self._wait()), deadline)
+            batch = self._patiently(lambda: self.consumer.fetch(want, no_wait_then=self._wait(deadline)), deadline)
             self._note(batch)
-            if not batch and not self._patiently(lambda: self.until.passed(deadline), deadline):
+            last = Deadline(max(deadline.at_most(FETCH_TIMEOUT), SHORTEST_LOOK))
+            if not batch and not self._patiently(lambda: self.until.passed(last), last):
                 raise errors.ReadStalled(f"no message of {self.consumer} in time, and the end is not reached")
         self._ready.extend(batch)
 
@@ -247,8 +248,9 @@ class FiniteRead(Taker):
                 self._ready.extendleft(reversed(batch))
                 return
 
-    def _wait(self) -> float:
-        seconds = FETCH_TIMEOUT if self._timeout is None else self._timeout
+    def _wait(self, deadline: Deadline) -> float:
+        """Seconds for the next message; what is left of the time is for the last look at the end."""
+        seconds = FETCH_TIMEOUT if self._timeout is None else deadline.at_most(self._timeout) - SHORTEST_LOOK
         if self.until.end_ns is not None:
             left = (self.until.end_ns - timestamp_ns(dt.datetime.now(dt.timezone.utc))) / 1e9
             seconds = min(seconds, max(left, 0.0) + 0.05)

@@ -108,6 +108,9 @@ WAITS: dict[str, Call] = {
     "KeyValue.history": lambda e, t: e.kv.history("a", timeout=t),
     "KeyValue.keys": lambda e, t: through(e.kv.keys(timeout=t)),
     "KeyValue.purge": lambda e, t: e.kv.purge("a", timeout=t),
+    "KeyValue.purge_all": lambda e, t: e.kv.purge_all(timeout=t),
+    "KeyValue.purge_deletes": lambda e, t: e.kv.purge_deletes(timeout=t),
+    "KeyValue.status": lambda e, t: e.kv.status(timeout=t),
     "KeyValue.put": lambda e, t: e.kv.put("a", b"2", timeout=t),
     "KeyValue.update": lambda e, t: e.kv.update("a", b"2", 1, timeout=t),
     "KeyWatcher.initial": lambda e, t: through(e.watchers.pop().initial(timeout=t)),
@@ -232,7 +235,7 @@ ITS_OWN_PARTS = {
 
 NO_TIMEOUT_YET = {
     # These ask the server with the default timeout of the API and take none of their own.
-    "KeyValue.purge_all", "KeyValue.purge_deletes", "KeyValue.status", "ObjectStore.put", "ObjectStore.put_file",
+    "ObjectStore.put", "ObjectStore.put_file",
     "ObjectStore.info", "ObjectStore.delete", "ObjectStore.add_link", "ObjectStore.add_bucket_link",
     "ObjectStore.seal", "ObjectStore.status", "ObjectStore.update_meta", "AtomicBatch.add", "AtomicBatch.add_msg",
     "AtomicBatch.commit", "AtomicBatch.discard", "AtomicBatch.__exit__", "FastBatch.add", "FastBatch.add_msg",
@@ -242,13 +245,7 @@ NO_TIMEOUT_YET = {
     "DeadLetters.summary",
 }  # fmt: skip
 
-OWED = {
-    "ObjectStore.get",
-    "ObjectStore.get_bytes",
-    "ObjectStore.get_file",
-    "ObjectStore.get_string",
-    "ObjectStore.list",
-}
+OWED = {f"ObjectStore.{name}" for name in ("get", "get_bytes", "get_file", "get_string", "list")}
 """These have a timeout that bounds the next piece, and not yet what comes before the first one: not tried."""
 
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
