@@ -346,6 +346,7 @@ def test_stop_and_close(scene: Scene, way: type[Way], how: str) -> None:
         scene.others_get_the_rest(0)
 
 
+@pytest.mark.slow
 @named(WAYS)
 @pytest.mark.parametrize("how", ["in order", "by an exception"])
 def test_the_with_block_is_left(scene: Scene, way: type[Way], how: str) -> None:
