@@ -22,16 +22,22 @@ WINDOW_MESSAGES: Final = 512
 
 
 def fetch_chunks(
-    js: JetStream, stream: Stream, subject: str, info: ObjectInfo, stall: float | None, deadline: Deadline
+    js: JetStream,
+    stream: Stream,
+    subject: str,
+    info: ObjectInfo,
+    stall: float | None,
+    opening: Deadline,
+    whole: Deadline,
 ) -> Iterator[bytes]:
     """The chunks as they are stored; whoever reads them stops at the object's size.
 
     Raises ObjectChanged when the chunks end early (deleted or replaced meanwhile), TimedOut after `stall` seconds
-    without any, or at the deadline of the whole.
+    without any, or at the deadline of the whole. `opening` bounds this call.
     """
     if info.chunks == 1:
-        return _single(stream, subject, info, stall, deadline)
-    return _Many(js, stream.name, subject, info, stall, deadline)
+        return _single(stream, subject, info, stall, whole)
+    return _Many(js, stream.name, subject, info, stall, opening, whole)
 
 
 def _single(stream: Stream, subject: str, info: ObjectInfo, stall: float | None, deadline: Deadline) -> Iterator[bytes]:
@@ -46,14 +52,21 @@ class _Many:
     """Chunks through an ordered consumer, which goes on after reconnects and restarts. Any thread may close it."""
 
     def __init__(
-        self, js: JetStream, stream: str, subject: str, info: ObjectInfo, stall: float | None, deadline: Deadline
+        self,
+        js: JetStream,
+        stream: str,
+        subject: str,
+        info: ObjectInfo,
+        stall: float | None,
+        opening: Deadline,
+        whole: Deadline,
     ) -> None:
         self._info = info
         self._stall = stall
-        self._deadline = deadline
+        self._deadline = whole
         consumer = js.ordered_consumer(stream, filter_subjects=[subject])
         messages = consumer.open_messages(
-            Deadline(_sooner(stall, deadline)),
+            opening,
             max_messages=WINDOW_MESSAGES,
             max_bytes=window_of(info),
             leave_buffered=True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
@@ -39,6 +39,18 @@ def chunks_of(data: Any, size: int) -> Iterator[tuple[Iterator[bytes], int | Non
         raise ConfigError(
             f"cannot store a {type(data).__name__}: give bytes, str, a path, a binary file or an iterable"
         )
+
+
+def rewinder(data: Any) -> Callable[[], object] | None:
+    """What brings the data back to where it is now, so that it can be read again; None when it cannot."""
+    if isinstance(data, (str, bytes, bytearray, memoryview, os.PathLike)):
+        return lambda: None
+    try:
+        here = data.tell()
+        data.seek(here)
+    except (OSError, AttributeError, ValueError, TypeError):
+        return None
+    return lambda: data.seek(here)
 
 
 def _slices(view: memoryview, size: int) -> Iterator[bytes]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 from jsclient import waiting
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, resolve
 from jsclient.errors import (
     ApiError,
     BadObjectMeta,
@@ -27,11 +27,13 @@ from jsclient.errors import (
     ObjectExists,
     ObjectLinkError,
     ObjectNotFound,
+    PublishUnknown,
     StreamNotFound,
     UnknownOutcome,
     WrongLastSequence,
 )
 from jsclient.jetstream.headers import ROLLUP, ROLLUP_SUBJECT
+from jsclient.jetstream.publish import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.download import fetch_chunks
@@ -48,8 +50,8 @@ from jsclient.objectstore.models import (
 )
 from jsclient.objectstore.reader import ObjectReader
 from jsclient.objectstore.repair import repair as repair_store
-from jsclient.objectstore.sources import Data, Progress, chunks_of
-from jsclient.objectstore.upload import Upload, settled
+from jsclient.objectstore.sources import Data, Progress, chunks_of, rewinder
+from jsclient.objectstore.upload import PURGE_TIMEOUT, Upload, settled
 from jsclient.objectstore.watch import OPEN_TIMEOUT, ObjectWatcher, WatchOptions
 
 if TYPE_CHECKING:
@@ -58,7 +60,16 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jsclient.objectstore")
 
 STALL_TIMEOUT: Final = 30.0
-"""Seconds without a chunk (or a listed object) after which a read gives up."""
+"""Seconds without a chunk after which a read gives up."""
+
+READ_TIMEOUT: Final = 5.0
+"""Seconds for a question to the stream, and without an object in a listing."""
+
+CHANGE_TIMEOUT: Final = 15.0
+"""Seconds for a change with all its steps; elections of a leader last 4 to 8 s."""
+
+UPLOAD_ATTEMPTS: Final = 5
+"""How often data that can be read again is stored anew when the order of its chunks was broken."""
 
 META_ATTEMPTS: Final = 100
 """How often meta information is stored anew because another writer of the same name was faster."""
@@ -86,30 +97,26 @@ class ObjectStore:
 
     # --- storing ------------------------------------------------------------------------------------------
 
-    def put(self, name: str | ObjectMeta, data: Data, *, progress: Progress = None) -> ObjectInfo:
+    def put(
+        self, name: str | ObjectMeta, data: Data, *, progress: Progress = None, timeout: Timeout = None
+    ) -> ObjectInfo:
         """Store an object under a name (or with an ObjectMeta), replacing one of that name; returns its info.
 
         `data`: bytes, str (the text itself, as UTF-8), an `os.PathLike` (the file), a binary file object, or an
         iterable of bytes. About 4 MiB are in memory at a time, whatever the size of the object.
         `progress(stored, total)` is called as chunks are confirmed; total is None when it cannot be known.
 
-        An exception means that the old object is untouched. The chunks sent are then removed, or, if the server
-        is away, with the next call that changes this store (`status(repair=True)` finds those of other processes).
+        A lost link or a new leader does not end it: chunks go out again, and where that breaks their order, data that
+        can be read twice (anything but an iterable or a pipe) is stored anew. `timeout` bounds the whole, by default
+        each chunk has 30 s. An exception means that the old object is untouched. The chunks sent are then removed, or,
+        if the server is away, with the next call that changes this store (`status(repair=True)` finds those of other
+        processes). UnknownOutcome: only the last step is in doubt.
         """
         meta = name if isinstance(name, ObjectMeta) else ObjectMeta(name=name)
         subject = meta_subject(self.bucket, meta.name)
-        self._clean_up()
-        upload = Upload(self._js, self._stream, self.bucket, meta.chunk_size)
-        try:
-            with chunks_of(data, meta.chunk_size) as (chunks, total):
-                upload.run(chunks, total, progress)
-        except BaseException as error:
-            under_way = upload.discard()
-            if under_way is not None:
-                self._remember(meta.name, upload.nuid, under_way)
-            if isinstance(error, StreamNotFound):
-                raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
-            raise
+        deadline = Deadline.of(timeout, None)
+        self._clean_up(deadline)
+        upload = self._upload(meta, data, progress, deadline)
         info = ObjectInfo(
             name=meta.name,
             bucket=self.bucket,
@@ -122,15 +129,41 @@ class ObjectStore:
             metadata=meta.metadata,
             chunk_size=meta.chunk_size,
         )
-        return self._replace(subject, info)
+        return self._replace(subject, info, deadline)
 
     def put_file(
-        self, path: str | os.PathLike[str], name: str | ObjectMeta | None = None, *, progress: Progress = None
+        self,
+        path: str | os.PathLike[str],
+        name: str | ObjectMeta | None = None,
+        *,
+        progress: Progress = None,
+        timeout: Timeout = None,
     ) -> ObjectInfo:
         """Store a file; its name is the path as given unless you say otherwise."""
-        return self.put(os.fspath(path) if name is None else name, Path(path), progress=progress)
+        return self.put(os.fspath(path) if name is None else name, Path(path), progress=progress, timeout=timeout)
 
-    def _replace(self, subject: str, info: ObjectInfo) -> ObjectInfo:
+    def _upload(self, meta: ObjectMeta, data: Data, progress: Progress, deadline: Deadline) -> Upload:
+        """Store the chunks; once more when their order was broken on the way and the data can be read again."""
+        rewind = rewinder(data)
+        for attempt in range(1, UPLOAD_ATTEMPTS + 1):
+            upload = Upload(self._js, self._stream, self.bucket, meta.chunk_size, deadline)
+            try:
+                with chunks_of(data, meta.chunk_size) as (chunks, total):
+                    upload.run(chunks, total, progress)
+                return upload
+            except BaseException as error:
+                under_way = upload.discard()
+                if under_way is not None:
+                    self._remember(meta.name, upload.nuid, under_way)
+                if isinstance(error, StreamNotFound):
+                    raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
+                again = isinstance(error, (ObjectChanged, PublishUnknown)) and attempt < UPLOAD_ATTEMPTS
+                if not again or rewind is None or deadline.expired():
+                    raise
+            rewind()
+        raise AssertionError("the last attempt returns or raises")
+
+    def _replace(self, subject: str, info: ObjectInfo, deadline: Deadline) -> ObjectInfo:
         """Make uploaded chunks the object of that name, after exactly the one that is there now.
 
         Nobody's chunks get lost between: whoever is second replaces, and frees, what the first one stored. When the
@@ -139,41 +172,43 @@ class ObjectStore:
         before = None
         try:
             for _ in range(META_ATTEMPTS):
-                there = self._read_meta(subject)
+                there = self._read_meta(subject, deadline)
                 if there is not None and there.nuid == info.nuid:
                     stored = there  # an attempt whose ack was lost
                     break
                 before = there
                 try:
-                    stored = self._store_meta(subject, info, 0 if before is None else before.revision)
+                    stored = self._store_meta(subject, info, 0 if before is None else before.revision, deadline)
                     break
                 except WrongLastSequence:
                     # Another writer was faster: its object is the one to replace now.
-                    time.sleep(random.uniform(0, META_WAIT))
+                    _pause(deadline)
             else:
                 raise ObjectChanged(f"others keep replacing object {info.name!r} in {self.bucket!r}", self.bucket)
         except BaseException as error:
             self._remember(info.name, info.nuid)
             if isinstance(error, (ApiError, NotStored, ObjectChanged)):
-                self._clean_up()
+                self._clean_up(deadline)
             raise
         if before is not None:
-            self._free(before)
+            self._free(before, deadline)
         return stored
 
-    def _store_meta(self, subject: str, info: ObjectInfo, expected: int) -> ObjectInfo:
+    def _store_meta(self, subject: str, info: ObjectInfo, expected: int, deadline: Deadline) -> ObjectInfo:
         """Store meta information if the last one is at `expected`; the id makes it safe to send it again.
 
         The time is this machine's, as in nats.go: asking for the server's could only fail after the fact.
         """
         options: dict[str, Any] = {"expected_last_subject_seq": expected}
-        ack = self._js.publish(subject, info.to_json(), headers=_ROLLUP, msg_id=next_nuid(), **options)
+        timeout = Deadline(deadline.at_most(PUBLISH_TIMEOUT))
+        ack = self._js.publish(subject, info.to_json(), headers=_ROLLUP, msg_id=next_nuid(), timeout=timeout, **options)
         return info.changed(revision=ack.seq, mtime=dt.datetime.now(dt.timezone.utc))
 
-    def _read_meta(self, subject: str) -> ObjectInfo | None:
+    def _read_meta(self, subject: str, deadline: Deadline) -> ObjectInfo | None:
         """The meta information as the leader knows it (a replica may lag behind); None when there is none."""
         try:
-            message = self._stream.get_last_msg(subject, direct=False)
+            timeout = deadline.at_most(READ_TIMEOUT)
+            message = self._stream.get_last_msg(subject, direct=False, timeout=timeout)
         except MessageNotFound:
             return None
         except StreamNotFound as error:
@@ -187,32 +222,47 @@ class ObjectStore:
     ) -> ObjectReader:
         """The object as a readable binary file; its `info` tells what it is. Links are followed.
 
-        `timeout`: seconds without data after which a read gives up with TimedOut (30 by default). Raises
-        ObjectNotFound, ObjectLinkError (a link to a whole bucket); reading raises DigestMismatch, ObjectChanged.
+        `timeout`: seconds that this call takes at most, and without data after which a read gives up with TimedOut
+        (30 by default). Raises ObjectNotFound, ObjectLinkError (a link to a whole bucket); reading raises
+        DigestMismatch, ObjectChanged.
         """
-        info = self.info(name, show_deleted=show_deleted)
-        if info.link is not None:
-            store, target = self._follow(info)
-            return store._open(target, progress, timeout)
-        return self._open(info, progress, timeout)
+        stall = resolve(timeout, STALL_TIMEOUT)
+        return self._get(name, show_deleted, progress, stall, Deadline(stall), Deadline(None))
 
-    def _open(self, info: ObjectInfo, progress: Progress, timeout: Timeout) -> ObjectReader:
+    def _get(
+        self,
+        name: str,
+        show_deleted: bool,
+        progress: Progress,
+        stall: float | None,
+        opening: Deadline,
+        whole: Deadline,
+    ) -> ObjectReader:
+        info = self.info(name, show_deleted=show_deleted, timeout=opening)
+        store: ObjectStore = self
+        if info.link is not None:
+            store, info = self._follow(info, opening)
         chunks: Iterator[bytes] = iter(())
         if info.size:
-            subject = chunk_subject(self.bucket, info.nuid)
-            chunks = fetch_chunks(
-                self._js, self._stream, subject, info, resolve(timeout, STALL_TIMEOUT), Deadline(None)
-            )
+            subject = chunk_subject(store.bucket, info.nuid)
+            chunks = fetch_chunks(store._js, store._stream, subject, info, stall, opening, whole)
         return ObjectReader(info, chunks, progress)
 
-    def _follow(self, info: ObjectInfo) -> tuple[ObjectStore, ObjectInfo]:
+    def _read_all(self, name: str, progress: Progress, timeout: Timeout) -> ObjectReader:
+        """`get` for calls that read to the end: their timeout bounds everything."""
+        if isinstance(timeout, Default):
+            return self.get(name, progress=progress)
+        deadline = Deadline.of(timeout, None)
+        return self._get(name, False, progress, None, deadline, deadline)
+
+    def _follow(self, info: ObjectInfo, deadline: Deadline) -> tuple[ObjectStore, ObjectInfo]:
         link = info.link
         assert link is not None
         if not link.name:
             raise ObjectLinkError(f"object {info.name!r} is a link to the whole bucket {link.bucket!r}", self.bucket)
         try:
             store = self if link.bucket == self.bucket else ObjectStore(self._js, link.bucket)
-            target = store.info(link.name)
+            target = store.info(link.name, timeout=deadline)
         except InvalidName as error:
             raise ObjectLinkError(f"object {info.name!r} is a link to nowhere: {error}", self.bucket) from error
         if target.link is not None:
@@ -220,8 +270,8 @@ class ObjectStore:
         return store, target
 
     def get_bytes(self, name: str, *, progress: Progress = None, timeout: Timeout = DEFAULT) -> bytes:
-        """The whole object in memory."""
-        with self.get(name, progress=progress, timeout=timeout) as reader:
+        """The whole object in memory. `timeout` bounds the whole; by default only 30 s without data end it."""
+        with self._read_all(name, progress, timeout) as reader:
             return reader.readall()
 
     def get_string(self, name: str, *, encoding: str = "utf-8", timeout: Timeout = DEFAULT) -> str:
@@ -239,9 +289,10 @@ class ObjectStore:
         """Write the object to a path, or into a binary file object.
 
         The file of that path appears (and replaces an older one) only when all data has arrived and its digest is
-        right. What a file object has got before a DigestMismatch stays in it.
+        right. What a file object has got before a DigestMismatch stays in it. `timeout` bounds the whole; by default
+        only 30 s without data end it.
         """
-        with self.get(name, progress=progress, timeout=timeout) as reader:
+        with self._read_all(name, progress, timeout) as reader:
             if isinstance(destination, (str, os.PathLike)):
                 _write_whole(reader, Path(destination))
             else:
@@ -249,9 +300,9 @@ class ObjectStore:
                     destination.write(chunk)
             return reader.info
 
-    def info(self, name: str, *, show_deleted: bool = False) -> ObjectInfo:
+    def info(self, name: str, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> ObjectInfo:
         """What is known about an object (of a link: about the link); ObjectNotFound when it is not there."""
-        found = self._read_meta(meta_subject(self.bucket, name))
+        found = self._read_meta(meta_subject(self.bucket, name), Deadline.of(timeout, READ_TIMEOUT))
         if found is None or (found.deleted and not show_deleted):
             self._not_found(name)
         return found
@@ -261,80 +312,82 @@ class ObjectStore:
 
     # --- changing -----------------------------------------------------------------------------------------
 
-    def update_meta(self, name: str, meta: ObjectMeta) -> ObjectInfo:
+    def update_meta(self, name: str, meta: ObjectMeta, *, timeout: Timeout = DEFAULT) -> ObjectInfo:
         """Replace name, description, headers and metadata of an object; its data stays where it is.
 
         A name other than `name` renames it: ObjectExists if there is an object of that name. ObjectChanged when
         somebody else changed the object at the same moment.
         """
-        current = self.info(name)
+        deadline = Deadline.of(timeout, CHANGE_TIMEOUT)
+        current = self.info(name, timeout=deadline)
         target = meta_subject(self.bucket, meta.name)
         changed = current.changed(
             name=meta.name, description=meta.description, headers=meta.headers, metadata=meta.metadata
         )
         expected = current.revision
         if meta.name != name:
-            there = self._read_meta(target)
+            there = self._read_meta(target, deadline)
             if there is not None and not there.deleted:
                 self._exists(meta.name)
             expected = 0 if there is None else there.revision
         try:
-            stored = self._store_meta(target, changed, expected)
+            stored = self._store_meta(target, changed, expected, deadline)
         except WrongLastSequence as error:
             text = f"object {name!r} in {self.bucket!r} was changed by somebody else meanwhile"
             raise ObjectChanged(text, self.bucket) from error
         if meta.name != name:
-            self._stream.purge(subject=meta_subject(self.bucket, name))
+            self._stream.purge(subject=meta_subject(self.bucket, name), timeout=deadline)
         return stored
 
-    def delete(self, name: str) -> None:
+    def delete(self, name: str, *, timeout: Timeout = DEFAULT) -> None:
         """Delete an object: its chunks go, a note that it was deleted stays (`show_deleted`)."""
         subject = meta_subject(self.bucket, name)
-        self._clean_up()
+        deadline = Deadline.of(timeout, CHANGE_TIMEOUT)
+        self._clean_up(deadline)
         for _ in range(META_ATTEMPTS):
-            current = self._read_meta(subject)
+            current = self._read_meta(subject, deadline)
             if current is None:
                 self._not_found(name)
             gone = current.changed(deleted=True, size=0, chunks=0, digest="")
             try:
-                self._store_meta(subject, gone, current.revision)
+                self._store_meta(subject, gone, current.revision, deadline)
             except WrongLastSequence:
-                time.sleep(random.uniform(0, META_WAIT))
+                _pause(deadline)
                 continue
             except UnknownOutcome:
                 self._remember(name, current.nuid)
                 raise
-            self._free(current)
+            self._free(current, deadline)
             return
         raise ObjectChanged(f"others keep replacing object {name!r} in {self.bucket!r}", self.bucket)
 
-    def add_link(self, name: str, target: ObjectInfo) -> ObjectInfo:
+    def add_link(self, name: str, target: ObjectInfo, *, timeout: Timeout = DEFAULT) -> ObjectInfo:
         """Make `name` a link to an object of this or another store; it may replace a link, not an object."""
-        return self._add_link(name, check_link_target(target))
+        return self._add_link(name, check_link_target(target), Deadline.of(timeout, CHANGE_TIMEOUT))
 
-    def add_bucket_link(self, name: str, store: ObjectStore | str) -> ObjectInfo:
+    def add_bucket_link(self, name: str, store: ObjectStore | str, *, timeout: Timeout = DEFAULT) -> ObjectInfo:
         """Make `name` a link to a whole object store."""
         bucket = store if isinstance(store, str) else store.bucket
         stream_name(bucket)  # checks it
-        return self._add_link(name, ObjectLink(bucket))
+        return self._add_link(name, ObjectLink(bucket), Deadline.of(timeout, CHANGE_TIMEOUT))
 
-    def _add_link(self, name: str, link: ObjectLink) -> ObjectInfo:
+    def _add_link(self, name: str, link: ObjectLink, deadline: Deadline) -> ObjectInfo:
         subject = meta_subject(self.bucket, name)
-        there = self._read_meta(subject)
+        there = self._read_meta(subject, deadline)
         if there is not None and not there.deleted and not there.is_link:
             self._exists(name)
         info = ObjectInfo(name=name, bucket=self.bucket, nuid=next_nuid(), link=link)
         try:
-            return self._store_meta(subject, info, 0 if there is None else there.revision)
+            return self._store_meta(subject, info, 0 if there is None else there.revision, deadline)
         except WrongLastSequence as error:
             raise ObjectChanged(f"object {name!r} in {self.bucket!r} was made meanwhile", self.bucket) from error
 
     def _exists(self, name: str) -> NoReturn:
         raise ObjectExists(f"object exists: {name!r} in object store {self.bucket!r}", self.bucket, name)
 
-    def seal(self) -> None:
+    def seal(self, *, timeout: Timeout = DEFAULT) -> None:
         """Close the store for good: nothing can be stored, changed or deleted any more. Cannot be undone."""
-        self._stream.seal()
+        self._stream.seal(timeout=timeout)
 
     # --- all objects --------------------------------------------------------------------------------------
 
@@ -349,25 +402,33 @@ class ObjectStore:
         """The infos of all objects, then every change as it happens; the data itself is not sent.
 
         An iterator; once all current objects were given it gives None, once. It goes on over reconnects and server
-        restarts until `stop()` or the end of its `with`. `timeout`: seconds an iteration waits for the next one
-        before it raises TimedOut (None: for ever); `next(timeout=)` overrides it. The other arguments are those
-        of `KeyValue.watch`; the store keeps one state per object, so history shows renames and deletes only.
+        restarts until `stop()` or the end of its `with`. `timeout`: seconds that this call takes at most, and that an
+        iteration waits for the next one before it raises TimedOut (None: for ever); `next(timeout=)` overrides it. The
+        other arguments are those of `KeyValue.watch`; the store keeps one state per object, so history shows renames
+        and deletes only.
         """
         options = WatchOptions(
             include_history=include_history, updates_only=updates_only, ignore_deletes=ignore_deletes
         )
-        return ObjectWatcher(self._js, self.bucket, self.stream_name, options, timeout, Deadline(OPEN_TIMEOUT))
+        return self._watch(options, timeout, Deadline(timeout or OPEN_TIMEOUT))
+
+    def _watch(self, options: WatchOptions, timeout: float | None, deadline: Deadline) -> ObjectWatcher:
+        return ObjectWatcher(self._js, self.bucket, self.stream_name, options, timeout, deadline)
 
     def list(self, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> Iterator[ObjectInfo]:
-        """All objects, lazily; nothing when there are none. `timeout` is for the next one, 30 s by default."""
-        return self._list(show_deleted, resolve(timeout, STALL_TIMEOUT))
+        """All objects, lazily; nothing when there are none. One that is replaced meanwhile may come twice.
 
-    def _list(self, show_deleted: bool, timeout: float | None) -> Iterator[ObjectInfo]:
-        with self.watch(ignore_deletes=not show_deleted, timeout=timeout) as watcher:
-            for info in watcher:
-                if info is None:
-                    return
-                yield info
+        Raises ListingIncomplete when the end cannot be proven. `timeout` bounds the whole listing, without what you do
+        between two objects; by default only 5 s without an object end it.
+        """
+        return self._list(show_deleted, Patience(timeout, READ_TIMEOUT))
+
+    def _list(self, show_deleted: bool, patience: Patience) -> Iterator[ObjectInfo]:
+        options = WatchOptions(ignore_deletes=not show_deleted)
+        with self._watch(options, None, patience.deadline()) as watcher:
+            while (info := watcher.next(patience.remaining())) is not None:
+                with patience.paused():
+                    yield info
 
     def __iter__(self) -> Iterator[ObjectInfo]:
         return self.list()
@@ -379,21 +440,23 @@ class ObjectStore:
             return False
         return True
 
-    def status(self, *, repair: bool = False) -> ObjectStoreStatus:
+    def status(self, *, repair: bool = False, timeout: Timeout = DEFAULT) -> ObjectStoreStatus:
         """What the store is and holds. With `repair`, first remove what killed writers left behind.
 
         That are chunks that belong to no object: unfinished uploads, and objects whose delete or replacement did
         not get to its end. They are looked at twice, 2 seconds apart, so that uploads under way are left alone;
         one that pauses for longer than that fails with ObjectChanged and may be repeated. Before anything goes, every
         object is read from the stream's leader: where that cannot be done (no right, meta information that cannot be
-        read) nothing is removed and the error is raised.
+        read) nothing is removed and the error is raised. `timeout` bounds the whole; a repair has no limit by default.
         """
         repaired = 0
+        deadline = Deadline.of(timeout, None if repair else READ_TIMEOUT)
         if repair:
-            self._clean_up()
-            repaired = repair_store(self._stream, self.bucket, self.list(), Deadline(None))
+            self._clean_up(deadline)
+            listed = self.list(timeout=DEFAULT if isinstance(timeout, Default) else deadline)
+            repaired = repair_store(self._stream, self.bucket, listed, deadline)
         try:
-            return ObjectStoreStatus(self._stream.info(), repaired)
+            return ObjectStoreStatus(self._stream.info(timeout=deadline.at_most(READ_TIMEOUT)), repaired)
         except StreamNotFound as error:
             raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
 
@@ -403,24 +466,25 @@ class ObjectStore:
         with self._lock:
             self._leftovers[name, nuid] = under_way or []
 
-    def _clean_up(self) -> None:
+    def _clean_up(self, deadline: Deadline) -> None:
         """Remove what earlier failures of this handle left, if it can be done now and nothing refers to it."""
         with self._lock:
             leftovers = builtins.list(self._leftovers.items())
         for (name, nuid), under_way in leftovers:
             try:
-                if not settled(under_way):
+                if deadline.expired() or not settled(under_way, deadline):
                     continue
-                there = self._read_meta(meta_subject(self.bucket, name))
+                there = self._read_meta(meta_subject(self.bucket, name), deadline)
                 if there is None or there.deleted or there.nuid != nuid:
-                    self._stream.purge(subject=chunk_subject(self.bucket, nuid))
+                    timeout = deadline.at_most(PURGE_TIMEOUT)
+                    self._stream.purge(subject=chunk_subject(self.bucket, nuid), timeout=timeout)
             except JsClientError as error:
                 logger.warning("chunks of %r stay in object store %s for now: %s", name, self.bucket, error)
                 continue
             with self._lock:
                 self._leftovers.pop((name, nuid), None)
 
-    def _free(self, replaced: ObjectInfo) -> None:
+    def _free(self, replaced: ObjectInfo, deadline: Deadline) -> None:
         """Free the chunks of an object that was replaced or deleted; if that fails now, a later call does it."""
         if not replaced.nuid or replaced.is_link:
             return
@@ -430,7 +494,7 @@ class ObjectStore:
             logger.warning("%r in object store %s had no chunks of its own: %s", replaced.name, self.bucket, error)
             return
         try:
-            self._stream.purge(subject=subject)
+            self._stream.purge(subject=subject, timeout=deadline.at_most(PURGE_TIMEOUT))
         except JsClientError as error:
             logger.warning("chunks of %r stay in object store %s for now: %s", replaced.name, self.bucket, error)
             self._remember(replaced.name, replaced.nuid)
@@ -440,6 +504,11 @@ class ObjectStore:
 
     def __repr__(self) -> str:
         return f"<ObjectStore {self.bucket}>"
+
+
+def _pause(deadline: Deadline) -> None:
+    """Let the other writer be faster."""
+    time.sleep(deadline.at_most(random.uniform(0, META_WAIT)))
 
 
 def _write_whole(reader: ObjectReader, path: Path) -> None:

@@ -1,7 +1,7 @@
 """The chunks of one put: sent through a bounded window, verified, and removed again if anything goes wrong.
 
-Chunks must be stored in order, so nothing is ever sent twice: one chunk that fails ends the upload. The acks
-prove the order (their sequences must rise): a publish that the client repeated after a 503 would show there.
+Every chunk has a message id, so that what a lost link may have swallowed goes out again and is stored once. The acks
+prove the order (their sequences must rise): what went out again behind a later chunk shows there.
 """
 
 from __future__ import annotations
@@ -14,7 +14,14 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import Deadline
-from jsclient.errors import JetStreamUnavailable, JsClientError, ObjectChanged, PermissionViolation, StreamNotFound
+from jsclient.errors import (
+    JetStreamUnavailable,
+    JsClientError,
+    ObjectChanged,
+    PermissionViolation,
+    StreamNotFound,
+    TimedOut,
+)
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.models import chunk_subject, encode_digest
 
@@ -37,12 +44,13 @@ A repair removes unfinished uploads that have not grown for 2 seconds, so a fast
 """
 
 PURGE_TIMEOUT: Final = 5.0
+VERIFY_TIMEOUT: Final = 5.0
 
 
 class Upload:
     """The chunks of one object on their own subject; not thread-safe, made for one put."""
 
-    def __init__(self, js: JetStream, stream: Stream, bucket: str, chunk_size: int) -> None:
+    def __init__(self, js: JetStream, stream: Stream, bucket: str, chunk_size: int, deadline: Deadline) -> None:
         self.nuid = next_nuid()
         self.subject = chunk_subject(bucket, self.nuid)
         self.size = 0
@@ -54,6 +62,7 @@ class Upload:
         self._window = max(MIN_WINDOW, WINDOW_BYTES // chunk_size)
         self._futures: deque[Any] = deque()
         self._last_seq = 0
+        self._deadline = deadline
 
     def run(self, chunks: Iterator[bytes], total: int | None, progress: Progress) -> None:
         """Store all chunks and wait for their acks. After an exception call `discard`."""
@@ -65,7 +74,9 @@ class Upload:
                 self._confirm()
                 if progress is not None:
                     progress(self.size - sum(len(future.payload) for future in futures), total)
-            futures.append(publish(self.subject, chunk))
+            if self._deadline.expired():
+                raise TimedOut(f"the object was not stored in time: {self.size} bytes were sent")
+            futures.append(publish(self.subject, chunk, msg_id=f"{self.nuid}.{self.chunks}"))
             digest.update(chunk)
             self.size += len(chunk)
             self.chunks += 1
@@ -79,7 +90,7 @@ class Upload:
 
     def _confirm(self) -> None:
         """Wait for the oldest ack; it must be stored after the one before it."""
-        ack = self._futures[0].result()
+        ack = self._futures[0].result(self._deadline.remaining())
         self._futures.popleft()
         if ack.seq <= self._last_seq:
             raise ObjectChanged("the chunks of the object were stored in another order than sent", self._bucket)
@@ -88,7 +99,8 @@ class Upload:
     def _verify(self) -> None:
         """Are all chunks there? A repair may have taken a slow upload for an abandoned one, a crash may lose some."""
         try:
-            info = self._stream.info(subjects_filter=self.subject)
+            timeout = self._deadline.at_most(VERIFY_TIMEOUT)
+            info = self._stream.info(subjects_filter=self.subject, timeout=timeout)
         except (PermissionViolation, JetStreamUnavailable):
             return  # this user may not ask
         there = (info.state.subjects or {}).get(self.subject, 0)
@@ -103,10 +115,10 @@ class Upload:
         """
         if not self.chunks:
             return None
-        if not self._js.nc.is_connected or not settled(self._futures):
+        if not self._js.nc.is_connected or self._deadline.expired() or not settled(self._futures, self._deadline):
             return list(self._futures)
         try:
-            self._stream.purge(subject=self.subject, timeout=PURGE_TIMEOUT)
+            self._stream.purge(subject=self.subject, timeout=self._deadline.at_most(PURGE_TIMEOUT))
         except StreamNotFound:
             pass  # the whole store is gone
         except JsClientError as error:
@@ -115,12 +127,12 @@ class Upload:
         return None
 
 
-def settled(futures: Iterable[Any], timeout: float = PURGE_TIMEOUT) -> bool:
+def settled(futures: Iterable[Any], deadline: Deadline) -> bool:
     """Wait until it is certain of each publish that it is stored or will not be; False when that is not so in time."""
-    deadline = Deadline(timeout)
+    own = Deadline(deadline.at_most(PURGE_TIMEOUT))
     for future in futures:
         try:
-            future.exception(deadline.remaining())
+            future.exception(own.remaining())
         except JsClientError:
             return False
     return True
