@@ -43,6 +43,9 @@ VERIFY_AFTER: Final = 1.0
 A repair removes unfinished uploads that have not grown for 2 seconds, so a faster one cannot be hit.
 """
 
+CHUNK_TIMEOUT: Final = 30.0
+"""Seconds that a put waits for the ack of a chunk, with the way back to a server that is away."""
+
 PURGE_TIMEOUT: Final = 5.0
 VERIFY_TIMEOUT: Final = 5.0
 
@@ -90,7 +93,7 @@ class Upload:
 
     def _confirm(self) -> None:
         """Wait for the oldest ack; it must be stored after the one before it."""
-        ack = self._futures[0].result(self._deadline.remaining())
+        ack = self._futures[0].result(self._deadline.at_most(CHUNK_TIMEOUT))
         self._futures.popleft()
         if ack.seq <= self._last_seq:
             raise ObjectChanged("the chunks of the object were stored in another order than sent", self._bucket)

@@ -43,7 +43,7 @@ def test_killing_the_server_during_a_put_keeps_the_old_object(at: int) -> None:
         store = objectstore.create_object_store(JetStream(nc), ObjectStoreConfig(bucket="o"))
         store.put("a", OLD)
         with pytest.raises(errors.JsClientError):
-            store.put("a", killing(server, at))
+            store.put("a", killing(server, at), timeout=3)
         server.kill()
         server.start()
         wait_until(lambda: nc.is_connected, 30)
