@@ -24,6 +24,7 @@ if not getattr(_protocol, "__jsclient__", False):
     )
 
 from jsclient import errors
+from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
 from jsclient.core import Health, Statistics
 from jsclient.link import VERSION
@@ -38,6 +39,7 @@ from protocol import Headers, Status
 __version__ = VERSION
 
 __all__ = [
+    "Cancel",
     "ConnectOptions",
     "Connection",
     "ConnectionState",

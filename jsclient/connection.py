@@ -13,9 +13,11 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, Final, Literal
 
 from jsclient import checks, errors, waiting
+from jsclient.cancel import Cancel
 from jsclient.core import ConnectionCore, guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.link import Link
@@ -341,27 +343,34 @@ class Connection(ConnectionCore):
             "sent. Split it, use an object store, or raise the server's limit"
         )
 
-    def flush(self, timeout: Timeout = DEFAULT) -> None:
+    def flush(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> None:
         """Wait until the server has read everything sent so far. Waits for a reconnect within its time.
 
         5 seconds by default. Raises FlushTimeout, ConnectionLost if the link went down meanwhile, ConnectionClosed.
         """
-        self.rtt(timeout)
+        self.rtt(timeout, cancel=cancel)
 
-    def rtt(self, timeout: Timeout = DEFAULT) -> float:
+    def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
         """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
         self._not_on_reader("flush")
         deadline = Deadline.of(timeout, self.options.request_timeout)
-        self._wait_connected(deadline, errors.FlushTimeout)
+        if cancel is not None:
+            cancel.check()
+        self._wait_connected(deadline, errors.FlushTimeout, cancel)
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         start = time.monotonic()
         self._session.pings.send(ticket)
         self._session.recall_reader()
         self._outbox.nudge()
         try:
+            if cancel is not None:
+                cancel.enter(ticket, partial(_put_error, ticket, cancel))
             error = waiting.get(ticket, deadline.remaining())
         except queue.Empty:
             raise errors.FlushTimeout("the server did not confirm in time that it has read what was sent") from None
+        finally:
+            if cancel is not None:
+                cancel.leave(ticket)
         if error is not None:
             raise error
         return time.monotonic() - start
@@ -375,13 +384,14 @@ class Connection(ConnectionCore):
         *,
         timeout: Timeout = DEFAULT,
         headers: HeadersLike | bytes | None = None,
+        cancel: Cancel | None = None,
         may_go_on: Callable[[bytes], bool] | None = None,
     ) -> Msg:
         """Publish with a reply inbox and wait for one reply: 5 seconds by default (`request_timeout`).
 
         Raises NoResponders at once when nobody listens, RequestTimeout, PermissionViolation, ConnectionLost when
-        the link went down after sending (it may have been handled), ConnectionClosed. `may_go_on` is for layers: see
-        `later_reply`.
+        the link went down after sending (it may have been handled), ConnectionClosed, Cancelled by its `cancel`
+        token. `may_go_on` is for layers: see `later_reply`.
         """
         if timeout.__class__ is Deadline:
             deadline = timeout
@@ -389,8 +399,10 @@ class Connection(ConnectionCore):
             deadline = Deadline(self.options.request_timeout if timeout is DEFAULT else resolve(timeout, None))
         if waiting.on_reader():
             self._not_on_reader("request")
+        if cancel is not None:
+            cancel.check()
         if self._outbox.offline or self.draining:
-            self._prepare_request(deadline)
+            self._prepare_request(deadline, cancel)
         if not self._requests.is_open:
             self.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
         token, reply, ticket = self._requests.new()
@@ -400,6 +412,8 @@ class Connection(ConnectionCore):
         try:
             under_way[token] = (ticket, subject)
             self._requests.check_open()
+            if cancel is not None:
+                cancel.enter(ticket, partial(_put_error, ticket, cancel))
             if relay.running:
                 relay.leave(frame, deadline)
             else:
@@ -420,6 +434,8 @@ class Connection(ConnectionCore):
         except errors.BufferFull:
             raise _unsent(subject, deadline.seconds) from None
         finally:
+            if cancel is not None:
+                cancel.leave(ticket)
             try:
                 self._after_wait(token, ticket)
             except BaseException:  # Ctrl-C in there: others count on it
@@ -466,11 +482,11 @@ class Connection(ConnectionCore):
             if link is not None and (link.reading.lent or link.reading.is_ours()):
                 link.reading.recall()  # it may be ours to read, and they count on it
 
-    def _prepare_request(self, deadline: Deadline) -> None:
+    def _prepare_request(self, deadline: Deadline, cancel: Cancel | None = None) -> None:
         self._not_on_reader("request")
         if self._session.state is ConnectionState.DRAINING_PUBLISHES:
             self.check_draining()
-        self._wait_connected(deadline)
+        self._wait_connected(deadline, cancel=cancel)
 
     def request_repeatedly(self, subject: str, payload: bytes, *, timeout: Timeout, every: float) -> Msg:
         """For layers: as `request`, and sent again every so many seconds until an answer to any of them comes. Only for
@@ -626,6 +642,10 @@ class Connection(ConnectionCore):
         self._add(subscription, Deadline(self.options.write_timeout))
         self.takers.enter(subscription)
         return subscription
+
+
+def _put_error(ticket: waiting.Ticket[Any], cancel: Cancel) -> None:
+    ticket.put(cancel.error())
 
 
 def no_responders(subject: str) -> errors.NoResponders:

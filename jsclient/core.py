@@ -32,6 +32,7 @@ from jsclient.session import Session
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.strands import Strands
 from jsclient.subscription import (
+    CANCEL_SLICE,
     BaseSubscription,
     Inbox,
     SinkSubscription,
@@ -40,6 +41,7 @@ from jsclient.subscription import (
 from jsclient.takers import Takers
 
 if TYPE_CHECKING:
+    from jsclient.cancel import Cancel
     from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.connection")
@@ -349,6 +351,10 @@ class ConnectionCore:
         if tell:
             self._callback(self.options.on_error, error, None)
 
+    def server_left(self) -> None:
+        """Reader thread: another server of the cluster goes or is gone."""
+        self._tell_link_listeners(LinkEvent.SERVER_LEFT)
+
     def servers_discovered(self, urls: list[str]) -> None:
         self._callback(self.options.on_discovered_servers, urls)
 
@@ -461,10 +467,18 @@ class ConnectionCore:
         if self.draining:
             raise errors.ConnectionDraining("the connection drains: nothing new can begin to take messages from it")
 
-    def _wait_connected(self, deadline: Deadline, late: type[errors.TimedOut] = errors.RequestTimeout) -> None:
+    def _wait_connected(
+        self,
+        deadline: Deadline,
+        late: type[errors.TimedOut] = errors.RequestTimeout,
+        cancel: Cancel | None = None,
+    ) -> None:
         self.check_usable()
         if self._outbox.offline:
-            if not self._session.connected.wait(deadline.remaining()):
+            connected = self._session.connected
+            while cancel is not None and not connected.wait(deadline.at_most(CANCEL_SLICE)) and not deadline.expired():
+                cancel.check()
+            if not connected.wait(deadline.remaining()):
                 error = self._session.last_error
                 raise late(f"not connected in time, nothing was sent (last error: {error})")
             self.check_usable()

@@ -56,6 +56,11 @@ def _rebuild(cls: type[JsClientError], args: tuple[Any, ...], state: dict[str, A
     return error
 
 
+class Cancelled(JsClientError):
+    """The wait was ended by its `jsclient.Cancel`. What was sent before may still be handled, its answer is not waited
+    for; a fetch gives back what was on its way."""
+
+
 # --- arguments ------------------------------------------------------------------------------------------
 
 

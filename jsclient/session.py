@@ -408,6 +408,7 @@ class Session:
         self.pings.answered()
 
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
+        left = set(link.info.connect_urls or ()) - set(info.connect_urls or ())
         self.info = link.info = info
         self.owner.set_max_payload(info.max_payload)
         self.owner.takes_headers = info.headers
@@ -415,6 +416,8 @@ class Session:
         discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=link.info_in_clear)
         if discovered:
             self.owner.servers_discovered([server.url for server in discovered])
+        if left:
+            self.owner.server_left()
         if info.ldm:
             self.pool.lame_duck(link.server)
             self.owner.lame_duck()

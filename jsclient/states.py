@@ -23,6 +23,8 @@ class LinkEvent(enum.Enum):
     DISCONNECTED = "disconnected"
     RECONNECTED = "reconnected"
     CLOSED = "closed"
+    SERVER_LEFT = "server left"
+    """Another server of the cluster goes or is gone, by what ours says: told to listeners only."""
 
 
 class Wake(enum.Enum):

@@ -20,6 +20,7 @@ from jsclient.takers import Taker
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
+    from jsclient.cancel import Cancel
     from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.subscription")
@@ -32,6 +33,9 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 
 NEXT_TIMEOUT: Final = 30.0
 """Seconds that `next` waits unless told otherwise."""
+
+CANCEL_SLICE: Final = 0.05
+"""Seconds between two looks at a cancel token where nothing could wake the wait."""
 
 
 class BaseSubscription:
@@ -127,22 +131,23 @@ class Subscription(BaseSubscription, Taker):
 
     # --- taking -----------------------------------------------------------------------------------------
 
-    def next(self, timeout: Timeout = DEFAULT) -> Msg:
+    def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Msg:
         """The next message. Waits at most `timeout` seconds (30 by default, None: for ever, 0: only what is there).
 
-        Raises TimedOut, SubscriptionClosed, ConnectionClosed, or PermissionViolation if the server refused it.
+        Raises TimedOut, SubscriptionClosed, ConnectionClosed, PermissionViolation if the server refused it, or
+        Cancelled by its `cancel` token.
         """
         try:
             message = self._popleft()
         except IndexError:
             seconds = resolve(timeout, NEXT_TIMEOUT)
-            message = self._wait(seconds)
+            message = self._wait(seconds, cancel)
             if message is None:
                 raise errors.TimedOut(f"no message on {self.subject!r} within {seconds:g} s") from None
         message.connection = self.connection
         return message  # type: ignore[no-any-return]
 
-    def _wait(self, timeout: float | None) -> Any:
+    def _wait(self, timeout: float | None, cancel: Cancel | None = None) -> Any:
         if timeout != 0 and waiting.on_reader():
             raise errors.Reentered("next on the reader thread of a connection would wait for itself")
         if self.mailbox.closed is None:
@@ -150,7 +155,13 @@ class Subscription(BaseSubscription, Taker):
             self.connection.flush_outbox()
         deadline = Deadline(timeout)
         while True:
-            item = self.mailbox.get(deadline.remaining() if timeout else timeout)
+            if cancel is None:
+                item = self.mailbox.get(deadline.remaining() if timeout else timeout)
+            else:
+                cancel.check()
+                item = self.mailbox.get(deadline.at_most(CANCEL_SLICE))
+                if item is None and not deadline.expired():
+                    continue
             if not isinstance(item, Wake):
                 return item
 

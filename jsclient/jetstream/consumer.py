@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
+from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Timeout, resolve
 from jsclient.jetstream import gone, names
 from jsclient.jetstream.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Fetch, terms_for
@@ -66,6 +67,9 @@ class Consumer(PullSource):
     def _made(self) -> dt.datetime | None:
         return None if self._info is None else self._info.created
 
+    def why_nobody(self, error: errors.PullNoResponders, timeout: float) -> Exception | None:
+        return gone.why_nobody(self.js, self.stream_name, self.name, self._made, error, timeout)
+
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
         return gone.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
@@ -97,12 +101,14 @@ class Consumer(PullSource):
         min_pending: int = 0,
         min_ack_pending: int = 0,
         priority: int | None = None,
+        cancel: Cancel | None = None,
     ) -> Batch:
         """Wait for `max_messages`, or `timeout` seconds (30 by default), whichever comes first.
 
         timeout=0 takes only what is there; None waits for all of them. `no_wait_then=5`: what is there at once, or,
         if nothing is, up to 5 s for the first message. What was received is always returned; if that is nothing and
         something is wrong, the reason is raised (ConsumerDeleted, PullNoResponders, NoHeartbeat, BadPullRequest ...).
+        While a leader is elected it waits within its time. A `cancel` token ends it earlier (Cancelled).
         """
         check_number(max_messages)
         if max_bytes < 0:
@@ -125,7 +131,9 @@ class Consumer(PullSource):
             )
         )
         no_wait = seconds == 0 or no_wait_then is not None
-        return Fetch(self, max_messages, terms, timeout=seconds, max_bytes=max_bytes, no_wait=no_wait).run()
+        return Fetch(
+            self, max_messages, terms, timeout=seconds, max_bytes=max_bytes, no_wait=no_wait, cancel=cancel
+        ).run()
 
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch:
         """What is there now, up to `max_messages`; an empty batch when nothing is.

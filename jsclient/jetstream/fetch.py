@@ -11,15 +11,17 @@ import enum
 import logging
 import time
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from jsclient import errors
+from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.gone import ASK_TIMEOUT
 from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, SILENT_FLUSH, message_size, nak_all, nak_frames, pool_of
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.jetstream.pull import PullTerms, Verdict, classify
-from jsclient.jetstream.watchdog import Look, Watchdog
+from jsclient.jetstream.watchdog import SHORTEST_ASK, Look, Watchdog
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent, Wake
 
@@ -116,7 +118,11 @@ class Fetch:
         no_wait: bool = False,
         ack: bytes | None = None,
         answer_within: float = NO_WAIT_TIMEOUT,
+        cancel: Cancel | None = None,
     ) -> None:
+        if cancel is not None:
+            cancel.check()
+        self.cancel = cancel
         self.consumer = consumer
         self.connection: Connection = consumer.nc
         self.want = want
@@ -139,6 +145,8 @@ class Fetch:
         if self.instant:
             timeout = answer_within
         self.interrupted: Exception | None = None
+        self.may_ask = True
+        self.leaderless: Exception | None = None  # what the last pull ended with, if nobody took it
         self.deadline = float("inf") if timeout is None else started + timeout
         self.grace = min(GRACE, answer_within)
         self.disturbed = started - ELECTION
@@ -152,6 +160,9 @@ class Fetch:
     def run(self) -> Batch:
         """Raises what ended it if no message was received; else it is in the batch."""
         try:
+            if self.cancel is not None:
+                # Its token goes into the mailbox, as everything that ends a fetch.
+                self.cancel.enter(self, partial(self.inbox.mailbox.put, self.cancel))
             self._pull()
             popleft = self.inbox.mailbox.popleft
             while self.ended is None:
@@ -168,6 +179,9 @@ class Fetch:
             self.ended, self.error = Ended.ERROR, error
         else:
             self._release()
+        finally:
+            if self.cancel is not None:
+                self.cancel.leave(self)
         if self.error is not None and not self.messages:
             raise self.error
         return Batch(self.messages, self.ended, self.error)
@@ -251,7 +265,7 @@ class Fetch:
             if item is not None:
                 return None if isinstance(item, Wake) else item
             now = time.monotonic()
-        if self.retry_at is not None and now >= self.retry_at:
+        if self.retry_at is not None and now >= self.retry_at and now < self.deadline:
             self._pull()
         elif self.number and now >= self._timer_at():
             self._silent()
@@ -260,7 +274,9 @@ class Fetch:
         return None
 
     def _time_is_up(self) -> None:
-        if self.instant and self.interrupted is not None:
+        if self.leaderless is not None:
+            self._fail(self.leaderless)
+        elif self.instant and self.interrupted is not None:
             self._fail(self.interrupted)
         else:
             self.ended = Ended.TIMEOUT
@@ -312,11 +328,14 @@ class Fetch:
             self.disturbed = time.monotonic()
             if not self.number:
                 self._pull()
+        elif isinstance(event, Cancel):
+            if event is self.cancel:  # else of an earlier fetch with this inbox
+                self._fail(event.error())
         else:
             self._fail(event)  # the server refused the pull: no permission to publish there
 
     def _lost_link(self) -> None:
-        self.number, self.retry_at = 0, None
+        self.number, self.retry_at, self.leaderless = 0, None, None
         self.interrupted = errors.ConnectionLost("the connection was lost before the pull was answered")
         self.disturbed = time.monotonic()
         self.dead_pull = True
@@ -330,24 +349,43 @@ class Fetch:
         verdict = classify(status.code, status.description, message.headers, self.subject)
         if verdict.kind == "alive":
             return
+        self.leaderless = None
         self.number = 0
         if verdict.kind == "quiet":
             self._ended_quietly(verdict)
         elif verdict.forget_pin:
             self.consumer.pins.pop(self.terms.group, None)
             self._pull()
-        elif verdict.kind == "report" and (verdict.all_pulls or self._electing(status.code)):
-            log.info("%s: %s; pulling again", self.consumer, verdict.error)
-            self.interrupted = verdict.error
-            self.disturbed = time.monotonic() if verdict.all_pulls else self.disturbed
-            self.retry_at = time.monotonic() + RETRY
+        elif isinstance(verdict.error, errors.PullNoResponders):
+            self._nobody_there(verdict.error)
+        elif verdict.kind == "report" and verdict.all_pulls:
+            self.disturbed = time.monotonic()
+            self._pull_later(verdict.error)
         elif isinstance(verdict.error, errors.ConsumerDeleted):
             self._fail(self.consumer.why_deleted(verdict.error, min(ASK_TIMEOUT, 2 * self.watchdog.doubt)))
         else:
             self._fail(verdict.error)
 
-    def _electing(self, code: int) -> bool:
-        return code == 503 and time.monotonic() < max(self.disturbed, self.pool.reconnected_at) + ELECTION
+    def _nobody_there(self, error: errors.PullNoResponders) -> None:
+        """503: gone for good, or without a leader for the moment? Unless somebody says that it is gone it is waited
+        for, as a publish does."""
+        now = time.monotonic()
+        self.leaderless = error
+        if self.may_ask and now >= max(self.disturbed, self.pool.reconnected_at) + ELECTION:
+            left = min(max(self.deadline - now, 0.0), ASK_TIMEOUT)
+            try:
+                found = self.consumer.why_nobody(error, max(left, SHORTEST_ASK))
+            except errors.PermissionViolation:
+                self.may_ask, found = False, None
+            if found is not None:
+                self._fail(found)
+                return
+        self._pull_later(error)
+
+    def _pull_later(self, error: Exception | None) -> None:
+        log.info("%s: %s; pulling again", self.consumer, error)
+        self.interrupted = error
+        self.retry_at = time.monotonic() + RETRY
 
     def _ended_quietly(self, verdict: Verdict) -> None:
         if verdict.reason == "max bytes":
@@ -376,7 +414,7 @@ class Fetch:
             self.pool.give_back(self.inbox)
         else:
             self.pool.forget(self.inbox)
-            wait = SILENT_FLUSH if isinstance(self.error, errors.NoHeartbeat) else FLUSH_TIMEOUT
+            wait = SILENT_FLUSH if isinstance(self.error, (errors.NoHeartbeat, errors.Cancelled)) else FLUSH_TIMEOUT
             wait = min(wait, max(self.deadline + LAST - time.monotonic(), 0.0))
             nak_all(self.inbox.settle(self.connection.is_connected, wait), self.connection)
 

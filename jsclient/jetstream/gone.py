@@ -71,3 +71,23 @@ def examine(
         if isinstance(other, errors.StreamRecreated):
             return other
     return info
+
+
+def why_nobody(
+    js: JetStream, stream: str, name: str, made: dt.datetime | None, error: errors.PullNoResponders, timeout: float
+) -> Exception | None:
+    """Nobody takes pulls: the error if the consumer is gone or out of reach; None if it may only be without a leader.
+
+    Raises PermissionViolation.
+    """
+    try:
+        js.api.request(f"CONSUMER.INFO.{stream}.{name}", None, ConsumerInfo, timeout=timeout)
+    except errors.ConsumerNotFound:
+        return why_gone(js, stream, made, error, timeout)
+    except (errors.StreamNotFound, errors.JetStreamUnavailable):
+        return error  # not even the API answers there: a cut leaf link, or no JetStream
+    except errors.PermissionViolation:
+        raise
+    except errors.JsClientError:
+        return None
+    return None

@@ -18,6 +18,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient.cancel import Cancel
 from jsclient.jetstream.message import at_least
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
@@ -64,6 +65,8 @@ class PullInbox:
         self.prefix = base.encode() + b"."
         self.mailbox = self.inbox.mailbox
         self.pull_subject = ""  # where the pulls of whoever holds it go
+        self.one_server = False
+        """The consumer lives on one server: its taker wants to know when a server of the cluster leaves."""
         self._cut = len(self.prefix)
 
     def reply(self, number: int) -> bytes:
@@ -93,7 +96,7 @@ class PullInbox:
         return count, size
 
     def _is_message(self, item: Any) -> bool:
-        return not isinstance(item, (LinkEvent, Exception)) and not self.is_control(item)
+        return not isinstance(item, (LinkEvent, Exception, Cancel)) and not self.is_control(item)
 
     def settle(self, graceful: bool = True, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
         """UNSUB, and return the messages that the server had already sent and nobody took; `more`: the caller may have
@@ -181,6 +184,10 @@ class PullInboxes:
             self._idle.clear()
             for inbox in tuple(self._active):  # unsubscribed by now; what they hold goes back next
                 inbox.ask_to_forget_pulls()
+        elif event is LinkEvent.SERVER_LEFT:
+            for inbox in tuple(self._active):
+                if inbox.one_server:
+                    inbox.mailbox.put(event)
 
     def _violation(self, error: errors.PermissionViolation) -> None:
         """On the reader thread: whoever pulls on the refused subject gets the reason instead of silence."""

@@ -9,11 +9,14 @@ from __future__ import annotations
 
 import logging
 import time
+import weakref
 from collections import deque
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.jetstream.gone import ASK_TIMEOUT
 from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
@@ -54,6 +57,8 @@ class Messages(MessageIterator):
         self.options = options
         self.connection: Connection = source.nc
         self.connection.check_usable()
+        if options.cancel is not None:
+            options.cancel.check()
         self.missed_heartbeats = 0
         self.paused_until: Paused | None = None
         self._terms = options.terms()
@@ -74,6 +79,8 @@ class Messages(MessageIterator):
         self._returned = deque()
         self._closed = False
         self.connection.takers.enter(self)
+        if options.cancel is not None:
+            options.cancel.enter(self._inbox, partial(_cancelled, weakref.ref(self), options.cancel))
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -453,6 +460,8 @@ class Messages(MessageIterator):
             if self._closed:
                 return
             self._closed = True
+        if self.options.cancel is not None:
+            self.options.cancel.leave(self._inbox)
         give_back = not self.options.leave_buffered and self.connection.is_connected
         self._mailbox.wake()
         pool_of(self.connection).forget(self._inbox)
@@ -473,6 +482,13 @@ class Messages(MessageIterator):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "stopped" if self._stopped else "open"
         return f"<Messages of {self.source} {state} buffered={len(self._mailbox)}>"
+
+
+def _cancelled(of: weakref.ref[Messages], token: Cancel) -> None:
+    messages = of()
+    if messages is not None:
+        messages._fail(token.error())
+        messages.connection.clock.call_soon(messages.withdraw)
 
 
 def _abandon(inbox: PullInbox, give_back: bool) -> None:

@@ -8,6 +8,7 @@ from typing import Any, Final, TypedDict
 
 import attrs
 
+from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Default
 from jsclient.errors import ConfigError
 from jsclient.jetstream.fetch import SHORTEST_HEARTBEAT, check_priority
@@ -60,6 +61,7 @@ class PullOptionsDict(TypedDict, total=False):
     leave_buffered: bool
     on_error: Callable[[Exception], Any] | None
     on_event: Callable[[Any], Any] | None
+    cancel: Cancel | None
 
 
 @attrs.frozen(kw_only=True)
@@ -80,7 +82,7 @@ class PullOptions:
 
     `on_error(error)` is called in the thread that waits, for everything that the pull survives (NoHeartbeat,
     ConsumerLeadershipChanged, PullNoResponders ...); without it such errors are logged. `on_event` gets Paused
-    and Resumed.
+    and Resumed. `cancel`: a token that ends the iteration with Cancelled.
     """
 
     max_messages: int | None = None
@@ -97,6 +99,7 @@ class PullOptions:
     leave_buffered: bool = False
     on_error: Callable[[Exception], Any] | None = None
     on_event: Callable[[Any], Any] | None = None
+    cancel: Cancel | None = None
 
     def __attrs_post_init__(self) -> None:
         if self.batch_limit < 0 or self.max_bytes < 0 or (self.max_messages == 0 and not self.max_bytes):

@@ -12,9 +12,11 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream import manage, names
 from jsclient.jetstream.consume import ConsumeContext
@@ -54,6 +56,15 @@ CHECKED_AT_ONCE: Final = 200
 MAX_MESSAGES: Final = 5_000
 """Messages buffered and requested together. Nobody else can want them, so more than for work queues: 1M replayed
 at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
+
+QUESTIONS: Final = (0.05, 0.4, 0.8, 1.5, 3.0)
+"""Seconds after a server has left the cluster in which an ordered read that gets nothing asks for its consumer, which
+lives on one server only. In lame duck mode a server says goodbye up to a second before its consumers stop."""
+
+QUESTION_TIMEOUT: Final = 0.5
+
+QUIET: Final = 0.04
+"""Seconds without a frame before such a question is worth asking."""
 
 
 class OrderedSource(PullSource):
@@ -135,10 +146,13 @@ class OrderedMessages(Messages):
         self._ready: deque[Msg] = deque()
         self._reset_because: str = ""
         self._released = False
+        self.cancel: Cancel | None = None
         self._again = Again(source.state.options.max_reset_attempts)
         source.create(timeout)
+        self._questions: deque[float] = deque()  # when to ask whether the consumer is still there
         super().__init__(source, options)
         self._popleft = self._ready.popleft
+        self._inbox.one_server = True
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -191,6 +205,13 @@ class OrderedMessages(Messages):
             return False
         finally:
             self._order.release()
+
+    def _handle(self, item: Any) -> JetStreamMsg | None:
+        if not isinstance(item, Cancel):
+            return super()._handle(item)
+        if item is self.cancel:  # else of an earlier fetch
+            raise item.error()
+        return None
 
     def _admit(self, item: Msg) -> JetStreamMsg | None:
         self._checked(item, self.source.state.check(item.raw_reply))
@@ -259,6 +280,9 @@ class OrderedMessages(Messages):
             elif event is LinkEvent.RECONNECTED:
                 self._connected = True
                 self._reset_because = "reconnected"
+            elif event is LinkEvent.SERVER_LEFT:
+                now = time.monotonic()
+                self._questions = deque(now + delay for delay in QUESTIONS)
 
     def _fail(self, error: Exception | None) -> None:
         if isinstance(error, errors.ConsumerDeleted):
@@ -273,13 +297,25 @@ class OrderedMessages(Messages):
             self._reset_because = str(error)
         super()._report(error)
 
+    def _next_timer(self, now: float) -> float:
+        due = super()._next_timer(now)
+        return min(due, self._questions[0]) if self._questions else due
+
+    def _silent(self, deadline: Deadline) -> None:
+        if not self._questions or time.monotonic() < self._questions[0]:
+            super()._silent(deadline)
+            return
+        self._questions.popleft()
+        if time.monotonic() - self._mailbox.last_frame > QUIET:
+            self._diagnose(QUESTION_TIMEOUT)
+
     def _diagnose(self, timeout: float = 0.0) -> bool:
         """Silence: unless the consumer is found alive a new one is made."""
         if self._must_reset:
             return False  # that tells what is wrong
-        source, beat = self.source, self._terms.heartbeat
+        source, silence = self.source, time.monotonic() - self._mailbox.last_frame
         name = source.state.name.decode()
-        found = why_silent(source.js, source.stream_name, name, str(source), 1.5 * beat, min(timeout, ASK_TIMEOUT))
+        found = why_silent(source.js, source.stream_name, name, str(source), silence, min(timeout, ASK_TIMEOUT))
         if found is not None:
             self._reset_because = str(found)
             super()._report(found)
@@ -313,6 +349,7 @@ class OrderedMessages(Messages):
             return False
         self.source.create(timeout)
         self._reset_because = ""
+        self._questions.clear()
         return True
 
     def give_up(self, error: Exception) -> None:
@@ -398,7 +435,7 @@ class OrderedConsumer:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
         return ConsumeContext(self.messages(**options), handler, 1)
 
-    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT) -> Batch:
+    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch:
         """Wait for `max_messages` or `timeout` seconds (30 by default; 0: only what is there)."""
         seconds = resolve(timeout, FETCH_TIMEOUT)
         if max_messages < 1:
@@ -407,15 +444,19 @@ class OrderedConsumer:
         with self._fetch_stream(deadline) as stream:
             if seconds == 0:
                 max_messages = min(max_messages, _available_now(stream, deadline))
-            return _gather(stream, max_messages, deadline)
+            if cancel is None:
+                return _gather(stream, max_messages, deadline)
+            stream.cancel = cancel
+            with cancel.ends(partial(stream._mailbox.put, cancel)):
+                return _gather(stream, max_messages, deadline)
 
     def fetch_no_wait(self, max_messages: int) -> Batch:
         """What is there now, up to `max_messages`."""
         return self.fetch(max_messages, 0)
 
-    def next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
+    def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> JetStreamMsg:
         """One message; raises NoMessages when none came in `timeout` seconds (30 by default)."""
-        batch = self.fetch(1, timeout)
+        batch = self.fetch(1, timeout, cancel=cancel)
         if not batch:
             raise errors.NoMessages(f"no message of {self._source} in time")
         return batch[0]

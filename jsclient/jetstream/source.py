@@ -10,7 +10,7 @@ from jsclient.jetstream.options import Paused
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.errors import ConsumerDeleted
+    from jsclient.errors import ConsumerDeleted, PullNoResponders
     from jsclient.message import Msg
 
 EXAMINE_EVERY: Final = 5.0
@@ -40,6 +40,10 @@ class PullSource:
     def examine(self, timeout: float) -> Exception | Paused | None:
         """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
         return None
+
+    def why_nobody(self, error: PullNoResponders, timeout: float) -> Exception | None:
+        """Nobody takes pulls: the reason, or None if the consumer may only be without a leader."""
+        return error
 
     def why_deleted(self, deleted: ConsumerDeleted, timeout: float) -> Exception:
         """Ask the server whether it is the whole stream that was deleted."""

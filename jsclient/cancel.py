@@ -1,0 +1,64 @@
+"""A token that ends calls which wait, without closing the connection."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from jsclient import errors
+
+
+class Cancel:
+    """Ends waits from another thread or a signal handler: `consumer.fetch(10, cancel=token)`, then `token.cancel()`.
+
+    One token may be given to many calls at once; those that wait raise Cancelled, and so does every later one with it.
+    It cannot be used again: make a new one.
+    """
+
+    __slots__ = ("__weakref__", "_cancelled", "_wakes")
+
+    def __init__(self) -> None:
+        self._cancelled = False
+        self._wakes: dict[object, Callable[[], Any]] = {}  # of calls that wait; each step with it is one call into C
+
+    def cancel(self) -> None:
+        """End all calls that have this token. Takes no lock, waits for nothing, and may be called more than once."""
+        self._cancelled = True  # first: whoever enters a wait looks at it afterwards
+        for wake in list(self._wakes.values()):
+            wake()
+
+    @property
+    def cancelled(self) -> bool:
+        return self._cancelled
+
+    def check(self) -> None:
+        """Raises Cancelled if it was cancelled."""
+        if self._cancelled:
+            raise self.error()
+
+    def error(self) -> errors.Cancelled:
+        return errors.Cancelled("the call was cancelled by its token")
+
+    def enter(self, key: object, wake: Callable[[], Any]) -> None:
+        """For layers: `cancel` calls `wake` from now on; at once, if it has been called already."""
+        self._wakes[key] = wake
+        if self._cancelled:
+            wake()
+
+    def leave(self, key: object) -> None:
+        """For layers: the wait is over."""
+        self._wakes.pop(key, None)
+
+    @contextmanager
+    def ends(self, wake: Callable[[], Any]) -> Iterator[None]:
+        """For layers: `wake` ends what the block waits for."""
+        key = object()
+        try:
+            self.enter(key, wake)
+            yield
+        finally:
+            self.leave(key)
+
+    def __repr__(self) -> str:
+        return f"<Cancel, {'cancelled' if self._cancelled else 'open'}>"
