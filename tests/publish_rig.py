@@ -24,6 +24,9 @@ class FakeClock:
     def call_later(self, seconds: float, call: Callable[[], None]) -> None:
         self.calls.append((seconds, call))
 
+    def call_soon(self, call: Callable[[], None]) -> None:
+        call()
+
     def run(self) -> None:
         """Everything that is due now; what that asks for comes with the next run."""
         calls, self.calls = self.calls, []

@@ -1,7 +1,7 @@
 """What asynchronous publishes ask the server meanwhile: is there a stream, how long does it know ids, is it stored?
 
-Answers come to the inbox of the acks, on the reader thread; nothing here waits. A question that is lost with its link
-is asked again by whoever needs the answer.
+Answers come to the inbox of the acks, on the reader thread; nothing there waits or sends. A question that is lost with
+its link is asked again by whoever needs the answer.
 """
 
 from __future__ import annotations
@@ -53,10 +53,13 @@ class Questions:
         self.asking_since = None
 
     def ask(self, operation: str, body: bytes, then: Then) -> None:
-        """Post a question; `then` is called on the reader thread."""
+        """Post a question, on the clock's thread: the reader must not wait for room. `then` is called by the reader."""
         token = b"?" + new_token()
         subject = self._owner.js.api.subject(operation)
         self._then[token] = (subject, then)
+        self._nc.clock.call_soon(lambda: self._post(token, subject, body))
+
+    def _post(self, token: bytes, subject: str, body: bytes) -> None:
         try:
             reply = self._owner.inbox_start + token
             self._nc.post(Unkept(self._nc.encode(subject, body, reply)))
@@ -106,7 +109,7 @@ class Questions:
         elif not self.streams.learn(answer.payload, now):
             return
         self._asked_window = float("-inf")
-        self._owner.recovery.send_held()
+        self._nc.clock.call_soon(self._owner.recovery.send_held)
 
     # --- inquiries --------------------------------------------------------------------------------------------------
 
