@@ -372,6 +372,8 @@ class Connection(ConnectionCore):
             if cancel is not None:
                 cancel.leave(ticket)
         if error is not None:
+            if isinstance(error, errors.ConnectionLost) and not error.sent and self._session.moving:
+                return self.rtt(deadline)
             raise error
         return time.monotonic() - start
 
@@ -433,6 +435,10 @@ class Connection(ConnectionCore):
             raise errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s") from None
         except errors.BufferFull:
             raise _unsent(subject, deadline.seconds) from None
+        except errors.ConnectionLost as lost:
+            if lost.sent or not self._session.moving:
+                raise
+            message = lost
         finally:
             if cancel is not None:
                 cancel.leave(ticket)
@@ -442,6 +448,9 @@ class Connection(ConnectionCore):
                 self._after_wait(token, ticket)
                 raise
         if message.__class__ is not Msg:
+            if message.__class__ is errors.ConnectionLost and not message.sent and self._session.moving:
+                # It was not sent, because the connection moves to another server just now: that takes a moment.
+                return self.request(subject, payload, timeout=deadline, headers=headers, may_go_on=may_go_on)
             raise message
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
             raise no_responders(subject)

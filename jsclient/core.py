@@ -339,6 +339,19 @@ class ConnectionCore:
         self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self._dispatcher.sinks.values()))
         self._callback(self.options.on_disconnected, reason)
 
+    def link_left(self, withdrawn: list[bytes]) -> None:
+        """Connector thread: the link is given up for one that stands already. The application is told nothing, and the
+        requests under way stay under way: their answers come over the new link, too."""
+        for subscription in self.subscribed() if withdrawn else ():
+            if isinstance(subscription, SinkSubscription):
+                guarded(subscription.withdrawn, withdrawn)
+        self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self._dispatcher.sinks.values()))
+
+    def subscribed(self) -> list[BaseSubscription]:
+        """All subscriptions that the server knows of."""
+        sinks = list(self._dispatcher.sinks.values())
+        return [sub for sub in sinks if isinstance(sub, BaseSubscription) and not sub.unsubscribed]
+
     def _tell_link_listeners(self, event: LinkEvent, subscriptions: list[Any] | None = None) -> None:
         for subscription in subscriptions or ():
             guarded(subscription.link_event, event)

@@ -42,6 +42,8 @@ class Link:
         self.info_in_clear = True  # the last INFO did not come inside TLS: anybody between may have written it
         self.credentials_digest: Any = None
         self.events: list[Any] = []  # what came together with the PONG of the handshake
+        self.lame = False  # the server has said that it is about to stop
+        self.leaving = False  # we are about to
         self.pings_out = 0
         self.answered = False  # a ping, after those of the handshake
         self.messages_before = 0  # those that had come over all links when this one began to bring some

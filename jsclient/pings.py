@@ -72,7 +72,7 @@ class Pings:
                 return
         if ticket is not None:
             closed = self.outbox.closed
-            ticket.put(closed() if closed else errors.ConnectionLost("not connected at the moment"))
+            ticket.put(closed() if closed else errors.ConnectionLost("not connected at the moment", sent=False))
 
     def answered(self) -> None:
         """A PONG has come: the reader."""

@@ -150,6 +150,10 @@ class Requests:
         """Reader thread: nobody waits but who was answered last, and may not have noticed yet."""
         return not self.many and all(token == self.served for token in list(self.waiting))
 
+    def under_way(self) -> list[bytes]:
+        """The tokens of requests that were not answered yet."""
+        return [token for token in list(self.waiting) if token not in self.many]
+
     def withdrawn(self, frames: list[bytes]) -> None:
         """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""
         start = b" " + (self._prefix or b"?")

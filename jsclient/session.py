@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import queue
 import threading
 import time
@@ -18,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import protocol
-from jsclient import errors, server_errors, waiting
+from jsclient import errors, moving, server_errors, waiting
 from jsclient.durations import Deadline
 from jsclient.link import Link, open_link, tick
 from jsclient.options import ConnectOptions
@@ -95,6 +96,7 @@ class Session:
         self.closed = waiting.Gate()
         self.pings = Pings(outbox)
         self._ever_connected = False
+        self.moving_since = -math.inf  # to another server, while the link still stands
         self._was_secure = False  # a link was TLS: then all that follow are
         self._connectors = 0
         self._connector: threading.Thread | None = None
@@ -161,12 +163,15 @@ class Session:
             server = self.pool.next(time.monotonic())
             if server is None:
                 return self._gave_up(attempts, failures)
-            if self._hurry.wait(self._delay()):
+            if self._hurry.wait(self.delay()):
                 self._hurry.clear()  # first: who closes sets the other one before
             if self.closing.is_set():
                 break
             try:
-                link = self._open(server)
+                link = self.open(server)
+                if link.info.ldm and self._knows_better(server):
+                    moving.discard(link)
+                    continue
             except Exception as error:
                 if once and not isinstance(error, (errors.JsClientError, OSError)):
                     return error  # a callable of the user: whoever connects sees it as it is
@@ -183,18 +188,23 @@ class Session:
                 if limit is not None and len(failures) >= limit:
                     return self._gave_up(attempts, failures)
             else:
-                self._adopt(link)
+                self.adopt(link)
                 return None
         return errors.ConnectionClosed("the connection was closed while it was being made")
 
-    def _delay(self) -> float:
+    def delay(self) -> float:
         try:
             return self.pool.delay(time.monotonic())
         except Exception:  # the user's hook: no reason to give the connection up
             log.exception("the delay hook of the reconnect policy failed")
             return BACKOFF_MAX
 
-    def _open(self, server: Server) -> Link:
+    def _knows_better(self, server: Server) -> bool:
+        """`server` is shutting down, too; True when there are others that are not, as far as we know."""
+        self.pool.lame_duck(server)
+        return self.pool.has_alternative()
+
+    def open(self, server: Server) -> Link:
         return open_link(
             server,
             self.options,
@@ -236,7 +246,7 @@ class Session:
             self._auth_refused = (digest, now, count + 1)
         return limit is not None and self._auth_refused[2] >= max(limit, 1)
 
-    def _adopt(self, link: Link) -> None:
+    def adopt(self, link: Link) -> None:
         """The link stands: make it ours, or drop it unused if the connection was closed meanwhile."""
         with self.lock:
             if self.closing.is_set():
@@ -420,17 +430,12 @@ class Session:
             self.owner.server_left()
         if info.ldm:
             self.pool.lame_duck(link.server)
-            self.owner.lame_duck()
-            if self.pool.has_alternative() and link.error is None:
-                # Move now, in our own time, instead of being cut off later.
-                link.error = errors.ConnectionLost(f"{link.server.url} is shutting down (lame duck mode)")
-                self.owner.clock.call_soon(lambda: self._leave(link))
-
-    def _leave(self, link: Link) -> None:
-        if self.link is link:
-            self.outbox.drain(Deadline(JOIN_TIMEOUT))
-        self._go_offline(link)
-        link.shutdown()
+            if not link.lame:
+                link.lame = True
+                self.owner.lame_duck()
+            if self.options.reconnect.enabled and not link.leaving and self.pool.has_alternative():
+                # Move in our own time, instead of being cut off later.
+                moving.leave_later(self, link)
 
     def _err(self, link: Link, err: ServerErr) -> None:
         log.debug("%s: %s", link.server.url, err.error)
@@ -438,6 +443,12 @@ class Session:
             self.owner.operation_refused(err)
             return
         link.error = err.error
+
+    @property
+    def moving(self) -> bool:
+        """True while, or a moment after, the connection changes from one live link to another: what was not sent just
+        then is to be sent again, and nobody need hear of it."""
+        return time.monotonic() - self.moving_since < moving.MOMENT
 
     def recall_reader(self) -> None:
         """For who waits for anything but the reply of a request: see `reading`."""

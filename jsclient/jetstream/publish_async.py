@@ -311,6 +311,10 @@ class AsyncPublisher:
             self._limits()
         self.recovery.link_event(event)
 
+    def under_way(self) -> list[bytes]:
+        """The tokens of messages without an ack."""
+        return list(self.futures)
+
     def withdrawn(self, frames: list[bytes]) -> None:
         """Frames that were queued when the link went down, and of which no byte was sent."""
         self.recovery.withdrawn(frames)

@@ -172,6 +172,10 @@ class WindowPublisher:
         else:
             self._error = self._error or errors.InvalidPubAck(f"not an ack of a stream: {message.payload[:80]!r}")
 
+    def under_way(self) -> list[bytes]:
+        """The tokens of rows without an ack."""
+        return list(self._pending)
+
     def link_event(self, event: LinkEvent) -> None:
         if event is LinkEvent.RECONNECTED:
             self._reconnected = True

@@ -6,14 +6,14 @@ import itertools
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 import jsclient
-from jsclient import ReconnectPolicy
-from jsclient.testing import FakeServer, NatsServer, ScriptFailed, wait_until
+from jsclient import ReconnectPolicy, moving
+from jsclient.testing import Cluster, FakeServer, NatsServer, ScriptFailed, info_line, wait_until
 
 Count = Callable[[int, int], int]
 
@@ -128,3 +128,127 @@ def test_the_users_server_is_found_among_dead_ones() -> None:
     finally:
         for one in [*fill, hole]:
             one.close()
+
+
+# --- lame duck mode
+
+LAME = 'lame_duck_duration: "30s"\nlame_duck_grace_period: "10s"\n'
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(jetstream=False, config=LAME) as running:
+        yield running
+
+
+def test_a_lame_duck_is_left_without_a_herd_and_without_notice(cluster: Cluster, count: Count) -> None:
+    """Requests and messages of the application go on while each connection moves at a moment of its own."""
+    problems: list[Any] = []
+    left: list[float] = []
+    stop = threading.Event()
+    lame, other = cluster.servers[0], cluster.servers[1]
+    options: dict[str, Any] = {
+        "on_disconnected": lambda nc, error: problems.append(error),
+        "on_error": lambda nc, error, sub: problems.append(error),
+        "on_reconnected": lambda nc: left.append(time.monotonic()),
+        "randomize": False,
+    }
+    herd = [jsclient.connect(lame.url, **options) for _ in range(count(30, 10))]
+    with jsclient.connect(other.url, ignore_discovered=True) as steady, jsclient.connect(lame.url, **options) as nc:
+        steady.subscribe("ask", lambda msg: msg.respond(msg.data))
+        heard = steady.subscribe("told", pending_messages=1_000_000)
+        steady.flush()
+        wait_until(lambda: all(len(one.servers) == 3 for one in [*herd, nc]))
+        nc.request("ask", b"0")
+        sent = [0]
+
+        def work(kind: str) -> None:
+            try:
+                while not stop.is_set():
+                    if kind == "request":
+                        assert nc.request("ask", b"x", timeout=5).data == b"x"
+                    elif kind == "flush":
+                        nc.flush(timeout=5)
+                    else:
+                        nc.publish("told", b"%d" % sent[0])
+                        sent[0] += 1
+                        stop.wait(0.001)
+            except BaseException as error:
+                problems.append(error)
+
+        threads = [threading.Thread(target=work, args=(kind,)) for kind in ("request", "request", "flush", "publish")]
+        for thread in threads:
+            thread.start()
+        start = time.monotonic()
+        lame.lame_duck()
+        wait_until(lambda: len(left) == len(herd) + 1, 15)
+        stop.set()
+        for thread in threads:
+            thread.join(10)
+        nc.flush()
+        steady.flush()
+        assert problems == []
+        assert [int(heard.next(timeout=5).data) for _ in range(sent[0])] == list(range(sent[0]))
+        assert len(heard) == 0
+        assert {one.connected_url for one in [*herd, nc]} <= {server.url for server in cluster.servers[1:]}
+        assert max(left) - start < 8
+        assert max(left) - min(left) > 1, "they left as a herd"
+    for one in herd:
+        one.close(wait=False)
+    for one in herd:
+        wait_until(lambda one=one: one.closed)  # type: ignore[misc]
+    lame.kill()
+
+
+def test_a_lame_duck_is_not_left_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(moving, "SPREAD", 0.1)
+    told = threading.Event()
+    go = threading.Event()
+
+    def second(client: Any) -> None:
+        client.handshake(ldm=True)
+        answer_pings(client)
+
+    with FakeServer(second) as worse:
+
+        def first(client: Any) -> None:
+            client.handshake(connect_urls=[f"127.0.0.1:{worse.port}"])
+            go.wait(10)
+            client.send(info_line(ldm=True, connect_urls=[f"127.0.0.1:{worse.port}"]))
+            answer_pings(client)
+
+        with FakeServer(first) as fake, jsclient.connect(fake.url, on_lame_duck=lambda nc: told.set()) as nc:
+            wait_until(lambda: len(nc.servers) == 2)
+            go.set()
+            assert told.wait(5)
+            wait_until(lambda: worse.clients and worse.clients[0].socket.fileno() < 0, 5)  # looked at, and left alone
+            nc.flush()
+            assert nc.connected_url == fake.url
+            assert nc.stats().reconnects == 0
+
+
+def test_after_a_loss_a_lame_duck_is_the_last_choice() -> None:
+    def lame(client: Any) -> None:
+        client.handshake(ldm=True)
+        answer_pings(client)
+
+    drop = threading.Event()
+
+    def good(client: Any) -> None:
+        client.handshake()
+        client.expect(b"PING\r\n")
+        client.send(b"PONG\r\n")
+        drop.wait(10)
+
+    def again(client: Any) -> None:
+        client.handshake()
+        answer_pings(client)
+
+    with FakeServer(good, again) as fake, FakeServer(lame) as worse:
+        with jsclient.connect([fake.url, worse.url], randomize=False) as nc:
+            nc.flush()
+            drop.set()
+            wait_until(lambda: nc.stats().reconnects == 1, 10)
+            nc.flush()
+            assert nc.connected_url == fake.url
+            assert len(worse.clients) == 1
