@@ -68,6 +68,7 @@ class JournaledTask:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
         with TaskPublisher(self._nc, self._options, self._job.query, self._job.batch, self._job.partition) as publisher:
+            publisher.guard = self._journal.check  # an outage may be long enough for another run to take over
             if self._journal.fresh:
                 return self._write_all(batches, publisher)
             spool = Spool()
@@ -84,7 +85,7 @@ class JournaledTask:
             self._publish(publisher, made.rows(batch))
         totals = publisher.finish()
         self._journal.end(made.count, made.total, True)
-        return Outcome(totals, [], self._journal.batch.begins)
+        return Outcome(totals, self._journal.notes, self._journal.batch.begins)
 
     def _publish(self, publisher: TaskPublisher, rows: list[Row]) -> None:
         if time.monotonic() - self._looked_at > LOOK_EVERY:

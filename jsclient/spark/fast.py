@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
@@ -63,6 +63,7 @@ class FastPublisher:
         self._options = options
         self.totals = Totals()  # without duplicates: the server does not tell them here
         self.seen: set[str] = set()
+        self.guard: Callable[[], None] | None = None  # called before rows are sent again; raises if they must not be
         self._heads: dict[bytes, bytes] = {}
         nc.check_headers()  # the message that ends a batch needs some
 
@@ -123,6 +124,8 @@ class FastPublisher:
                 if exhausted and not leader_may_come(self._nc, self._options, subject):
                     raise errors.NoStreamResponse(f"{len(frames) - done} rows are not confirmed: {error}") from error
                 self._wait_for_link(offline, len(frames) - done)
+                if self.guard is not None:
+                    self.guard()
             finally:
                 batch.close()
 

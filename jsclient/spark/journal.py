@@ -82,6 +82,7 @@ class Journal:
         self._part_revision = 0
         self.batch = BatchEntry("", {}, False, 0)
         self.before = PartEntry()
+        self.notes: list[str] = []  # what the user has to see although nothing failed
 
     # --- the steps of a task ----------------------------------------------------------------------------
 
@@ -157,6 +158,12 @@ class Journal:
             if same and run == job.run:
                 self.batch = BatchEntry(job.run, begins, again, revision, gone, known)
                 return
+            if not found and job.batch > 0:
+                self.notes = [
+                    f"the journal {self._kv.bucket!r} knows nothing of query {job.query!r}: it is new to the query, or "
+                    f"was lost. If batch {job.batch} was begun before, its rows are recognised within the duplicate "
+                    "window only"
+                ]
             if job.run in gone:
                 raise self._fenced(f"batch {number} of run {run!r} is under way")
             if run not in (None, job.run):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -36,6 +36,7 @@ class TaskPublisher:
         self._options = options
         self._partition = partition
         self._deadline = Deadline(options.task_timeout)
+        self.guard: Callable[[], None] | None = None  # as in WindowPublisher; to be set before the first row
         self._started = time.monotonic()
         self._windows: dict[str, float | None] = {}  # seconds in which a stream recognises an id, as far as is known
         self.notes: list[str] = []  # what the user has to see although nothing failed
@@ -92,6 +93,7 @@ class TaskPublisher:
     def _windowed(self) -> WindowPublisher:
         if self._window is None:
             self._window = WindowPublisher(self._nc, self._options)
+            self._window.guard = self.guard
         return self._window
 
     def _fast_or_windowed(self, rows: list[Row], subjects: FastSubjects) -> None:
@@ -101,6 +103,7 @@ class TaskPublisher:
         if subjects.take({row[0] for row in rows}):
             if self._other is None:
                 self._other = FastPublisher(self._nc, self._options)
+                self._other.guard = self.guard
             self._other.publish(rows)
         else:
             self._windowed().publish(rows)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 import queue
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 import attrs
@@ -99,6 +99,7 @@ class WindowPublisher:
     def __init__(self, nc: Connection, options: SparkOptions) -> None:
         self._nc = nc
         self._options = options
+        self.guard: Callable[[], None] | None = None  # called before rows are sent again; raises if they must not be
         self._api = StreamAccess(nc, options, "(sink)").api.prefix
         self.totals = Totals()
         self.seen = self.totals.streams
@@ -331,6 +332,8 @@ class WindowPublisher:
         self._send_again(again)
 
     def _send_again(self, tokens: list[bytes]) -> None:
+        if self.guard is not None:
+            self.guard()
         frames = [frame for frame in map(self._pending.get, tokens) if frame is not None]
         log.info("publishing %d rows again", len(frames))
         for i in range(0, len(frames), 100):

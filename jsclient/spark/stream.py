@@ -66,6 +66,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._nothing_below = 0  # from the offset up to here nothing matches, as the leader has said
         self._nothing_since: float | None = None  # when that was said first
         self._checked = False
+        self._claimed = ""  # the id of the query whose work queue this process has claimed
         self._ear = Ear(options)
 
     # --- offsets ----------------------------------------------------------------------------------------
@@ -252,7 +253,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             access = StreamAccess(nc, options)
             access.check_filters()
             state = self._state(access, last)
-            claim(access, state.retention, last.id)
+            if self._claimed != last.id:
+                claim(access, state.retention, last.id)
+                self._claimed = last.id
             begin = start_of(first, last)
             if self._same_stream(access, last, state).made != last.made:
                 self.lost += last.next - begin

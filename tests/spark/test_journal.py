@@ -168,7 +168,7 @@ class History:
 
 
 def test_some_random_histories_store_each_row_once(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    live(js, server, monkeypatch, range(15))
+    live(js, server, monkeypatch, range(6))
 
 
 @pytest.mark.slow
@@ -257,6 +257,21 @@ def test_a_restored_checkpoint_skips_nothing(
     assert "written before with 50 rows that it does not have now" in caplog.text
 
 
+def test_a_journal_that_was_lost_is_told(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    sink.options["journal"] = "lost"
+    sink.batch = 0
+    sink.run("run-1", [[b"1"]])
+    assert "knows nothing" not in caplog.text
+    js.api.request("STREAM.PURGE.KV_lost")
+    sink.batch = 1
+    sink.run("run-1", [[b"2"], [b"3"]])
+    assert caplog.text.count("knows nothing of query") == 1
+    assert sink.contents() == Counter([b"1", b"2", b"3"])
+
+
 def test_a_second_driver_stops_the_first(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -318,6 +333,26 @@ def test_a_new_run_waits_for_the_tasks_of_the_old_one(
     sink.write("run-2", 1, rows)
     assert len(waited) == 2
     assert 14 < waited[1] < waited[0] - WINDOW, "the time is that of the journal, for all tasks and workers alike"
+
+
+@pytest.mark.parametrize("mode", ["async", "fast"])
+def test_rows_are_sent_again_only_by_who_may(js: Js, server: NatsServer, mode: str) -> None:
+    """After an outage another run may have taken the batch over."""
+    from jsclient.spark.fast import FastPublisher
+    from jsclient.spark.sending import WindowPublisher
+
+    def fenced() -> None:
+        raise Crash
+
+    checked = options.parse({"servers": server.url, "subject": "nobody.takes.it", "ackTimeout": "300ms"}, options.WRITE)
+    publisher: Any = (WindowPublisher if mode == "async" else FastPublisher)(js.nc, checked)
+    publisher.guard = fenced
+    try:
+        with pytest.raises(Crash):
+            publisher.publish([(b"nobody.takes.it", b"", b"row", b"id")])
+            publisher.finish()
+    finally:
+        publisher.close()
 
 
 def test_a_sink_that_keeps_nothing(

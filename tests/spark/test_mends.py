@@ -201,15 +201,15 @@ def test_many_subjects_are_filtered_by_the_server(
     from jsclient.spark import pulling
 
     js.create(stream_name)
-    js.fill(stream_name, 4000, subject=lambda n: f"{stream_name}.{n % 800}")
+    js.fill(stream_name, 1800, subject=lambda n: f"{stream_name}.{n % 600}")
     sent: list[int] = []
     real = pulling.chunk_of
     monkeypatch.setattr(pulling, "chunk_of", lambda messages: (sent.append(len(messages)), real(messages))[1])
     made = reader(server.url, stream_name, partitionBy="subject", minPartitions=4, readMethod="consumer")
     parts = [rows_of(made, [part]) for part in made.partitions()]
-    assert sorted(n for part in parts for n in part) == list(range(4000))
+    assert sorted(n for part in parts for n in part) == list(range(1800))
     assert all(part == sorted(part) for part in parts)
-    assert sum(sent) <= 4000 * (1.05 if server.version >= (2, 10) else 4)
+    assert sum(sent) <= 1800 * (1.05 if server.version >= (2, 10) else 4)
 
 
 def test_connections_outlive_a_slow_trigger(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
