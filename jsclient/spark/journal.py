@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.spark")
 
 HISTORY: Final = 64
+REPLICAS: Final = (3, 1)  # of a journal that is made here: as many as the servers allow
 MOST_GONE: Final = 8  # runs that are remembered
 LEDGER: Final = "(a ledger of the first version)"
 REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # a user who cannot have a journal
@@ -303,21 +304,29 @@ def _probe(kv: KeyValue) -> None:
 
 
 def _create(access: StreamAccess, js: Any, kv: KeyValue) -> KeyValue | str:
-    """Every task may be the first one, so what exists with the same settings is fine."""
+    """Every task may be the first one, so a bucket that somebody else makes meanwhile is fine."""
     from jsclient.keyvalue import KeyValueConfig, create_key_value
 
-    config = KeyValueConfig(
-        bucket=access.options.journal_bucket, history=HISTORY, description="what Spark queries have written"
-    )
-    try:
-        access.retrying("making the journal", lambda: create_key_value(js, config))
-    except JetStreamSparkError as error:
-        cause = error.__cause__
-        if isinstance(cause, (*REFUSED, errors.ApiError)):
-            return f"the journal {access.options.journal_bucket!r} cannot be made: {access.options.hide(str(cause))}"
-        if not isinstance(cause, errors.BucketExists):
-            raise
-    return kv
+    refusal = ""
+    for replicas in REPLICAS:
+        config = KeyValueConfig(
+            bucket=access.options.journal_bucket,
+            history=HISTORY,
+            replicas=replicas,
+            description="what Spark queries have written",
+        )
+        try:
+            access.retrying("making the journal", lambda config=config: create_key_value(js, config))  # type: ignore[misc]
+        except JetStreamSparkError as error:
+            cause = error.__cause__
+            if isinstance(cause, errors.BucketExists):
+                return kv
+            if not isinstance(cause, (*REFUSED, errors.ApiError)):
+                raise
+            refusal = access.options.hide(str(cause))
+        else:
+            return kv
+    return f"the journal {access.options.journal_bucket!r} cannot be made: {refusal}"
 
 
 def refuse_journal(nc: Connection, options: SparkOptions, why: str) -> str:

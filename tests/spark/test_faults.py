@@ -154,6 +154,7 @@ query.awaitTermination()
 """
 
 
+@pytest.mark.timeout(600)  # each restart waits for the tasks of the run before
 def test_driver_killed_and_started_again(
     spark_environment: Path, own_server: NatsServer, tmp_path: Path, count: Callable[[int, int], int]
 ) -> None:

@@ -123,4 +123,6 @@ def test_a_pipeline_while_leaders_are_killed(
         pipeline.run(minPartitions=2, maxOffsetsPerTrigger=total // 5)
     assert sorted(read(reader(cluster.url, "S_out"))) == list(range(total))
     with jsclient.connect(cluster.url) as nc:
+        journal = Js(nc).api.request("STREAM.INFO.KV_spark_journal", read=True)
+        assert journal["config"]["num_replicas"] == 3
         wait_until(lambda: Js(nc).consumers("S") == [], 90, "the consumers to vanish")
