@@ -130,7 +130,10 @@ class Chain(World):
             pass
 
 
-@pytest.mark.parametrize(("chunks", "timeouts"), [([[0, 1, 2]], set()), ([[0], [1, 2]], set()), ([[0, 1]], {1})])
+@pytest.mark.parametrize(
+    ("chunks", "timeouts"),
+    [([[0, 1, 2]], set()), pytest.param([[0], [1, 2]], set(), marks=pytest.mark.slow), ([[0, 1]], {1})],
+)
 def test_all_are_woken_and_everything_is_sent(chunks: list[list[int]], timeouts: set[int]) -> None:
     """Without any help of the flusher, unless a reply comes at the very end of its time. More orders: tests/faults."""
     assert explore(lambda: Chain(chunks, timeouts, set(), rescue=bool(timeouts))) > 100
