@@ -496,3 +496,75 @@ def test_an_alarm_in_publishes_reaches_its_thread_and_doubles_nothing(server: Na
     assert "reconnects 0 " in out
     assert "twice []" in out
     assert_no_protocol_error(server)
+
+
+REENTERED = {
+    "flush": "nc.flush(timeout=2)",
+    "subscribe": 'nc.subscribe("re.more").close()',
+    "publish_async": 'js.publish_async("re.js", b"h")',
+    "shared": "jsclient.shared(nc.options).flush(timeout=2)",
+    "request": 'nc.request("re.echo", b"h", timeout=2)',
+}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("handler", REENTERED)
+def test_no_call_hangs_in_a_signal_handler_or_a_finalizer(server: NatsServer, handler: str, count: Count) -> None:
+    """Each call on top of each other one, by a timer signal at random moments, while finalizers close subscriptions."""
+    out = run(
+        server,
+        f"""
+        import gc
+        from jsclient.jetstream import JetStream, StreamConfig
+        gc.set_threshold(20)
+        class Holder:
+            '''In a circle, so that the collector finds it anywhere, on any thread.'''
+            def __init__(self, nc):
+                self.sub, self.me = nc.subscribe("re.held"), self
+            def __del__(self):
+                self.sub.close()
+        helper = jsclient.connect(url)
+        helper.subscribe("re.echo", lambda message: message.respond(b"y"))
+        helper.flush()
+        nc = jsclient.connect(url)
+        js = JetStream(nc)
+        js.create_or_update_stream(StreamConfig(name="RE", subjects=["re.js"], max_msgs=100))
+        steps = [
+            lambda: nc.flush(timeout=5), lambda: nc.subscribe("re.x").close(), lambda: js.publish_async("re.js", b"m"),
+            lambda: nc.request("re.echo", b"m", timeout=5), lambda: Holder(nc), lambda: nc.rtt(5),
+            lambda: jsclient.shared(nc.options), lambda: js.publish("re.js", b"s", timeout=5), lambda: nc.servers,
+        ]
+        calls, slowest, refused = 0, 0.0, 0
+        def handle(*_):
+            global calls, slowest, refused
+            begin = time.monotonic()
+            try:
+                {REENTERED[handler]}
+            except errors.Reentered:
+                refused += 1
+            calls += 1
+            slowest = max(slowest, time.monotonic() - begin)
+            signal.setitimer(signal.ITIMER_REAL, 0.0005 + random.random() * 0.004)
+        signal.signal(signal.SIGALRM, handle)
+        signal.setitimer(signal.ITIMER_REAL, 0.01)
+        while calls < count:
+            random.choice(steps)()
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        gc.collect()
+        js.publish_async_complete(10)
+        nc.flush(timeout=5)
+        held = [sub for sub in nc._dispatcher.sinks.values() if getattr(sub, "subject", "") == "re.held"]
+        assert not held, held
+        print("slowest", slowest, "refused", refused, "reconnects", nc.stats().reconnects)
+        jsclient.shared(nc.options).close()
+        nc.close()
+        helper.close()
+        """,
+        count(2000, 200),
+        timeout=100,
+    )
+    _, slowest, _, refused, _, reconnects = out.split()
+    assert float(slowest) < 2
+    assert int(refused) < 20
+    assert int(reconnects) == 0
+    assert_no_protocol_error(server)
