@@ -32,25 +32,93 @@ _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _TERM_REASON_SINCE: Final = (2, 10, 4)
 
 
-class Metadata(msgspec.Struct, frozen=True, gc=False):
-    """What the ack subject tells about a delivered message."""
+class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
+    """What the ack subject tells about a delivered message. Its parts are decoded when they are asked for: most
+    programs ask for one or two of the eight. A value: compared, hashed and pickled by its parts."""
 
-    stream: str
-    consumer: str
-    stream_seq: int
-    consumer_seq: int
-    num_delivered: int
-    """1 for the first delivery."""
-    num_pending: int
-    """Messages of this consumer that were not delivered yet when this one was sent."""
-    timestamp_ns: int
-    """When the stream stored it: nanoseconds since 1970, exact."""
-    domain: str = ""
+    _tokens: list[bytes]  # nine: $JS ACK <stream> <consumer> <delivered> <sseq> <cseq> <ts> <pending>
+    _domain: bytes = b""
+
+    @property
+    def stream(self) -> str:
+        try:
+            return self._tokens[2].decode()
+        except ValueError:
+            raise _not_of_a_consumer(self._tokens) from None
+
+    @property
+    def consumer(self) -> str:
+        try:
+            return self._tokens[3].decode()
+        except ValueError:
+            raise _not_of_a_consumer(self._tokens) from None
+
+    @property
+    def stream_seq(self) -> int:
+        try:
+            return int(self._tokens[5])
+        except ValueError:
+            raise _not_of_a_consumer(self._tokens) from None
+
+    @property
+    def consumer_seq(self) -> int:
+        try:
+            return int(self._tokens[6])
+        except ValueError:
+            raise _not_of_a_consumer(self._tokens) from None
+
+    @property
+    def num_delivered(self) -> int:
+        """1 for the first delivery."""
+        try:
+            return int(self._tokens[4])
+        except ValueError:
+            raise _not_of_a_consumer(self._tokens) from None
+
+    @property
+    def num_pending(self) -> int:
+        """Messages of this consumer that were not delivered yet when this one was sent."""
+        try:
+            return int(self._tokens[8])
+        except ValueError:
+            raise _not_of_a_consumer(self._tokens) from None
+
+    @property
+    def timestamp_ns(self) -> int:
+        """When the stream stored it: nanoseconds since 1970, exact."""
+        try:
+            return int(self._tokens[7])
+        except ValueError:
+            raise _not_of_a_consumer(self._tokens) from None
 
     @property
     def timestamp(self) -> dt.datetime:
         """The same as an aware UTC datetime, cut to microseconds."""
         return _EPOCH + dt.timedelta(microseconds=self.timestamp_ns // 1000)
+
+    @property
+    def domain(self) -> str:
+        try:
+            return self._domain.decode()
+        except ValueError:
+            raise _not_of_a_consumer(self._tokens) from None
+
+    def _values(self) -> dict[str, str | int]:
+        names = ("stream", "consumer", "stream_seq", "consumer_seq", "num_delivered", "num_pending", "timestamp_ns")
+        return {name: getattr(self, name) for name in (*names, "domain")}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Metadata) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash(tuple(self._values().values()))
+
+    def __repr__(self) -> str:
+        return f"Metadata({', '.join(f'{name}={value!r}' for name, value in self._values().items())})"
+
+
+def _not_of_a_consumer(reply: object) -> NotJetStreamMessage:
+    return NotJetStreamMessage(f"not a message of a JetStream consumer: its reply is {reply!r}")
 
 
 def parse_ack_subject(raw: bytes | None) -> Metadata:
@@ -58,31 +126,17 @@ def parse_ack_subject(raw: bytes | None) -> Metadata:
 
     v1 has 9 tokens, `$JS.ACK.<stream>.<consumer>.<delivered>.<sseq>.<cseq>.<ts>.<pending>`; v2 (server 2.14 with
     its feature flag) has 11 or more, with domain (`_`: none) and account hash before the stream. Positions past
-    the eleventh are the server's own. ADR-15, and the parser of nats.go: 10 tokens are neither.
+    the eleventh are the server's own. ADR-15, and the parser of nats.go: 10 tokens are neither. What stands in the
+    place of a number is looked at when it is asked for, and then raises the same.
     """
     if raw is not None and raw.startswith(_ACK_PREFIX):
         tokens = raw.split(b".")
-        domain = b""
-        if len(tokens) >= 11:
-            domain = b"" if tokens[2] == b"_" else tokens[2]
-            tokens = tokens[2:]
-        elif len(tokens) != 9:
-            tokens = []
-        try:
-            _, _, stream, consumer, delivered, sseq, cseq, stamp, pending, *_ = tokens
-            return Metadata(
-                stream.decode(),
-                consumer.decode(),
-                int(sseq),
-                int(cseq),
-                int(delivered),
-                int(pending),
-                int(stamp),
-                domain.decode(),
-            )
-        except ValueError:
-            pass
-    raise NotJetStreamMessage(f"not a message of a JetStream consumer: its reply is {raw!r}")
+        count = len(tokens)
+        if count == 9:
+            return Metadata(tokens)
+        if count >= 11:
+            return Metadata(tokens[2:11], b"" if tokens[2] == b"_" else tokens[2])
+    raise _not_of_a_consumer(raw)
 
 
 def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
@@ -94,7 +148,7 @@ def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
             return tokens[3], int(tokens[6]), int(tokens[5])
         if count == 11:
             return tokens[5], int(tokens[8]), int(tokens[7])
-    raise NotJetStreamMessage(f"not a message of a JetStream consumer: its reply is {raw!r}")
+    raise _not_of_a_consumer(raw)
 
 
 class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
@@ -143,6 +197,32 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         if known is None:
             known = self._metadata = parse_ack_subject(self.msg.raw_reply)
         return known
+
+    @property
+    def stream_seq(self) -> int:
+        """`metadata.stream_seq`, for a third of what the metadata cost."""
+        raw = self.msg.raw_reply
+        if raw is not None and raw.startswith(_ACK_PREFIX):
+            tokens = raw.split(b".", 9)
+            if len(tokens) == 9:
+                try:
+                    return int(tokens[5])
+                except ValueError:
+                    pass
+        return self.metadata.stream_seq
+
+    @property
+    def num_delivered(self) -> int:
+        """`metadata.num_delivered`, as cheap: 1 for the first delivery."""
+        raw = self.msg.raw_reply
+        if raw is not None and raw.startswith(_ACK_PREFIX):
+            tokens = raw.split(b".", 9)
+            if len(tokens) == 9:
+                try:
+                    return int(tokens[4])
+                except ValueError:
+                    pass
+        return self.metadata.num_delivered
 
     @property
     def size(self) -> int:

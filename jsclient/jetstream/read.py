@@ -78,11 +78,11 @@ class Until:
     def beyond(self, message: JetStreamMsg) -> bool:
         """Whether the message comes after the end."""
         if self.end_seq is not None:
-            return message.metadata.stream_seq > self.end_seq
+            return message.stream_seq > self.end_seq
         return message.metadata.timestamp_ns > (self.end_ns or 0)
 
     def is_last(self, message: JetStreamMsg) -> bool:
-        return self.end_seq is not None and message.metadata.stream_seq >= self.end_seq
+        return self.end_seq is not None and message.stream_seq >= self.end_seq
 
     def passed(self, timeout: Timeout = DEFAULT) -> bool:
         """Whether nothing more can come before the end, now that the consumer has nothing to deliver."""
@@ -150,7 +150,7 @@ class FiniteRead(Taker):
                             continue
                         self._end()
                         raise StopIteration
-                    self._last_seq = max(self._last_seq, message.metadata.stream_seq)
+                    self._last_seq = max(self._last_seq, message.stream_seq)
                     if self.until.is_last(message) and not self._doubt:
                         self._end()
                     return message

@@ -159,6 +159,6 @@ class KeyedWork:
 def sequence_of(message: JetStreamMsg) -> int:
     """What tells messages of one stream apart."""
     try:
-        return message.metadata.stream_seq
+        return message.stream_seq
     except errors.NotJetStreamMessage:
         return -id(message)

@@ -241,6 +241,6 @@ class Settler:
 def _key_of(message: JetStreamMsg) -> Any:
     """What stays the same when a message is delivered again."""
     try:
-        return message.metadata.stream_seq
+        return message.stream_seq
     except errors.NotJetStreamMessage:
         return (message.subject, message.data)

@@ -65,11 +65,42 @@ def test_metadata_of_both_forms(raw: bytes, domain: str) -> None:
 
 @pytest.mark.parametrize(
     "raw",
-    [None, b"", b"_INBOX.x", b"$JS.ACK.S.C.2.30.20.1", b"$JS.ACK.x.S.C.2.30.20.1.5", b"$JS.ACK.S.C.x.30.20.1.5"],
+    [None, b"", b"_INBOX.x", b"$JS.ACK.S.C.2.30.20.1", b"$JS.ACK.x.S.C.2.30.20.1.5"],
 )
 def test_other_replies_are_no_ack_subjects(raw: bytes | None) -> None:
     with pytest.raises(errors.NotJetStreamMessage):
         parse_ack_subject(raw)
+    for name in ("metadata", "stream_seq", "num_delivered"):
+        with pytest.raises(errors.NotJetStreamMessage):
+            getattr(message(raw), name)
+
+
+@pytest.mark.parametrize("raw", [V1, V2, V2 + b".more"])
+def test_single_parts_of_the_metadata(raw: bytes) -> None:
+    msg = message(raw)
+    assert (msg.stream_seq, msg.num_delivered) == (30, 2)
+    assert (msg.metadata.stream_seq, msg.metadata.num_delivered) == (30, 2)
+
+
+def test_a_part_that_is_no_number_says_so_when_it_is_asked_for() -> None:
+    msg = message(b"$JS.ACK.S.C.x.y.20.1.5")
+    assert msg.metadata.consumer_seq == 20
+    for value in (lambda: msg.stream_seq, lambda: msg.num_delivered, lambda: msg.metadata.num_delivered):
+        with pytest.raises(errors.NotJetStreamMessage):
+            value()
+    with pytest.raises(errors.NotJetStreamMessage):
+        _ = message(b"$JS.ACK.\xff.C.1.2.3.4.5").metadata.stream
+
+
+def test_metadata_is_a_value() -> None:
+    one, same, other = parse_ack_subject(V1), parse_ack_subject(V1), parse_ack_subject(V1.replace(b"30", b"31"))
+    assert one == same != other
+    assert parse_ack_subject(V2.replace(b"hub", b"_")) == one, "both forms say the same"
+    assert len({one, same, other}) == 2
+    assert pickle.loads(pickle.dumps(one)) == one
+    assert repr(one).startswith("Metadata(stream='S', consumer='C', stream_seq=30, ")
+    with pytest.raises(AttributeError):
+        one.stream_seq = 1  # type: ignore[misc]
 
 
 def test_a_message_shows_what_came() -> None:
