@@ -533,6 +533,21 @@ class Connection(ConnectionCore):
         message.connection = self
         return message
 
+    def request_each(
+        self, subjects: list[bytes], payload: bytes, deadline: Deadline
+    ) -> tuple[dict[int, Msg], BaseException | None]:
+        """For layers: one request to each subject (validated), one write, one wait. Only for what may be done twice:
+        frames that a lost link has not taken go out on the next.
+
+        Returns the replies by number, those within the deadline, and what has ended the wait before that, if anything.
+        """
+        if waiting.on_reader():
+            self._not_on_reader("request")
+        if self._outbox.offline or self.draining:
+            self._prepare_request(deadline)
+        self._messages_out += len(subjects)
+        return self._requests.ask_each(subjects, payload, deadline, self.post_now, self._session.recall_reader)
+
     def request_many(
         self,
         subject: str,

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import queue
+from collections import deque
 from collections.abc import Callable
+from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
+from jsclient.durations import Deadline
 from jsclient.mailbox import OVERHEAD, message_size
 from jsclient.nuid import new_token
 from jsclient.relay import CHAINS, Relay
 from jsclient.states import LinkEvent
-from jsclient.waiting import Ticket, new_lock
+from jsclient.waiting import Ticket, get, new_lock
 
 if TYPE_CHECKING:
     from jsclient.message import Msg
@@ -21,6 +25,9 @@ MAX_KEPT: Final = 1_024
 MAX_EARLY: Final = 64
 EARLY_SIZE: Final = 4_096
 """Second replies that wait to be asked for, and the bytes of one, at most: an ack is small, and asked for at once."""
+
+EACH_WRITE: Final = 256
+"""Requests of `ask_each` that are joined before they are queued: about 32 KiB."""
 
 MOST_REPLIES: Final = 64 * 1024 * 1024
 """Bytes of replies to one request that may wait to be taken (`PENDING_BYTES` of a subscription); more are dropped."""
@@ -46,6 +53,39 @@ class Replies:
         self.taken += message_size(message) + OVERHEAD
 
 
+class Collector:
+    """The ticket of many requests at once: takes all their replies on the reader thread, and wakes its thread once."""
+
+    __slots__ = ("_cut", "_open", "done", "replies")
+
+    def __init__(self, cut: int) -> None:
+        self._cut = cut  # length of the prefix of the inbox
+        self._open: dict[bytes, int] = {}  # token -> number of the request
+        self.replies: dict[int, Msg] = {}
+        self.done: Ticket[BaseException | None] = Ticket()
+
+    def expect(self, token: bytes, number: int) -> None:
+        self._open[token] = number
+
+    def empty(self) -> bool:
+        return True
+
+    def put(self, item: Msg | BaseException) -> None:
+        if isinstance(item, BaseException):
+            self.done.put(item)
+            return
+        number = self._open.pop(item.raw_subject[self._cut :], None)
+        if number is not None:
+            self.replies[number] = item
+            if not self._open:
+                self.done.put(None)
+
+    def put_closed(self, item: Msg | BaseException) -> bool:
+        """It is no part of a chain of wake-ups (see `relay`)."""
+        self.put(item)
+        return False
+
+
 class Requests:
     """The reply side of requests; a sink on the reader thread.
 
@@ -60,7 +100,7 @@ class Requests:
         self._subscribe = subscribe
         self._lock = new_lock()
         self._relay = relay
-        self.waiting: dict[bytes, tuple[Ticket[Any], str]] = {}  # token -> (ticket, subject of the request)
+        self.waiting: dict[bytes, tuple[Any, str]] = {}  # token -> (ticket, subject of the request)
         self._early: dict[bytes, Msg] = {}  # reply subject -> what came before the first reply was looked at
         self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> who hears further replies to an answered request
         self._prefix: bytes | None = None
@@ -95,6 +135,40 @@ class Requests:
                     self._prefix = None
             return prefix
 
+    def ask_each(
+        self,
+        subjects: list[bytes],
+        payload: bytes,
+        deadline: Deadline,
+        post_now: Callable[[bytes, Deadline], None],
+        recall: Callable[[], None],
+    ) -> tuple[dict[int, Msg], BaseException | None]:
+        """One request to each subject; see `Connection.request_each`."""
+        prefix = self._prefix
+        if prefix is None:
+            prefix = self._open_inbox()
+        collector = Collector(self._cut)
+        tokens = [new_token() for _ in subjects]
+        frames = []
+        for number, (subject, token) in enumerate(zip(subjects, tokens, strict=True)):
+            collector.expect(token, number)
+            frames.append(b"PUB %b %b%b %d\r\n%b\r\n" % (subject, prefix, token, len(payload), payload))
+        try:
+            self.waiting.update(zip(tokens, repeat((collector, ""))))
+            self.check_open()
+            for first in range(0, len(frames), EACH_WRITE):
+                post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
+            recall()
+            return collector.replies, get(collector.done, deadline.remaining())
+        except queue.Empty:
+            return collector.replies, None
+        finally:
+            try:
+                deque(map(self.waiting.pop, tokens, repeat(None)), 0)
+            except BaseException:
+                deque(map(self.waiting.pop, tokens, repeat(None)), 0)
+                raise
+
     def check_open(self) -> None:
         """For who has just entered his token: raises the refusal of the inbox if it came before that."""
         if self._prefix is None and self._refusal is not None:
@@ -114,8 +188,7 @@ class Requests:
                 self.answers += 1
                 if alone or token in self.many:
                     found[0].put(message)
-                else:
-                    found[0].put_closed(message)
+                elif found[0].put_closed(message):
                     answered.append(found[0])
             elif found is not None or self.kept:
                 self._another(message, waited_for=found is not None)

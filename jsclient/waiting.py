@@ -60,9 +60,10 @@ class Ticket(Generic[T]):
         except RuntimeError:
             pass  # open already
 
-    def put_closed(self, item: Any) -> None:
-        """The first half of `put`: the thread that waits is woken by `open`."""
+    def put_closed(self, item: Any) -> bool:
+        """The first half of `put`: the thread that waits is woken by `open`. True, because it has to be."""
         self._items.append(item)
+        return True
 
     def open(self) -> None:
         try:

@@ -41,7 +41,7 @@ from jsclient.jetstream.schedules import Schedule
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.acks import ack_confirmed
+    from jsclient.jetstream.acks import double_ack_many
     from jsclient.jetstream.advisories import Advisory, MaxDeliveries
     from jsclient.jetstream.atomic_batch import AtomicBatch
     from jsclient.jetstream.consume import ConsumeContext
@@ -77,7 +77,7 @@ _LATER = {
     "Paused": "options",
     "PullOptions": "options",
     "PushConsumer": "push",
-    "ack_confirmed": "acks",
+    "double_ack_many": "acks",
     "trace": "tracing",
 }
 
@@ -142,6 +142,6 @@ __all__ = [
     "StreamSource",
     "StreamState",
     "SubjectTransform",
-    "ack_confirmed",
+    "double_ack_many",
     "trace",
 ]

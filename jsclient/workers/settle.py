@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
-from jsclient.jetstream.acks import ack_confirmed
+from jsclient.jetstream.acks import double_ack_many
 from jsclient.workers import dead_letters
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
 from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, outcomes_of
@@ -228,7 +228,7 @@ class Settler:
     def _confirm(self, worker: Worker, good: list[JetStreamMsg], seconds: float) -> None:
         worker.counters.handled += len(good)
         try:
-            result = ack_confirmed(good)
+            result = double_ack_many(good)
         except errors.JsClientError as error:
             log.warning("the acks of a batch were not sent: %s", error)
             return

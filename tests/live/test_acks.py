@@ -11,7 +11,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.acks import ack_confirmed
+from jsclient.jetstream.acks import double_ack_many
 from jsclient.jetstream.consumer import Consumer
 from jsclient.testing import NatsServer, wait_until
 
@@ -104,14 +104,14 @@ def test_ack_and_next_in_one_frame(js: JetStream) -> None:
 def test_many_acks_with_one_wait(js: JetStream) -> None:
     consumer = durable(js)
     batch = consumer.fetch(10)
-    result = ack_confirmed(batch[:8])
+    result = double_ack_many(batch[:8])
     assert result
     assert result.confirmed == list(batch[:8])
     assert consumer.info().ack_floor.stream_seq == 8
     with pytest.raises(errors.MsgAlreadyAcked):
-        ack_confirmed(batch)
+        double_ack_many(batch)
     assert not batch[9].is_acked
-    assert ack_confirmed([]) == ([], [])
+    assert double_ack_many([]) == ([], [], [])
 
 
 def test_ack_next_without_waiting(js: JetStream) -> None:
@@ -130,9 +130,10 @@ def test_ack_next_without_waiting(js: JetStream) -> None:
 def test_acks_of_a_deleted_consumer_are_not_confirmed(js: JetStream) -> None:
     batch = durable(js).fetch(5)
     js.delete_consumer("A", "C")
-    result = ack_confirmed(batch, timeout=2)
+    result = double_ack_many(batch, timeout=2)
     assert not result
     assert result.unconfirmed == list(batch)
+    assert [type(error) for error in result.errors] == [errors.NoResponders] * 5
     with pytest.raises(errors.NoResponders):
         batch[0].double_ack(timeout=2)
     assert not batch[0].is_acked
@@ -142,13 +143,31 @@ def test_acks_that_time_out_are_unknown_and_may_be_repeated(server: NatsServer, 
     batch = durable(js).fetch(5)
     server.pause()
     try:
-        result = ack_confirmed(batch, timeout=0.3)
+        result = double_ack_many(batch, timeout=0.3)
         assert result.unconfirmed == list(batch)
+        assert [type(error) for error in result.errors] == [errors.RequestTimeout] * 5
         with pytest.raises(errors.RequestTimeout):
             batch[0].double_ack(timeout=0.2)
     finally:
         server.resume()
-    assert ack_confirmed(batch, timeout=5)
+    assert double_ack_many(batch, timeout=5)
+
+
+def test_some_of_many_acks_fail_and_a_thousand_are_one_wait(js: JetStream) -> None:
+    """Some belong to a consumer that is gone: each message is told apart."""
+    for _ in range(1000):
+        js.publish_async("a.b", b"x")
+    js.publish_async_complete()
+    first = js.create_consumer("A", ConsumerConfig(durable_name="one", max_ack_pending=2000))
+    second = js.create_consumer("A", ConsumerConfig(durable_name="two", max_ack_pending=2000))
+    mixed = [message for pair in zip(first.fetch(1000), second.fetch(1000), strict=True) for message in pair]
+    js.delete_consumer("A", "two")
+    result = double_ack_many(mixed, timeout=10)
+    assert result.confirmed == mixed[::2]
+    assert result.unconfirmed == mixed[1::2]
+    assert all(isinstance(error, errors.NoResponders) for error in result.errors)
+    assert first.info().num_ack_pending == 0
+    assert not js.nc._requests.waiting
 
 
 def test_acks_while_disconnected_arrive_later(js: JetStream) -> None:
