@@ -28,6 +28,8 @@ class Case:
     seeded: bool = False
     """Needs a stream that holds `count` messages."""
     tls: bool = False
+    rtt: float = 0.0
+    """Seconds of round trip that are added."""
     params: dict[str, Any] = attrs.field(factory=dict)
     versus: str = ""
     """Compare with this case of jsclient itself, in the same rounds, instead of a peer; `cpu` is then the most that
@@ -119,7 +121,42 @@ OTHERS = [
     Case(name="import", work="import_time", count=1, solo=True, limits={"wall": 0.15}),
 ]  # fmt: skip
 
-ALL = {case.name: case for case in [*MAIN, *SIZES, *OTHERS]}
+THREADS = [
+    # Threads that wait for their answers: one connection, as many tasks for the peer. Stretch is the goal.
+    *(
+        Case(name=f"threads-{name}-{threads}", work=f"threads_{work}", count=count, size=128, cpu=cpu.get(threads),
+             wall=wall.get(threads), seeded=work == "double_ack", params={"threads": threads})
+        for name, work, count, cpu, wall in (
+            ("publish", "publish", 30_000, {4: 1.33, 16: 1.1, 64: 0.77}, {4: 1.15, 16: 1.0, 64: 0.6}),
+            ("request", "request", 30_000, {4: 1.1, 16: 0.87, 64: 0.77}, {4: 0.95, 16: 0.85, 64: 0.6}),
+            ("double-ack", "double_ack", 20_000, {16: 0.87, 64: 0.77}, {16: 0.85, 64: 0.6}),
+        )
+        for threads in (1, 4, 16, 64)
+    ),
+    Case(name="callback-responder", work="callback_responder", count=3_000, wall=0.9, stretch_wall=1.4),
+    Case(name="publish-after-quiet", work="first_publish", count=2_000, cpu=1.0, wall=1.0, stretch_wall=1.4),
+    *(
+        Case(name=f"callbacks-{subjects}", work="many_callbacks", count=200_000, cpu=cpu, wall=wall, size=128,
+             params={"subjects": subjects})
+        for subjects, cpu, wall in ((1, 3.0, 3.0), (100, 2.2, 2.2), (1_000, 1.7, 1.5), (10_000, 1.6, 1.6))
+    ),
+    Case(name="messages-read", work="messages_read", count=60_000, seeded=True, cpu=2.5, wall=1.5),
+    Case(name="double-ack-many-10", work="confirmed_acks", count=20_000, seeded=True, cpu=2.0, wall=1.5,
+         params={"batch": 10}),
+    Case(name="double-ack-many-100", work="confirmed_acks", count=20_000, seeded=True, cpu=4.0, wall=3.0,
+         params={"batch": 100}),
+]  # fmt: skip
+
+FAR = [
+    # The same over a round trip of 60 ms, as between continents. The proxy (the bench's own process) holds each chunk
+    # back for 30 ms and then reads the next: more than a chunk per 30 ms it does not pass, for any client.
+    Case(name="far-publish-async", work="publish_async", count=20_000, rtt=0.06, params={"window": 1000}),
+    Case(name="far-fetch-100", work="fetch", count=2_000, rtt=0.06, seeded=True, params={"batch": 100}),
+    Case(name="far-messages-none", work="messages", count=10_000, rtt=0.06, seeded=True, params={"ack": "none"}),
+    Case(name="far-threads-publish-16", work="threads_publish", count=1_600, rtt=0.06, params={"threads": 16}),
+]
+
+ALL = {case.name: case for case in [*MAIN, *SIZES, *OTHERS, *THREADS, *FAR]}
 
 
 def chosen(names: str | None, check: bool) -> list[Case]:

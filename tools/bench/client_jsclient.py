@@ -14,6 +14,16 @@ from typing import Any
 
 import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from tools.bench.many_jsclient import (  # noqa: F401 - found by name
+    callback_responder,
+    confirmed_acks,
+    first_publish,
+    many_callbacks,
+    messages_read,
+    threads_double_ack,
+    threads_publish,
+    threads_request,
+)
 from tools.bench.measure import Timed, destination, feeder, percentiles, responder
 
 HEADERS = {"X-Bench": "0123456789"}

@@ -15,6 +15,16 @@ import nats
 from nats.js import JetStreamContext
 from nats.js.api import AckPolicy, ConsumerConfig, KeyValueConfig, ObjectStoreConfig, StorageType, StreamConfig
 
+from tools.bench.many_natspy import (  # noqa: F401 - found by name
+    callback_responder,
+    confirmed_acks,
+    first_publish,
+    many_callbacks,
+    messages_read,
+    threads_double_ack,
+    threads_publish,
+    threads_request,
+)
 from tools.bench.measure import Timed, destination, feeder, percentiles, responder
 
 HEADERS = {"X-Bench": "0123456789"}

@@ -6,10 +6,12 @@ import json
 import signal
 import sys
 import threading
+import time
 from itertools import cycle, islice
 from typing import Any, Final
 
 import jsclient
+from tools.bench.measure import percentiles
 
 BLOCK: Final = 64 * 1024
 """Bytes that are published at once."""
@@ -21,11 +23,51 @@ def main() -> None:
     with jsclient.connect(url, **tls) as nc:
         if role == "feed":
             feed(nc, case, sys.argv[4], int(sys.argv[5]))
+        elif role == "ask":
+            ask(nc, case, sys.argv[4])
+        elif role == "listen":
+            listen(nc, case, sys.argv[4])
         else:
             stop = threading.Event()
             signal.signal(signal.SIGTERM, lambda *_: stop.set())
             nc.open_sink("bench.echo", Echo(nc))
             stop.wait()
+
+
+def ask(nc: jsclient.Connection, case: dict[str, Any], subject: str) -> None:
+    times = []
+    for _ in range(case["count"]):
+        start = time.perf_counter()
+        nc.request(subject, b"x")
+        times.append(time.perf_counter() - start)
+    print(json.dumps(percentiles(times)), flush=True)
+
+
+def listen(nc: jsclient.Connection, case: dict[str, Any], subject: str) -> None:
+    arrivals = Arrivals(case["count"])
+    nc.open_sink(subject, arrivals)
+    nc.flush()
+    print("ready", flush=True)
+    assert arrivals.complete.wait(100)
+    print(json.dumps(percentiles(arrivals.times)), flush=True)
+
+
+class Arrivals:
+    """Notes on the reader thread how long each message was on its way."""
+
+    def __init__(self, count: int) -> None:
+        self.times: list[float] = []
+        self.complete = threading.Event()
+        self._count = count
+
+    def deliver(self, messages: list[jsclient.Msg], nbytes: int) -> None:
+        now = time.monotonic_ns()
+        self.times += [(now - int(message.payload)) / 1e9 for message in messages]
+        if len(self.times) >= self._count:
+            self.complete.set()
+
+    def link_event(self, event: object) -> None:
+        """Nothing to do."""
 
 
 class Echo:

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MICRO = 1e6
@@ -32,7 +32,8 @@ class Timed:
         wall = time.perf_counter() - self._start
         usage = resource.getrusage(resource.RUSAGE_SELF)
         cpu = usage.ru_utime + usage.ru_stime - self._usage.ru_utime - self._usage.ru_stime
-        self.result.update(wall=wall, cpu=cpu, rss=self.rss_peak())
+        switches = usage.ru_nvcsw - self._usage.ru_nvcsw
+        self.result.update(wall=wall, cpu=cpu, rss=self.rss_peak(), switches=switches)
 
     @staticmethod
     def rss_peak() -> float:
@@ -94,3 +95,38 @@ def feeder(case: dict[str, Any], subject: str, subjects: int = 1) -> Any:
 def responder(case: dict[str, Any]) -> Any:
     """A process that answers requests on bench.echo; the same one for every client."""
     return _helper(case, "respond")
+
+
+def asker(case: dict[str, Any], subject: str) -> dict[str, float]:
+    """Percentiles of requests, one at a time, that a process of its own makes; the same one for every client."""
+    command = [sys.executable, "-m", "tools.bench.helper", case["url"], json.dumps(case), "ask", subject]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=100)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+@contextlib.contextmanager
+def listener(case: dict[str, Any], subject: str) -> Iterator[Callable[[], dict[str, float]]]:
+    """A process that notes how long the messages were on their way (their payload says when they were sent). Yields a
+    function that waits for the last of them and returns the percentiles."""
+    command = [sys.executable, "-m", "tools.bench.helper", case["url"], json.dumps(case), "listen", subject]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()  # it has subscribed
+
+        def heard() -> dict[str, float]:
+            assert process.stdout is not None
+            found: dict[str, float] = json.loads(process.stdout.readline())
+            return found
+
+        yield heard
+
+
+def until_answered(ask: Callable[[], object], failures: type[Exception]) -> None:
+    """The responder needs a moment to start."""
+    while True:
+        try:
+            ask()
+            return
+        except failures:
+            time.sleep(0.02)

@@ -14,6 +14,8 @@ from tools.bench.cases import Case
 from tools.bench.runner import BASELINE
 
 BAR = 40
+LATENCIES = ("request", "callback_responder", "first_publish")
+"""Workloads whose time is the median of one message."""
 
 
 @attrs.frozen
@@ -29,6 +31,7 @@ class Result:
     p99: float | None
     cpu_ratio: float | None  # baseline / client: 2.0 means half its CPU
     wall_ratio: float | None
+    switches: float | None  # voluntary context switches per message
     errors: tuple[str, ...]
 
 
@@ -62,7 +65,8 @@ def _summarize_client(case: Case, name: str, rows: list[dict[str, Any]]) -> Resu
         p50=median("p50"),
         p99=median("p99"),
         cpu_ratio=ratio("cpu"),
-        wall_ratio=ratio("p50") if case.work == "request" else ratio("wall"),
+        wall_ratio=ratio("p50") if case.work in LATENCIES else ratio("wall"),
+        switches=switches / case.count if (switches := median("switches")) is not None else None,
         errors=tuple(row["error"] for row in mine.values() if "error" in row),
     )
 
@@ -117,6 +121,8 @@ def table(case: Case, results: list[Result]) -> str:
         if result.cpu_ratio is not None and result.wall_ratio is not None:
             ratios = f"  CPU {result.cpu_ratio:5.2f}x  wall {result.wall_ratio:5.2f}x"
         latency = f"  p50 {result.p50:6.0f} us  p99 {result.p99:6.0f} us" if result.p50 and result.p99 else ""
+        if case.params.get("threads") and result.switches is not None:
+            latency += f"  {result.switches:.1f} switches"
         failed = f"  {len(result.errors)} failed: {result.errors[0]}" if result.errors else ""
         if case.count == 1:  # one object, one import: not a rate
             figures = f"{1 / result.rate if result.rate else 0.0:10.3f} s   {result.cpu / 1e6:8.3f} s CPU "

@@ -18,7 +18,7 @@ import attrs
 import jsclient
 import protocol
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.testing import NatsServer
+from jsclient.testing import NatsServer, Proxy
 from tools.bench import client_natsc
 from tools.bench.cases import ALL, Case
 
@@ -84,6 +84,7 @@ class Bench:
             compileall.compile_dir(os.path.dirname(package.__file__), quiet=2)
         self._seeded: set[str] = set()
         self._stack = contextlib.ExitStack()
+        self._proxies: dict[float, Proxy] = {}
         self._servers: dict[bool, tuple[NatsServer, str]] = {}
 
     def __enter__(self) -> Bench:
@@ -136,7 +137,14 @@ class Bench:
         told = {"work": case.work, "count": count, "size": case.size, "params": case.params, "ca": ca}
         if case.seeded:
             told["stream"], told["subject"] = self._seed(server, case.size, count, "headers" in case.params)
-        return server.url, told
+        return (self._far(server, case.rtt) if case.rtt else server.url), told
+
+    def _far(self, server: NatsServer, rtt: float) -> str:
+        """The URL of the server behind a proxy in this process, which has nothing to do meanwhile."""
+        if rtt not in self._proxies:
+            proxy = self._proxies[rtt] = self._stack.enter_context(Proxy(server.port))
+            proxy.delay(rtt / 2)
+        return self._proxies[rtt].url
 
     def _run_client(self, client: Client, url: str, told: dict[str, Any], whole: int) -> dict[str, Any]:
         count = max(1, int(told["count"] * client.share))
