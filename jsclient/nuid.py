@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+import struct
 from base64 import urlsafe_b64encode
 from collections import deque
 from typing import Final
@@ -63,6 +64,7 @@ class _Generator:
 
 _current = _Generator()
 _tokens: deque[bytes] = deque()
+_cut = struct.Struct(f"{TOKEN_LENGTH}s" * TOKENS_AT_ONCE).unpack  # in one call: slices cost three times as much
 
 
 def _renew() -> None:
@@ -87,8 +89,7 @@ def new_token() -> bytes:
         try:
             return _tokens.pop()
         except IndexError:
-            block = urlsafe_b64encode(os.urandom(TOKENS_AT_ONCE * TOKEN_LENGTH * 6 // 8))
-            _tokens.extend([block[i : i + TOKEN_LENGTH] for i in range(0, len(block), TOKEN_LENGTH)])
+            _tokens.extend(_cut(urlsafe_b64encode(os.urandom(TOKENS_AT_ONCE * TOKEN_LENGTH * 6 // 8))))
 
 
 def inbox_id() -> str:
