@@ -13,6 +13,7 @@ import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, errors, moving
+from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import Cluster, FakeServer, NatsServer, ScriptFailed, info_line, wait_until
 
 Count = Callable[[int, int], int]
@@ -259,3 +260,70 @@ def test_after_a_loss_a_lame_duck_is_the_last_choice() -> None:
             nc.flush()
             assert nc.connected_url == fake.url
             assert len(worse.clients) == 1
+
+
+def created(js: JetStream, config: ConsumerConfig) -> Consumer | None:
+    try:
+        return js.create_or_update_consumer("MOVED", config, timeout=2)
+    except errors.RequestTimeout:
+        return None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_a_lame_duck_is_left_in_mid_stream() -> None:
+    """Asynchronous publishes without ids, a pull, acks: nothing fails, nothing is lost or stored twice."""
+    with Cluster(config=LAME) as cluster:
+        problems: list[Any] = []
+        with (
+            jsclient.connect(cluster.servers[1].url, ignore_discovered=True) as steady,
+            jsclient.connect(
+                cluster.servers[0].url,
+                on_disconnected=lambda nc, error: problems.append(error),
+                on_error=lambda nc, error, sub: problems.append(error),
+            ) as nc,
+        ):
+            placed = {"storage": "memory", "subjects": ["moved.>"]}
+            for _ in range(30):  # until its one replica is not on the server that goes
+                stream = JetStream(steady).create_stream(StreamConfig(name="MOVED", **placed))  # type: ignore[arg-type]
+                cluster_info = stream.info().cluster
+                if cluster_info is not None and cluster_info.leader != cluster.servers[0].name:
+                    break
+                JetStream(steady).delete_stream("MOVED")
+            js = JetStream(nc)
+            config = ConsumerConfig(durable_name="C", ack_wait=30.0)
+            consumer = wait_until(lambda: created(js, config), 30)  # a young cluster may miss a question
+            moved = threading.Event()
+            seen: list[bytes] = []
+
+            def read() -> None:
+                with consumer.messages() as messages:
+                    for msg in messages:
+                        if msg.data == b"end":
+                            msg.ack()
+                            return
+                        seen.append(msg.data)
+                        msg.ack()
+
+            reader = threading.Thread(target=read)
+            reader.start()
+            cluster.servers[0].lame_duck()
+            futures = []
+            end = time.monotonic() + 20
+            while time.monotonic() < end and len(futures) < 200_000:
+                futures.append(js.publish_async("moved.a", b"%d" % len(futures)))
+                if not moved.is_set() and nc.connected_url != cluster.servers[0].url:
+                    moved.set()
+                    end = time.monotonic() + 1
+                moved.wait(0.0005)
+            js.publish_async_complete(timeout=30)
+            assert moved.is_set()
+            assert [future.exception(0) for future in futures if future.exception(0) is not None] == []
+            js.publish("moved.a", b"end")
+            reader.join(60)
+            assert not reader.is_alive()
+            numbers = [b"%d" % number for number in range(len(futures))]
+            assert stream.info().state.messages == len(futures) + 1
+            assert list(dict.fromkeys(seen)) == numbers
+            assert problems == []
+        cluster.servers[0].kill()
