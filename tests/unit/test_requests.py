@@ -145,3 +145,16 @@ def test_further_replies_that_nobody_keeps_cost_little() -> None:
         _, subject, ticket = begin(made, "s")
         made.keep(reply(subject), ticket)
     assert len(made.kept) <= 1024
+
+
+def test_a_token_that_its_thread_left_behind_does_not_count_as_waiting() -> None:
+    made = requests()
+    first, second = begin(made, "a"), begin(made, "b")
+    made.deliver([reply(second[1])], 0)
+    assert not made.all_served(), "the first one waits"
+    assert len(made.waiting) == 2
+    token = first[0]
+    del first
+    assert made.all_served(), "nobody has its ticket any more"
+    assert token not in made.waiting
+    assert second[0] in made.waiting
