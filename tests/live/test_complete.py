@@ -274,6 +274,7 @@ def test_keys_misses_no_key_that_always_had_a_value(count: Callable[[int, int], 
         assert [each for each in missed if each] == []
 
 
+@pytest.mark.slow
 def test_the_current_values_come_before_none_beside_updates() -> None:
     """A watcher's first pass has a value of every key, and what came after is given once, in order."""
     with NatsServer() as server, jsclient.connect(server.url) as nc, jsclient.connect(server.url) as other:

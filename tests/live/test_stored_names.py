@@ -113,7 +113,7 @@ def test_subjects_of_a_listing_are_no_filters(js: JetStream, monkeypatch: pytest
     """Where the newest messages are asked for by subject, one by one or in parts, each must mean itself."""
     from jsclient.jetstream import batch_get
 
-    monkeypatch.setattr(batch_get, "serves_many", lambda stream: False)
+    monkeypatch.setattr(batch_get, "serves_many", lambda stream, timeout: False)
     stream = js.create_stream(StreamConfig(name="S", subjects=["s.>"], allow_direct=True))
     js.publish("s.a", b"1")
     assert [message.data for message in stream.get_last_msgs("s.>")] == [b"1"]
