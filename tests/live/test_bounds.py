@@ -147,7 +147,7 @@ def test_inflated_frames() -> None:
 
 
 @pytest.mark.parametrize("how", ["max_messages=5", "pending_messages=100"])
-@pytest.mark.parametrize("size", [100, 100_000])
+@pytest.mark.parametrize("size", [pytest.param(100, marks=pytest.mark.slow), 100_000])
 def test_messages_beyond_the_limits_of_a_subscription(how: str, size: int) -> None:
     message = b"MSG a 1 %d\r\n" % size + b"x" * size + b"\r\n"
 
@@ -227,7 +227,7 @@ def test_a_limit_that_sinks_and_rises_is_followed() -> None:
             sub.next(timeout=20)
 
 
-@pytest.mark.parametrize("size", [100, 100_000])
+@pytest.mark.parametrize("size", [pytest.param(100, marks=pytest.mark.slow), 100_000])
 @pytest.mark.parametrize("how", ["messages", "fetch"])
 def test_a_pull_gets_far_more_than_it_asked_for(how: str, size: int) -> None:
     def script(client: Any) -> None:
