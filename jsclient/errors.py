@@ -381,6 +381,10 @@ class MsgAlreadyAcked(JetStreamError):
     """The message was already acknowledged (ack, nak or term); nothing was sent."""
 
 
+class StaleDelivery(JetStreamError):
+    """The server has lost its knowledge of this delivery (it crashed): the message is not acked, and comes again."""
+
+
 class NotJetStreamMessage(JetStreamError):
     """The message was not delivered by a JetStream consumer (its reply is no ack subject)."""
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.message import ACK, JetStreamMsg
+from jsclient.jetstream.stale import ASK_AFTER, forgotten, stale_delivery
 
 if TYPE_CHECKING:
     from jsclient.message import Msg
@@ -41,26 +42,45 @@ def double_ack_many(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT
     deadline = Deadline.of(timeout, ACK_TIMEOUT)
     if not wanted:
         return Confirmed([], [], [])
-    connection = wanted[0].connection
     _claim_all(wanted)
     found: dict[int, Msg] = {}
     ended: BaseException | None = None
+    left = range(len(wanted))
+    stale: set[int] = set()
     try:
-        found, ended = connection.request_each([message.msg.raw_reply or b"" for message in wanted], ACK, deadline)
-    except (errors.TimedOut, errors.ConnectionLost, errors.BufferFull) as error:
-        ended = error
+        if deadline.at_most(ASK_AFTER) == ASK_AFTER:
+            ended = _ask_for(wanted, left, Deadline(ASK_AFTER), found)
+            open_ = [number for number in left if number not in found]
+            if open_ and (ended is None or isinstance(ended, errors.TimedOut)):
+                forgot = {id(message) for message in forgotten([wanted[number] for number in open_], deadline)}
+                stale = {number for number in open_ if id(wanted[number]) in forgot}
+                open_ = [number for number in open_ if number not in stale]
+                ended = _ask_for(wanted, open_, deadline, found) if open_ else None
+        else:
+            ended = _ask_for(wanted, left, deadline, found)
     finally:
         for number, message in enumerate(wanted):
             if number not in found or found[number].status is not None:
                 message.release()
     if isinstance(ended, errors.ConnectionClosed):
         raise ended
-    return _sort(wanted, found, ended, deadline)
+    return _sort(wanted, found, stale, ended)
 
 
-def _sort(
-    wanted: list[JetStreamMsg], found: dict[int, Msg], ended: BaseException | None, deadline: Deadline
-) -> Confirmed:
+def _ask_for(
+    wanted: list[JetStreamMsg], numbers: Sequence[int], deadline: Deadline, found: dict[int, Msg]
+) -> BaseException | None:
+    """Ack these, and put the answers into `found`; returns what ended the wait early."""
+    subjects = [wanted[number].msg.raw_reply or b"" for number in numbers]
+    try:
+        answers, ended = wanted[0].connection.request_each(subjects, ACK, deadline)
+    except (errors.TimedOut, errors.ConnectionLost, errors.BufferFull) as error:
+        return error
+    found.update({numbers[index]: answer for index, answer in answers.items()})
+    return ended
+
+
+def _sort(wanted: list[JetStreamMsg], found: dict[int, Msg], stale: set[int], ended: BaseException | None) -> Confirmed:
     result = Confirmed([], [], [])
     for number, message in enumerate(wanted):
         reply = found.get(number)
@@ -70,6 +90,8 @@ def _sort(
         result.unconfirmed.append(message)
         if reply is not None:  # 503: nobody takes acks of this consumer any more
             result.errors.append(errors.NoResponders("the consumer does not exist any more", message.reply))
+        elif number in stale:
+            result.errors.append(stale_delivery(message))
         elif isinstance(ended, errors.JsClientError):
             result.errors.append(type(ended)(*ended.args))
         else:

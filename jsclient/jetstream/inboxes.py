@@ -37,6 +37,8 @@ FLUSH_TIMEOUT: Final = 1.0
 SILENT_FLUSH: Final = 0.1
 """The same after an alarm: who has to be told that the server is silent shall not wait for it once more."""
 
+KNOWN_PULLS: Final = 4096
+
 ELECTION: Final = 10.0
 """Seconds after a reconnect in which a 503 rather means an election (4-8 s) than a missing consumer."""
 
@@ -174,6 +176,8 @@ class PullInboxes:
         self._idle: deque[PullInbox] = deque()
         self._active: set[PullInbox] = set()
         self.reconnected_at = float("-inf")
+        self.pulled: set[str] = set()  # subjects of pulls: they tell through which API a consumer is reached
+        self.forgetful: set[str] = set()  # consumers whose server has forgotten deliveries: see `stale`
         connection.add_link_listener(self._link_event)
         connection.add_violation_listener(self._violation)
 
@@ -199,6 +203,10 @@ class PullInboxes:
         """An inbox for one caller until `give_back` or `forget`."""
         inbox = self._idle_one(connection) or PullInbox(connection)
         inbox.pull_subject = pull_subject
+        if pull_subject not in self.pulled:
+            if len(self.pulled) >= KNOWN_PULLS:
+                self.pulled.clear()
+            self.pulled.add(pull_subject)
         self._active.add(inbox)
         return inbox
 
@@ -244,6 +252,11 @@ def pool_of(connection: Connection) -> PullInboxes:
             if pool is None:
                 pool = _pools[connection] = PullInboxes(connection)
     return pool
+
+
+def pool_if_any(connection: Connection) -> PullInboxes | None:
+    """The same, or None when nothing was pulled on it."""
+    return _pools.get(connection)
 
 
 def nak_all(messages: list[Msg], connection: Connection) -> None:

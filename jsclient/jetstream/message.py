@@ -257,11 +257,14 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         """Ack and wait (5 s by default) until the server confirms it.
 
         Raises RequestTimeout when no confirmation came: it may or may not be acked, and may be acked again.
-        Raises NoResponders when the consumer does not exist any more.
+        Raises NoResponders when the consumer does not exist any more, and StaleDelivery when the server has crashed
+        since and forgotten that it delivered this copy: the message comes again.
         """
+        from jsclient.jetstream.stale import confirmed_ack
+
         self._claim()
         try:
-            self.connection.request(self.reply, ACK, timeout=timeout)
+            confirmed_ack(self, timeout)
         except BaseException:
             self._open = True
             raise

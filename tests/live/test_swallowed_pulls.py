@@ -33,7 +33,7 @@ def js(server: NatsServer) -> Iterator[JetStream]:
         js.delete_stream("P")
 
 
-@pytest.mark.parametrize("options", [{"max_messages": 1}, {"stop_after": 1}])
+@pytest.mark.parametrize("options", [{"max_messages": 1}, pytest.param({"stop_after": 1}, marks=pytest.mark.slow)])
 def test_a_server_that_refuses_without_a_word(js: JetStream, options: PullOptionsDict) -> None:
     """max_waiting=1: a pull with a heartbeat that finds the place taken is dropped in silence."""
     consumer = js.create_consumer("P", ConsumerConfig(durable_name="C", max_waiting=1))
@@ -80,7 +80,7 @@ def swallowing(count: int) -> object:
     return script
 
 
-@pytest.mark.parametrize("options", ONE)
+@pytest.mark.parametrize("options", [ONE[0], *(pytest.param(one, marks=pytest.mark.slow) for one in ONE[1:])])
 def test_a_scripted_server_that_swallows_pulls(options: PullOptionsDict) -> None:
     told: list[tuple[float, Exception]] = []
     with FakeServer(swallowing(2)) as fake, jsclient.connect(fake.url) as nc:  # type: ignore[arg-type]

@@ -1,0 +1,105 @@
+"""Acks of messages that the server has forgotten to have delivered.
+
+A server that crashes may come back with the state of a consumer from some seconds before (2.15 writes it with a delay).
+It delivers again what it has forgotten, and says nothing at all to acks of the earlier copies. So whoever waits for a
+confirmation that does not come asks how far the consumer has delivered, once, and no copy beyond that is waited for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient.durations import Deadline, Timeout
+from jsclient.jetstream import wire
+from jsclient.jetstream.api import check_error
+from jsclient.jetstream.inboxes import pool_if_any, pool_of
+from jsclient.jetstream.message import ACK, JetStreamMsg
+from jsclient.jetstream.models import ConsumerInfo
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+ASK_AFTER: Final = 0.5
+"""Seconds without a confirmation, which takes milliseconds, after which to ask."""
+
+ASK_TIMEOUT: Final = 1.0
+
+
+def confirmed_ack(message: JetStreamMsg, timeout: Timeout) -> None:
+    """Ack and wait for the confirmation. Raises StaleDelivery, and what a request raises."""
+    connection = message.connection
+    pool = pool_if_any(connection)
+    if pool is None:  # nothing was pulled: it is not known through which API to ask
+        connection.request(message.reply, ACK, timeout=timeout)
+        return
+    deadline = Deadline.of(timeout, connection.options.request_timeout)
+    forgetful = pool.forgetful
+    if forgetful and consumer_of(message) in forgetful:
+        _refuse_forgotten(message, deadline)
+    if deadline.at_most(ASK_AFTER) == ASK_AFTER:
+        try:
+            connection.request(message.reply, ACK, timeout=ASK_AFTER)
+            return
+        except errors.RequestTimeout:
+            _refuse_forgotten(message, deadline)
+    connection.request(message.reply, ACK, timeout=deadline)  # acked twice is acked
+
+
+def _refuse_forgotten(message: JetStreamMsg, deadline: Deadline) -> None:
+    if forgotten([message], deadline):
+        raise stale_delivery(message)
+
+
+def stale_delivery(message: JetStreamMsg) -> errors.StaleDelivery:
+    metadata = message.metadata
+    return errors.StaleDelivery(
+        f"the server does not know that it delivered message {metadata.stream_seq} of {metadata.stream!r} to "
+        f"{metadata.consumer!r}: its state is older than this copy. It is not acked, and will come again"
+    )
+
+
+def forgotten(messages: Iterable[JetStreamMsg], deadline: Deadline) -> list[JetStreamMsg]:
+    """Those that their server has not delivered as far as it knows: one CONSUMER.INFO per consumer."""
+    found: list[JetStreamMsg] = []
+    infos: dict[str, ConsumerInfo | None] = {}
+    for message in messages:
+        key = consumer_of(message)
+        if not key:
+            continue  # an import has rewritten its ack subject
+        if key not in infos:
+            infos[key] = _ask(message.connection, key, deadline)
+        info, metadata = infos[key], message.metadata
+        if info is not None and (
+            info.delivered.consumer_seq < metadata.consumer_seq or info.delivered.stream_seq < metadata.stream_seq
+        ):
+            found.append(message)
+    for key, info in infos.items():
+        forgetful: Any = pool_of(message.connection).forgetful
+        if info is not None and any(consumer_of(one) == key for one in found):
+            forgetful.add(key)
+        elif info is not None:
+            forgetful.discard(key)
+    return found
+
+
+def consumer_of(message: JetStreamMsg) -> str:
+    try:
+        metadata = message.metadata
+    except errors.NotJetStreamMessage:
+        return ""
+    return f"{metadata.stream}.{metadata.consumer}"
+
+
+def _ask(connection: Connection, key: str, deadline: Deadline) -> ConsumerInfo | None:
+    """The consumer's info, or None when nobody tells, or it is not known through which API to ask."""
+    end = f"CONSUMER.MSG.NEXT.{key}"
+    heads = {subject[: -len(end)] for subject in list(pool_of(connection).pulled) if subject.endswith(end)}
+    if len(heads) != 1:
+        return None
+    try:
+        answer = connection.request(f"{heads.pop()}CONSUMER.INFO.{key}", timeout=deadline.at_most(ASK_TIMEOUT))
+        return wire.from_wire(check_error(answer.payload), ConsumerInfo)
+    except errors.JsClientError:
+        return None
