@@ -236,10 +236,8 @@ def test_a_pull_gets_far_more_than_it_asked_for(how: str, size: int) -> None:
         client.expect(b"PUB $JS.API.CONSUMER.MSG.NEXT.S.C ")
         message = b"MSG a %b $JS.ACK.S.C.1.1.1.1760000000000000000.5 %d\r\n" % (sid, size) + bytes(size) + b"\r\n"
         flood(client, message * max(1, 50_000 // size), 300 * MIB)
-        client.send(b"MSG end 99 3\r\nend\r\nPING\r\n")
-        client.expect(b"PONG\r\n", timeout=40)
         client.send(b"PING\r\n")
-        hold(client)
+        hold(client)  # until the process has seen enough, and exits
 
     code = f"""
     told = []
@@ -253,9 +251,8 @@ def test_a_pull_gets_far_more_than_it_asked_for(how: str, size: int) -> None:
     else:
         batch = threading.Thread(target=lambda: list(consumer.fetch(3, timeout=5)), daemon=True)
         batch.start()
-    wait_until(lambda: told or (time.sleep(0.05) or "{how}" == "fetch" and not batch.is_alive()), 40)
     import os
-    wait_until(lambda: nc.stats().bytes_in > 290 << 20 or nc.stats().reconnects, 40)
+    wait_until(lambda: nc.stats().bytes_in > 290 << 20, 40)
     for error in told:
         assert isinstance(error, errors.SlowConsumer) and "more than was asked for" in str(error), error
     growth = peak() - before
