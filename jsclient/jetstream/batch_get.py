@@ -164,11 +164,13 @@ def get_last(
         bound["up_to_seq"] = up_to_seq
     if up_to_time is not None:
         bound["up_to_time"] = wire.format_time(wire.as_timestamp(up_to_time, "up_to_time"))
-    if serves_many(stream, timeout):
+    # Read subject by subject it is one call of many requests: a timeout that was given bounds it as a whole.
+    whole = timeout if timeout is DEFAULT else Deadline.of(timeout, None)
+    if serves_many(stream, whole):
         return _last_by_request(stream, subjects, bound, timeout)
     if bound:
         raise NotSupported(f"up_to_seq and up_to_time need nats-server 2.11 and allow_direct on stream {stream.name!r}")
-    return iter(_last_by_subject(stream, subjects, timeout))
+    return iter(_last_by_subject(stream, subjects, whole))
 
 
 def _last_by_request(

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.cancel import Cancel
+from jsclient.durations import Deadline
 from jsclient.jetstream.message import at_least
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
@@ -104,14 +105,15 @@ class PullInbox:
         """UNSUB, and return the messages that the server had already sent and nobody took; `more`: the caller may have
         others that go back with them. What is not here within the timeout goes back by itself, when it comes."""
         connection = self.connection
+        deadline = Deadline(timeout)
         if graceful:
             try:
                 if self.mailbox.closed is None:
                     connection.remove_subscription(self.inbox, tell_server=True, keep_sink=True)
-                    connection.flush(timeout)
+                    connection.flush(deadline)
                 if more or self.mailbox.items:
-                    self._forget_pulls(timeout)
-            except errors.FlushTimeout:
+                    self._forget_pulls(deadline)
+            except errors.TimedOut:
                 self.connection.when_read(self._settle_late)
                 return []
             except errors.JsClientError:
@@ -126,7 +128,7 @@ class PullInbox:
         nak_all(self.leftovers(), self.connection)
         self.inbox.close()
 
-    def _forget_pulls(self, timeout: float) -> None:
+    def _forget_pulls(self, deadline: Deadline) -> None:
         """Make an old server drop the pulls of an inbox that was unsubscribed, before anything is given back.
 
         Servers before 2.10 keep them until they look for one to serve. With nothing but such pulls, 2.9.10 forgets the
@@ -134,7 +136,7 @@ class PullInbox:
         """
         subject = self._forgets_when_asked()
         if subject:
-            self.connection.request(subject, timeout=timeout)
+            self.connection.request(subject, timeout=deadline)
 
     def _forgets_when_asked(self) -> str:
         head, found, name = self.pull_subject.partition("CONSUMER.MSG.NEXT.")

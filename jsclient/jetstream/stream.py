@@ -194,7 +194,7 @@ class Stream:
         """The newest message of every subject that matches, in the order of the stream.
 
         `up_to_seq` and `up_to_time` ask for the state at that point and need server 2.11; without them older
-        servers (and streams without direct gets) are read subject by subject.
+        servers (and streams without direct gets) are read subject by subject, within `timeout` in all if it is given.
         """
         wanted = [subjects] if isinstance(subjects, str) else list(subjects)
         return batch_get.get_last(self, wanted, up_to_seq=up_to_seq, up_to_time=up_to_time, timeout=timeout)
