@@ -26,7 +26,8 @@ from tests.sockets import ProxySocket
 
 FILES = {module.__file__ for module in (outbox, sending, tcp)}
 
-pytestmark = pytest.mark.skipif(sys.version_info < (3, 11), reason="the points are those of 3.11 and later")
+#: Other versions tell a trace function of other points; tests/live/test_torture.py strikes there with real signals.
+traced = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the points are those of 3.11")
 
 
 @functools.cache
@@ -145,6 +146,7 @@ def raises(error: type[BaseException]) -> Callable[[Line], None]:
     return handler
 
 
+@traced
 @pytest.mark.parametrize(
     ("scene", "error"),
     [
@@ -163,6 +165,7 @@ def test_an_exception_of_a_handler_loses_neither_frame_nor_link(scene: str, erro
         assert not line.outbox.lock._is_owned()
 
 
+@traced
 @pytest.mark.parametrize("scene", SCENES)
 def test_a_handler_on_top_of_a_write_sends_at_once(scene: str) -> None:
     def handler(line: Line) -> None:
@@ -183,6 +186,7 @@ def test_a_handler_on_top_of_a_write_sends_at_once(scene: str) -> None:
         assert not line.broken
 
 
+@traced
 @pytest.mark.parametrize("scene", ["few", "large"])
 def test_a_handler_that_lets_another_thread_send(scene: str) -> None:
     def handler(line: Line) -> None:
@@ -198,6 +202,7 @@ def test_a_handler_that_lets_another_thread_send(scene: str) -> None:
         assert not line.broken
 
 
+@traced
 def test_after_a_loss_the_frames_of_an_interrupted_write_are_told_apart() -> None:
     """Each frame is out, or kept for the next link, or (one that is partly out) neither; never both."""
     frames = [b"%04d" % number + b"x" * 3000 + b";" for number in range(100)]
