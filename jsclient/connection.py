@@ -405,15 +405,15 @@ class Connection(ConnectionCore):
             cancel.check()
         if self._outbox.offline or self.draining:
             self._prepare_request(deadline, cancel)
-        if not self._requests.is_open:
+        requests, relay = self._requests, self._relay
+        if not requests.is_open:
             self.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
-        token, reply, ticket = self._requests.new()
-        under_way = self._requests.waiting
+        token, reply, ticket = requests.new()
+        under_way = requests.waiting
         frame = Unkept(self.encode(subject, payload, reply, headers))
-        relay = self._relay
         try:
             under_way[token] = (ticket, subject)
-            self._requests.check_open()
+            requests.check_open()
             if cancel is not None:
                 cancel.enter(ticket, partial(_put_error, ticket, cancel))
             if relay.running:
@@ -426,7 +426,7 @@ class Connection(ConnectionCore):
             if message is None:
                 message = waiting.get(ticket, deadline.remaining())
             if may_go_on is not None and message.__class__ is Msg and may_go_on(message.payload):
-                self._requests.keep(message, ticket)  # before the token goes: nothing is lost between
+                requests.keep(message, ticket)  # before the token goes: nothing is lost between
         except queue.Empty:
             under_way.pop(token, None)
             relay.forget(ticket)
@@ -443,7 +443,10 @@ class Connection(ConnectionCore):
             if cancel is not None:
                 cancel.leave(ticket)
             try:
-                self._after_wait(token, ticket)
+                if relay.running or relay.answered or len(under_way) > 1:
+                    self._after_wait(token, ticket)
+                else:  # nobody counts on us: who enters from now on looks for itself who reads
+                    under_way.pop(token, None)
             except BaseException:  # Ctrl-C in there: others count on it
                 self._after_wait(token, ticket)
                 raise

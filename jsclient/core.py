@@ -83,7 +83,14 @@ class ConnectionCore:
     """What a Connection is made of: its parts, its subscriptions, and what the session and the layers above use.
 
     Users see it as the lower half of `Connection`.
+
+    No more than 30 attributes per instance: beyond that CPython keeps them in a dict of its own for each instance, and
+    every look-up of every call gets slower. What hardly ever changes stands in the class until it does.
     """
+
+    _fatal: BaseException | None = None
+    _drain_asked = False
+    _slow_consumers = 0
 
     def __init__(self, options: ConnectOptions) -> None:
         self.options = options
@@ -101,7 +108,6 @@ class ConnectionCore:
         )
         self.clock.outbox = self._outbox
         self._dispatcher = Dispatcher()
-        self.dispatch = self._dispatcher.dispatch
         self._session = Session(self._whole, options, self._outbox)
         self._relay = Relay(self._outbox, self.clock.kick)
         self.clock.relay = self._relay
@@ -116,16 +122,18 @@ class ConnectionCore:
         self._max_payload = 1024 * 1024
         self.takes_headers = True  # the server, as far as it has told
         self._messages_out = 0
-        self._slow_consumers = 0
         self._link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
-        self._fatal: BaseException | None = None
         self.draining = False
-        self._drain_asked = False
         self.post = self._outbox.post
         self.post_core = self._outbox.post_core
         self.post_now = self._outbox.post_now
         self.flush_outbox = self._outbox.flush
+
+    @property
+    def dispatch(self) -> Callable[[list[Any], int], list[Any]]:
+        """What the reader hands the events of a chunk to."""
+        return self._dispatcher.dispatch
 
     def closed_error(self) -> errors.ConnectionClosed:
         """Why nothing works any more; `reason` is what ended the connection, if it was not the application."""

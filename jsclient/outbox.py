@@ -231,7 +231,11 @@ class Outbox:
         The deadline is that of the whole call. Without one every write may stall for `write_timeout`.
         """
         rounds = 0
-        while self.frames or self.holds_back():
+        while True:
+            if not self.frames:
+                sending = self._sending  # `holds_back`, without its call: every request is here
+                if sending is None or not (sending.batches or sending.transport.unsent):
+                    return True
             if self._right[0]._is_owned() and not self._step_aside():
                 return False
             lock, permit = self._right
@@ -253,7 +257,6 @@ class Outbox:
             if rounds == ROUNDS:
                 self._kick()
                 return True
-        return True
 
     def _step_aside(self) -> bool:
         """On top of our own thread's sending, as a signal handler is: end that, so that we and others may send.
@@ -275,7 +278,7 @@ class Outbox:
     def holds_back(self) -> bool:
         """True when something that has left the queue may not be out."""
         sending = self._sending
-        return sending is not None and sending.holds_back()
+        return sending is not None and bool(sending.batches or sending.transport.unsent)
 
     def keeps(self) -> bool:
         """Without a link: whether anything waits for the next one. While a loss is being settled nobody knows: True."""
@@ -302,7 +305,8 @@ class Outbox:
         try:
             if deadline is AT_ONCE:
                 done = sending.push(permit, 0)
-                self._stalled = self._stalled and not done
+                if done:
+                    self._stalled = False
                 return done
             deadline = Deadline(self._write_timeout) if deadline is None else deadline
             done = sending.push(permit, deadline.at_most(PATIENCE))
@@ -312,9 +316,8 @@ class Outbox:
             self._stalled = not done
             return done
         finally:
-            taken = sending.bytes_taken - before
             if self.frames:
-                self.size -= taken
+                self.size -= sending.bytes_taken - before
             else:
                 self.size = 0
 

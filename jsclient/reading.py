@@ -233,7 +233,8 @@ class Reading:
             try:
                 self._release(seat)
             finally:
-                self._release(seat)  # twice, because Ctrl-C may strike in the first
+                if seat._is_owned():
+                    self._release(seat)  # Ctrl-C has struck in the first
 
     def _read(self, take: Callable[[_Turn], Msg | None]) -> Msg | None:
         """Take the right for one chunk, and leave to the reader what `take` does not want of it."""
@@ -260,7 +261,8 @@ class Reading:
             try:
                 self._return(lock, turn)
             finally:
-                self._return(lock, turn)
+                if turn.chunks or self.left or lock._is_owned():
+                    self._return(lock, turn)  # Ctrl-C has struck in the first
 
     def _count(self, messages: int, nbytes: int) -> None:
         self.messages_in += messages

@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from itertools import chain, islice
+from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
@@ -46,6 +46,9 @@ FEW_BLOCKS: Final = 3
 
 AT_A_TIME: Final = 64
 """Frames taken in one call; a batch may exceed BULK by what the last call has brought."""
+
+
+_popleft: Final = deque.popleft
 
 
 class Vector(bytes):
@@ -163,16 +166,12 @@ class Sending:
         self._in_doubt = False
         self._frames = frames
         self._tell_broken = broken
-        self._batches: deque[Batch] = deque()
-
-    def holds_back(self) -> bool:
-        """True when something that has left the queue may not be out."""
-        return bool(self._batches or self.transport.unsent)
+        self.batches: deque[Batch] = deque()  # what has left the queue, and may not be out
 
     @property
     def unsent(self) -> int:
         """Bytes that have left the queue, and that the kernel has not taken."""
-        return self.transport.unsent + sum(batch.unsent() for batch in list(self._batches))
+        return self.transport.unsent + sum(batch.unsent() for batch in list(self.batches))
 
     def push(self, permit: list[int], timeout: float) -> bool:
         """Send what an earlier call has left, or else up to 96 KiB from the queue, and wait `timeout` seconds for it.
@@ -185,33 +184,48 @@ class Sending:
         if not self.transport.hands_over:
             return self._push_opaque(permit, timeout)
         # Usually there are none: else the link was full, or the last sender was interrupted.
-        for batch in list(self._batches) if self._batches else ():
-            if batch.unsent():
-                return self._send(batch, permit, timeout)
-            self._forget(batch)
-        return self._send(self._take(permit), permit, timeout)
+        if self.batches:
+            for batch in list(self.batches):
+                if batch.unsent():
+                    return self._send(batch, permit, timeout)
+                self._forget(batch)
+        return self._send(self._take_one(permit) if len(self._frames) == 1 else self._take(permit), permit, timeout)
+
+    def _take_one(self, permit: list[int]) -> Batch:
+        """A batch of the first frame of the queue: of requests and lone publishes. A third of the steps of `_take`."""
+        batch = Batch()
+        self.batches.append(batch)
+        frames = batch.frames
+        try:
+            frames.extend(map(_popleft, map(permitted, permit, (self._frames,))))
+        except IndexError as error:
+            if not _straight(error):
+                raise  # of a signal handler; ours says that the queue was emptied meanwhile
+        if frames:
+            size = len(frames[0])
+            self.bytes_taken += size
+            if size < LARGE_FRAME:
+                batch.size = size
+                batch.blocks = frames
+        return batch
 
     def _take(self, permit: list[int]) -> Batch:
         """A new batch, filled from the queue."""
         batch, queue = Batch(), self._frames
-        self._batches.append(batch)
+        self.batches.append(batch)
         frames = batch.frames
-        source = iter(queue.popleft, None)
         size = known = 0
         large = False
         try:
-            if len(queue) == 1:
-                frames.extend(map(permitted, permit, source))
-            while permit and size < BULK:
+            while permit and queue and size < BULK:
+                # One call into C: pops as often as `repeat` yields the queue.
+                some = map(_popleft, repeat(queue, min(len(queue), AT_A_TIME)))
+                frames.extend(chain.from_iterable(map(permitted, permit, (some,))))
                 added = sum(map(len, frames[known:] if known else frames))
                 if added >= LARGE_FRAME and not large:
                     large = max(map(len, frames[known:])) >= LARGE_FRAME
                 size += added
                 known = len(frames)
-                if not queue or size >= BULK:
-                    break
-                some = islice(source, min(len(queue), AT_A_TIME))
-                frames.extend(chain.from_iterable(map(permitted, permit, (some,))))
         except IndexError as error:
             if not _straight(error):
                 raise  # of a signal handler; ours says that the queue was emptied meanwhile
@@ -227,10 +241,13 @@ class Sending:
         if batch.blocks is None:
             batch.form()
         waited = False
-        rest = batch.rest() if batch.taken else batch.blocks
+        taken = batch.taken
+        rest = batch.rest() if taken else batch.blocks
         while permit and rest:
             try:
-                batch.taken.extend(transport.hand_over(rest, permit))
+                taken.extend(transport.hand_over(rest, permit))
+                if taken and taken[-1] == batch.size:
+                    break  # all at once, as usual
                 rest = batch.rest()
                 continue
             except OSError as error:
@@ -251,15 +268,12 @@ class Sending:
                 return False
             waited = True
         if permit:
-            try:
-                self._batches.remove(batch)
-            except ValueError:
-                pass  # somebody on top of us has done it
+            self._forget(batch)
         return True
 
     def _forget(self, batch: Batch) -> None:
         try:
-            self._batches.remove(batch)
+            self.batches.remove(batch)
         except ValueError:
             pass  # somebody on top of us has done it
 
@@ -299,7 +313,7 @@ class Sending:
         """
         if self._in_doubt:
             return []
-        return [frame for batch in list(self._batches) for frame in batch.untouched()]
+        return [frame for batch in list(self.batches) for frame in batch.untouched()]
 
 
 def _straight(error: BaseException) -> bool:

@@ -91,13 +91,6 @@ def has_id(block: bytes | None) -> bool:
     return block is not None and _MSG_ID_LINE in block
 
 
-def attempt_timeout(deadline: Deadline, headers: bytes | None) -> float | None:
-    """How long one attempt may wait: all that is left, unless a message id allows to send again."""
-    if not has_id(headers):
-        return deadline.remaining()
-    return deadline.at_most(ATTEMPT_TIMEOUT)
-
-
 def wait_connected(nc: Connection, timeout: float | None) -> bool:
     """Wait for the link to come back; False after `timeout` seconds. Raises ConnectionClosed."""
     deadline = Deadline(timeout)

@@ -11,11 +11,12 @@ from jsclient.errors import ConfigError, NotStored
 from jsclient.jetstream.api import API_TIMEOUT
 from jsclient.jetstream.models import PubAck
 from jsclient.jetstream.publish import (
+    ATTEMPT_TIMEOUT,
     FAILURES,
     PUBLISH_TIMEOUT,
     RETRY_WAIT,
-    attempt_timeout,
     decode_ack,
+    has_id,
     may_go_on,
     wait_connected,
 )
@@ -94,7 +95,7 @@ class Publishing:
             raise NotStored(f"the message on {subject!r} was not sent: the connection did not come back in time")
         reply = None
         try:
-            wait = attempt_timeout(deadline, block)
+            wait = deadline if block is None or not has_id(block) else Deadline(deadline.at_most(ATTEMPT_TIMEOUT))
             reply = self._request(subject, payload, timeout=wait, headers=block, may_go_on=may_go_on)
             return decode_ack(reply.payload)
         except FAILURES as error:

@@ -108,7 +108,7 @@ class KeyValue:
         `direct` True asks whichever replica answers first, False the leader, which has every put that was
         acknowledged before; None (default) does what the bucket allows. 5 seconds at most unless told otherwise.
         """
-        entry = self._last(key, direct, Deadline(resolve(timeout, READ_TIMEOUT)))
+        entry = self._last(key, direct, Deadline.of(timeout, READ_TIMEOUT))
         if entry.operation is not Operation.PUT:
             self._deleted(entry)
         return entry
@@ -150,7 +150,7 @@ class KeyValue:
         """A direct get; None when nobody serves them for this bucket, so that the leader is asked."""
         while True:
             try:
-                return self._nc.request(subject, body, timeout=deadline.remaining())
+                return self._nc.request(subject, body, timeout=deadline)
             except NoResponders:
                 return None
             except ConnectionLost:  # a read changes nothing: it is sent again over the next link
