@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import pickle
 import queue
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -284,3 +285,38 @@ def test_close_sends_what_was_published(server: NatsServer) -> None:
             wait_until(lambda number=number: sub.pending == number, 10, f"{sub.pending} of {number}")  # type: ignore[misc]
             for _ in range(number):
                 sub.next(timeout=0)
+
+
+def test_a_shared_connection_does_not_wait_for_the_dial_of_another(server: NatsServer) -> None:
+    """One server that says nothing holds up only those who want that one; two who want the same get the same."""
+    silent = socket.create_server(("127.0.0.1", 0))
+    dead = jsclient.ConnectOptions(servers=f"nats://127.0.0.1:{silent.getsockname()[1]}", connect_timeout=3)
+    alive = jsclient.ConnectOptions(servers=server.url, name="shared-alive")
+    failed: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+
+    def dial() -> None:
+        try:
+            jsclient.shared(dead)
+        except errors.ConnectFailed as error:
+            failed.put(error)
+
+    thread = threading.Thread(target=dial)
+    thread.start()
+    found: list[jsclient.Connection] = []
+    try:
+        taken, _ = silent.accept()  # it is dialling now
+        threads = [threading.Thread(target=lambda: found.append(jsclient.shared(alive))) for _ in range(8)]
+        for other in threads:
+            other.start()
+        for other in threads:
+            other.join(2)
+        assert len(found) == 8
+        assert len(set(map(id, found))) == 1
+        assert thread.is_alive(), "the other one still dials"
+    finally:
+        taken.close()
+        silent.close()
+        thread.join(10)
+        for connection in found[:1]:
+            connection.close()
+    failed.get(timeout=1)
