@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from jsclient import waiting
 from jsclient.durations import Deadline
-from jsclient.outbox import FEW
+from jsclient.outbox import COALESCE, FEW
 
 log = logging.getLogger("jsclient.flusher")
 
@@ -93,11 +93,14 @@ class Flusher:
                 # Posted, or a chain begun, between the last look and the flag.
                 empty = 0
                 continue
+            sent = outbox.bytes_out if busy else 0
             kicked = self._wait(TICK if busy else None)
             if self._stopping:
                 return
             self._fire_due()
-            outbox.crowded = len(outbox.frames) > FEW
+            # What has left counts, too: the interpreter often comes here while a publisher sends, just when it has
+            # emptied the queue. Half of the writes of a loop of publishes then were of a single message.
+            outbox.crowded = len(outbox.frames) > FEW or (busy and outbox.bytes_out - sent >= COALESCE)
             if relay.running or relay.answered:
                 empty = 0  # go on ticking as long as a chain runs
                 relay.look()

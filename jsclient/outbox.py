@@ -123,6 +123,7 @@ class Outbox:
         self._block_when_full = block_when_full
         self._write_timeout = min(write_timeout, FOREVER)
         self._stalled = False  # the last sender has waited in vain
+        self._pushing = False  # a sender that may wait is at work; no more than a hint
         # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
         # because a signal handler or a finalizer may publish on top of a thread that is in there.
         self._account = waiting.new_lock()
@@ -301,14 +302,14 @@ class Outbox:
         sending = self._sending
         if sending is None:
             return False
-        before = sending.bytes_taken
+        if deadline is AT_ONCE:
+            done = sending.push(permit, 0)
+            if done:
+                self._stalled = False
+            return done
+        deadline = Deadline(self._write_timeout) if deadline is None else deadline
+        self._pushing = True
         try:
-            if deadline is AT_ONCE:
-                done = sending.push(permit, 0)
-                if done:
-                    self._stalled = False
-                return done
-            deadline = Deadline(self._write_timeout) if deadline is None else deadline
             done = sending.push(permit, deadline.at_most(PATIENCE))
             # It goes on unless the connection is closed meanwhile: who sends then is let go.
             while not done and self.closed is None and not sending.broken and not deadline.expired():
@@ -316,15 +317,17 @@ class Outbox:
             self._stalled = not done
             return done
         finally:
-            if self.frames:
-                self.size -= sending.bytes_taken - before
-            else:
-                self.size = 0
+            self._pushing = False
 
     # --- a full queue -----------------------------------------------------------------------------------
 
     def _relieve(self, frame: bytes) -> None:
         """The coalescing limit is reached: send, or make a publisher wait while too much is queued."""
+        if self._pushing and self.size < HIGH_WATER and len(self.frames) < HIGH_WATER_FRAMES:
+            # Another thread is at it and looks again: beside eight that publish, nine of ten publishes come here.
+            if not self.ticking:
+                self._kick()
+            return
         if not self.is_full():
             # On a link that has stalled the flusher waits for the kernel; publishers queue up to the high-water mark.
             if not self.drain(AT_ONCE if self._stalled else Deadline(PATIENCE)) and not self.ticking:
@@ -428,7 +431,7 @@ class Outbox:
             self._offline_bytes = 0
             if self.closed is not None:
                 return refused  # closed while the link was being made
-            self._sending = Sending(transport, self.frames, self._broken)
+            self._sending = Sending(transport, self, self._broken)
             self._stalled = False
             self.offline = False
             self._online.set()

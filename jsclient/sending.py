@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors
 from jsclient.tcp import permitted
@@ -154,17 +154,22 @@ def _gather(frames: list[bytes]) -> list[Buffer]:
     return blocks
 
 
+class Queue(Protocol):
+    """What is to be sent."""
+
+    frames: deque[bytes]
+    size: int
+
+
 class Sending:
     """The end of the queue at one transport. Whoever calls `push` holds the send lock."""
 
-    def __init__(
-        self, transport: Transport, frames: deque[bytes], broken: Callable[[Any, BaseException], None]
-    ) -> None:
+    def __init__(self, transport: Transport, queue: Queue, broken: Callable[[Any, BaseException], None]) -> None:
         self.transport = transport
         self.broken = False
         self.bytes_taken = 0  # from the queue
         self._in_doubt = False
-        self._frames = frames
+        self._queue = queue
         self._tell_broken = broken
         self.batches: deque[Batch] = deque()  # what has left the queue, and may not be out
 
@@ -189,21 +194,23 @@ class Sending:
                 if batch.unsent():
                     return self._send(batch, permit, timeout)
                 self._forget(batch)
-        return self._send(self._take_one(permit) if len(self._frames) == 1 else self._take(permit), permit, timeout)
+        return self._send(
+            self._take_one(permit) if len(self._queue.frames) == 1 else self._take(permit), permit, timeout
+        )
 
     def _take_one(self, permit: list[int]) -> Batch:
         """A batch of the first frame of the queue: of requests and lone publishes. A third of the steps of `_take`."""
-        batch = Batch()
+        batch, queue = Batch(), self._queue.frames
         self.batches.append(batch)
         frames = batch.frames
         try:
-            frames.extend(map(_popleft, map(permitted, permit, (self._frames,))))
+            frames.extend(map(_popleft, map(permitted, permit, (queue,))))
         except IndexError as error:
             if not _straight(error):
                 raise  # of a signal handler; ours says that the queue was emptied meanwhile
         if frames:
             size = len(frames[0])
-            self.bytes_taken += size
+            self._count(size)
             if size < LARGE_FRAME:
                 batch.size = size
                 batch.blocks = frames
@@ -211,7 +218,7 @@ class Sending:
 
     def _take(self, permit: list[int]) -> Batch:
         """A new batch, filled from the queue."""
-        batch, queue = Batch(), self._frames
+        batch, queue = Batch(), self._queue.frames
         self.batches.append(batch)
         frames = batch.frames
         size = known = 0
@@ -233,8 +240,17 @@ class Sending:
             batch.form_as(size, large)
         else:
             batch.form()
-        self.bytes_taken += batch.size
+        self._count(batch.size)
         return batch
+
+    def _count(self, size: int) -> None:
+        """Taken from the queue. Counted before it is sent: that takes long, and others look at the size meanwhile."""
+        self.bytes_taken += size
+        queue = self._queue
+        if queue.frames:
+            queue.size -= size
+        else:
+            queue.size = 0
 
     def _send(self, batch: Batch, permit: list[int], timeout: float) -> bool:
         transport = self.transport

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from jsclient.flusher import Flusher
+from jsclient.outbox import COALESCE
 from jsclient.relay import Relay
 from jsclient.testing import wait_until
 
@@ -23,6 +24,7 @@ class Box:
         self.offline = False
         self.ticking = False
         self.drains = 0
+        self.bytes_out = 0
 
     def holds_back(self) -> bool:
         return bool(self.unsent)
@@ -117,3 +119,21 @@ def test_an_idle_flusher_uses_no_time(made: Any) -> None:
     used = time.process_time()
     pause.wait(0.5)
     assert time.process_time() - used < 0.1
+
+
+def test_publishes_that_have_just_left_are_a_crowd_too(made: Any) -> None:
+    """The flusher mostly comes while a publisher sends, which has emptied the queue: that is no quiet moment."""
+    flusher, box = made
+    crowds: list[bool] = []
+
+    def look() -> bool:
+        box.bytes_out += COALESCE
+        crowds.append(box.crowded)
+        flusher.kick()
+        return any(crowds)
+
+    box.crowded = False
+    box.frames.append(b"x")
+    flusher.kick()
+    wait_until(lambda: box.drains)
+    wait_until(look)

@@ -316,3 +316,23 @@ def test_an_unsent_frame_can_be_withdrawn() -> None:
     assert not line.outbox.withdraw(request)
     assert b"request" not in line.finish()
     line.close()
+
+
+@pytest.mark.parametrize("frames", [1, 3, 200])
+def test_what_is_being_sent_does_not_count_as_queued(frames: int) -> None:
+    """Sending takes long beside busy threads, and each of their publishes would take the way of a full queue."""
+    line = Line()
+    real, sizes = line.transport.hand_over, []
+
+    def hand_over(*arguments: Any) -> Any:
+        sizes.append(line.outbox.size)
+        return real(*arguments)
+
+    line.transport.hand_over = hand_over  # type: ignore[method-assign]
+    for _ in range(frames - 1):
+        line.outbox.frames.append(b"x;")
+        line.outbox.size += 2
+    line.outbox.post_now(b"x;")
+    assert sizes == [0]
+    line.finish()
+    line.close()
