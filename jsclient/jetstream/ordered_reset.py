@@ -21,6 +21,13 @@ LONGEST_DELAY: Final = 1.0
 
 CREATE_TIMEOUT: Final = 5.0
 
+PATIENCE: Final = 2.0
+"""Seconds for an attempt at first: a cluster that has not noticed yet that a server died may place the consumer there,
+and no answer ever comes; the next one, by another name, may be placed elsewhere."""
+
+IMPATIENT: Final = 6
+"""Attempts with so little patience, longer than elections last; then a server may only be slow."""
+
 CREATE_AGAIN: Final = 1.0
 """Seconds after which a CONSUMER.CREATE without an answer is sent again: while leaders change they get lost. It is the
 same consumer, so an answer to any of them will do."""
@@ -101,7 +108,8 @@ class Again:
     def run(self, reading: Resettable, deadline: Deadline) -> bool:
         """Try until it works, or is given up. False when time is up: call it again."""
         while not (reading._stopped or reading._draining):
-            timeout = max(deadline.at_most(CREATE_TIMEOUT), SHORTEST_CREATE)
+            patience = PATIENCE if self._attempts < IMPATIENT else CREATE_TIMEOUT
+            timeout = max(deadline.at_most(patience), SHORTEST_CREATE)
             try:
                 if reading.make_next(timeout):
                     break
