@@ -5,13 +5,16 @@ from __future__ import annotations
 import argparse
 import signal
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, group
 from jsclient.cli.output import complain, fields, line, record, size, table
 from jsclient.system import Gathered, SystemClient
 from jsclient.waiting import Gate
+
+if TYPE_CHECKING:
+    from jsclient.testing import NatsServer
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -49,22 +52,29 @@ def run(options: argparse.Namespace) -> None:
     if options.config:
         with open(options.config, encoding="utf-8") as file:
             config = file.read()
-    stop = Gate()  # an Event's lock may be held by the very thread that the signal handler interrupts
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     try:
         started = NatsServer(config, port=options.port or -1, store_dir=options.store)
     except ServerNotFound as error:  # no binary: one sentence says where it was looked for
         raise OSError(str(error)) from None
-    with started as server:
-        if options.json:
-            record({"url": server.url, "pid": server.pid})
-        else:
-            line(f"nats-server {server.url} pid {server.pid}, Ctrl-C ends it")
-        while not stop.wait(0.5) and server.running:
-            pass
-        if not stop.is_set():
-            raise OSError(f"the nats-server has ended by itself:\n{server.log_text()[-2000:]}")
+    stop = Gate()  # an Event's lock may be held by the very thread that the signal handler interrupts
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        with started as server:
+            _serve(server, stop, options.json)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _serve(server: NatsServer, stop: Gate, as_json: bool) -> None:
+    if as_json:
+        record({"url": server.url, "pid": server.pid})
+    else:
+        line(f"nats-server {server.url} pid {server.pid}, Ctrl-C ends it")
+    while not stop.wait(0.5) and server.running:
+        pass
+    if not stop.is_set():
+        raise OSError(f"the nats-server has ended by itself:\n{server.log_text()[-2000:]}")
 
 
 def _warn(gathered: Gathered) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -211,3 +212,4 @@ def test_a_server_that_is_not_installed_is_one_sentence(server: NatsServer) -> N
     done = cli(server, "server", "run", "--port", "0", NATS_SERVER="/nowhere/nats-server", PATH="")
     assert done.returncode == 1
     assert "Traceback" not in done.stderr
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler, "the handlers are those of before"
