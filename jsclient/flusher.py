@@ -112,6 +112,7 @@ class Flusher:
                 outbox.ticking = outbox.crowded = True
                 self._wait(TICK)
             empty = 0
+            outbox.look()
             self._drain()
 
     def _drain(self) -> None:

@@ -20,19 +20,21 @@ The send lock is an RLock that is only ever *tried* on this path. It is reentran
 recorded in C together with the acquisition. So a KeyboardInterrupt between acquiring it and entering the `try` cannot
 leave it held for ever; and a signal handler on top of its own thread's sending can tell. Such a handler ends the permit
 of that lock (see `sending`), puts a new lock in its place, and sends: it may wait for an answer, and so may others,
-although the thread beneath it cannot give the old lock back before the handler returns.
+although the thread beneath it cannot give the old lock back before the handler returns. A handler that makes no call
+of ours (it joins a thread that does) does not step aside. Then the flusher takes the right over, see `look`.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import FOREVER, Deadline
-from jsclient.sending import BULK, LARGE_FRAME, Sending, Vector
+from jsclient.sending import BULK, LARGE_FRAME, Sending, Vector, at_work
+from jsclient.tcp import permitted
 
 if TYPE_CHECKING:
     from jsclient.transport import Transport
@@ -95,6 +97,14 @@ class UnkeptVector(Vector, Unkept):
     """The same for a frame that must not be sent again."""
 
 
+_Right = tuple[Any, list[int], Iterator[None]]
+"""The send lock, its permit, and what yields once: to the one who puts another right in its place."""
+
+
+def _new_right() -> _Right:
+    return waiting.new_turn(), [0], iter((None,))
+
+
 class Outbox:
     """The frames of one Connection on their way to the current transport; survives every link."""
 
@@ -115,8 +125,9 @@ class Outbox:
         self.crowded = False  # many frames come: they leave together
         self._first_sent = 0.0
         self._bytes_before = 0  # sent over links that have ended
-        self._right: tuple[Any, list[int]] = (waiting.new_turn(), [0])  # the send lock, and its permit
+        self._right = _new_right()
         self._sending: Sending | None = None
+        self._seen: tuple[int, int] | None = None  # how far sending was at the flusher's last look
         self._kick = kick
         self._broken = broken
         self._limit = limit
@@ -239,11 +250,14 @@ class Outbox:
                     return True
             if self._right[0]._is_owned() and not self._step_aside():
                 return False
-            lock, permit = self._right
+            right = self._right
+            lock, permit, _ = right
             try:
                 if not lock.acquire(False):
                     return False
                 done = self._push(permit, deadline)
+                if not permit:
+                    self._replace(right)  # the lock is ours: nobody sends by this right any more
             finally:
                 # Twice, because Ctrl-C may strike during the first look, and a lock left behind would silence us.
                 try:
@@ -264,12 +278,42 @@ class Outbox:
 
         False when nobody can know how much of it is out.
         """
-        sending = self._sending
+        sending, right = self._sending, self._right
         if sending is None or not sending.transport.resumable:
             return False
-        self._right[1].clear()
-        self._right = (waiting.new_turn(), [0])
+        if right[0]._is_owned():  # else the flusher has taken it over meanwhile
+            self._replace(right)
         return True
+
+    def _replace(self, right: _Right) -> None:
+        """End a right and put a new one in its place, if nobody has. What was sent by it must be known from here on."""
+        _, permit, once = right
+        permit.clear()
+        # One call into C: of several who end a right one has the next.
+        deque(map(setattr, (self,), ("_right",), map(permitted, once, (_new_right(),))), 0)
+
+    def look(self) -> None:
+        """The flusher's tick: a thread that has the right to send, and has not moved since the last one, loses it.
+
+        A signal handler may be on top of it for long, and wait for something that others would have to send. First
+        the permit ends. Then that thread enters no call that sends any more, but it may be within one: the right
+        passes on once it was seen elsewhere.
+        """
+        right, sending = self._right, self._sending
+        if sending is None or not sending.transport.resumable:
+            return
+        lock, permit, _ = right
+        seen, self._seen = self._seen, (self.bytes_out, sending.unsent)
+        if permit:
+            if self._seen != seen:
+                return
+            holder = waiting.holder(lock)
+            if not holder or at_work(holder):
+                return
+            permit.clear()
+        holder = waiting.holder(lock)
+        if holder is not None and not at_work(holder):
+            self._replace(right)
 
     @property
     def lock(self) -> Any:
@@ -447,8 +491,7 @@ class Outbox:
         try:
             if lock is None:
                 # The thread beneath a handler cannot give its lock back, and will find that its permit has ended.
-                self._right[1].clear()
-                self._right = (waiting.new_turn(), [0])
+                self._replace(self._right)
             return self._withdraw_all(settled=lock is not None)
         finally:
             if lock is not None:
@@ -509,7 +552,7 @@ class Outbox:
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
-        self._right = (waiting.new_turn(), [0])
+        self._right = _new_right()
         self._account = waiting.new_lock()
         self._online = waiting.Gate()
         self._sending = None

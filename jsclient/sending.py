@@ -15,6 +15,10 @@ The interrupted code must not go on with what it knew before. So each of these c
 belongs to its send lock, a list with one entry. Who sends on top of interrupted code empties the permit and brings a
 lock and a permit of its own (see `outbox`): from then on the calls of the interrupted code do nothing.
 
+Another thread may do the same when the interrupted one does not return, once that is not within a call (`at_work`).
+Then both run side by side. So code without a permit touches no batch but those that stood in line while it had one:
+these are complete, and forming one of them twice makes the same blocks.
+
 A transport that changes the bytes on their way (TLS, websocket) cannot tell which of ours are out after an
 interruption, nor can a socket that sends in Python code. Their links are given up when an exception strikes, and
 nobody may send on top of them.
@@ -22,12 +26,13 @@ nobody may send on top of them.
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient import errors
+from jsclient import errors, tcp
 from jsclient.tcp import permitted
 
 if TYPE_CHECKING:
@@ -191,8 +196,10 @@ class Sending:
         # Usually there are none: else the link was full, or the last sender was interrupted.
         if self.batches:
             for batch in list(self.batches):
-                if batch.unsent():
+                if batch.unsent() and permit:
                     return self._send(batch, permit, timeout)
+                if not permit:
+                    return True  # asked behind `unsent`: what looks empty may be another thread's, about to be filled
                 self._forget(batch)
         return self._send(
             self._take_one(permit) if len(self._queue.frames) == 1 else self._take(permit), permit, timeout
@@ -330,6 +337,18 @@ class Sending:
         if self._in_doubt:
             return []
         return [frame for batch in list(self.batches) for frame in batch.untouched()]
+
+
+def at_work(thread: int) -> bool:
+    """True when the thread may be in a call into C that sends, or waits for the kernel to take something.
+
+    With other code on top of such a call it is over: signal handlers run behind it.
+    """
+    top = sys._current_frames().get(thread)
+    return top is not None and any(top.f_globals is module for module in _OWN_CODE)
+
+
+_OWN_CODE: Final = (globals(), vars(tcp))
 
 
 def _straight(error: BaseException) -> bool:

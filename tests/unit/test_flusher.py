@@ -26,6 +26,9 @@ class Box:
         self.drains = 0
         self.bytes_out = 0
 
+    def look(self) -> None:
+        pass
+
     def holds_back(self) -> bool:
         return bool(self.unsent)
 

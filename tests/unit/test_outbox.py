@@ -421,7 +421,7 @@ def test_ctrl_c_never_leaves_the_send_lock_behind(call: str, strike_at: int) -> 
     rig.online(Wire())
     rig.outbox.frames.append(b"x")
     real = rig.outbox.lock
-    rig.outbox._right = (FlakyLock(real, strike_at), [0])
+    rig.outbox._right = (FlakyLock(real, strike_at), [0], iter(()))
     try:
         rig.outbox.drain() if call == "drain" else rig.outbox._wait_for_sender(1)
     except KeyboardInterrupt:

@@ -240,6 +240,18 @@ def test_locks_let_a_nested_call_in_and_are_free_in_a_child() -> None:
         made.release()
 
 
+def test_the_holder_of_a_turn_is_known() -> None:
+    turn, found = waiting.new_turn(), []
+    assert waiting.holder(turn) == 0
+    with turn:
+        thread = threading.Thread(target=lambda: found.append(waiting.holder(turn)))
+        thread.start()
+        thread.join()
+        assert found == [threading.get_ident()]
+    assert waiting.holder(turn) == 0
+    assert waiting.holder(object()) is None
+
+
 def test_a_turn_that_is_ones_own_is_refused() -> None:
     turn = waiting.new_turn()
     waiting.check_turn(turn, "it was used")

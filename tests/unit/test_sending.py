@@ -203,6 +203,101 @@ def test_a_handler_that_lets_another_thread_send(scene: str) -> None:
 
 
 @traced
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_handler_that_waits_for_another_thread_and_makes_no_call(scene: str) -> None:
+    """As `Thread.join` in a handler does: the thread beneath steps aside for nobody, and the flusher takes over."""
+
+    def handler(line: Line) -> None:
+        def ask() -> None:
+            line.outbox.post_now(b"<other>")
+            for _ in range(2000):
+                line.read()
+                if b"<other>" in line.got:
+                    return
+                line.outbox.look()  # these two are the flusher's
+                line.outbox.drain(AT_ONCE)
+
+        other = threading.Thread(target=ask, daemon=True)
+        other.start()
+        other.join(10)
+        assert b"<other>" in line.got, "the frame of the other thread is stuck"
+
+    for line in strikes(scene, handler):
+        got = line.finish()
+        assert got.count(b"<other>") <= 1
+        if scene in ("one", "few", "many"):
+            assert all(part + b";" in SCENES[scene] for part in got.replace(b"<other>", b"").split(b";")[:-1])
+        assert got.replace(b"<other>", b"") == whole(SCENES[scene])
+        assert not line.broken
+        assert line.outbox.unsent == 0
+
+
+@pytest.mark.parametrize("size", [10, 3000, 40_000])
+def test_the_right_is_taken_from_threads_that_go_on(size: int) -> None:
+    """At any moment, again and again, although they had only lost the interpreter lock: nothing is lost or doubled."""
+    line, threads, each = Line(), 3, {10: 1200, 3000: 200, 40_000: 15}[size]
+    taken, sent, end = 0, threading.Event(), Deadline(30)
+
+    def post(thread: int) -> None:
+        posted = 0
+        while posted < each or (taken <= 5 and not end.expired()):
+            line.outbox.post_now(b"%d %d %s;" % (thread, posted, b"x" * size))
+            posted += 1
+
+    def take_over() -> None:
+        nonlocal taken
+        while not sent.is_set():
+            right = line.outbox._right
+            right[1].clear()  # whoever has it, and wherever that is
+            line.outbox.look()
+            taken += line.outbox._right is not right
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    posters = [threading.Thread(target=post, args=(thread,), daemon=True) for thread in range(threads)]
+    thief = threading.Thread(target=take_over, daemon=True)
+    try:
+        for thread in (*posters, thief):
+            thread.start()
+        while any(thread.is_alive() for thread in posters) and not end.expired():
+            line.read()
+        sent.set()
+        thief.join(10)
+    finally:
+        sys.setswitchinterval(before)
+        sent.set()
+    parts = line.finish().split(b";")[:-1]
+    line.close()
+    assert not line.broken
+    assert {len(part.partition(b"x")[2]) for part in parts} == {size - 1}
+    numbers = [tuple(map(int, part.split()[:2])) for part in parts]
+    for thread in range(threads):
+        own = [number for sender, number in numbers if sender == thread]
+        assert len(own) >= each
+        assert own == list(range(len(own)))
+    assert taken > 5, "it was never tried"
+
+
+def test_who_waits_for_the_kernel_keeps_the_right() -> None:
+    line = Line()
+    line.outbox.frames.extend([b"x" * 100_000] * 3)
+    thread = threading.Thread(target=line.outbox.drain, args=(Deadline(20),), daemon=True)
+    thread.start()
+    end = Deadline(10)
+    while not line.outbox.unsent and not end.expired():
+        pass
+    right = line.outbox._right
+    for _ in range(1000):
+        line.outbox.look()
+    assert line.outbox._right is right
+    while thread.is_alive() and not end.expired():
+        line.read()
+    line.read()
+    assert bytes(line.got) == b"x" * 300_000
+    line.close()
+
+
+@traced
 def test_after_a_loss_the_frames_of_an_interrupted_write_are_told_apart() -> None:
     """Each frame is out, or kept for the next link, or (one that is partly out) neither; never both."""
     frames = [b"%04d" % number + b"x" * 3000 + b";" for number in range(100)]
