@@ -28,7 +28,8 @@ class Resolver:
     def __call__(self, host: str, port: int, *, flags: int = 0, **_: Any) -> Any:
         if flags & socket.AI_NUMERICHOST:
             raise socket.gaierror(socket.EAI_NONAME, "a name")
-        self.calls += 1
+        if host.endswith(".test"):  # others of this process may look up names of their own
+            self.calls += 1
         assert self.answer.wait(10)
         if self.error is not None:
             raise self.error
