@@ -104,6 +104,7 @@ def deflated(data: bytes) -> bytes:
     return (made.compress(data) + made.flush(zlib.Z_SYNC_FLUSH))[:-4]
 
 
+@pytest.mark.slow
 def test_websocket_pings_that_are_not_read() -> None:
     def script(client: Any) -> None:
         upgrade(client)
@@ -122,6 +123,7 @@ def test_websocket_pings_that_are_not_read() -> None:
     assert growth(script, code) < 8
 
 
+@pytest.mark.slow
 def test_inflated_frames() -> None:
     stream = (b"MSG b 9 1000000\r\n" + bytes(1_000_000) + b"\r\n") * 60
     small = deflated(stream)
@@ -168,6 +170,7 @@ def test_messages_beyond_the_limits_of_a_subscription(how: str, size: int) -> No
     assert growth(script, code) < 24
 
 
+@pytest.mark.slow
 def test_messages_far_above_the_announced_max_payload() -> None:
     def script(client: Any) -> None:
         if client.number:

@@ -52,6 +52,7 @@ def leaderless(pulls: int, about: bytes | None) -> Callable[[FakeClient], None]:
     return script
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("about", [refused(503, 10008), None])
 def test_a_fetch_waits_for_the_leader(about: bytes | None) -> None:
     with FakeServer(leaderless(2, about)) as fake, jsclient.connect(fake.url) as nc:

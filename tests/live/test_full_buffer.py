@@ -62,6 +62,7 @@ def test_no_buffer_means_failing_at_once(server: NatsServer) -> None:
             nc.request("a", timeout=0.2)
 
 
+@pytest.mark.slow
 def test_a_server_that_takes_nothing_fills_no_memory(server: NatsServer) -> None:
     """Requests and publishes of all kinds on a stalled link: they end in their time, and what waits stays bounded."""
     with Proxy(server.port) as proxy:

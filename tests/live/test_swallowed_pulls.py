@@ -33,6 +33,7 @@ def js(server: NatsServer) -> Iterator[JetStream]:
         js.delete_stream("P")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"max_messages": 1}, pytest.param({"stop_after": 1}, marks=pytest.mark.slow)])
 def test_a_server_that_refuses_without_a_word(js: JetStream, options: PullOptionsDict) -> None:
     """max_waiting=1: a pull with a heartbeat that finds the place taken is dropped in silence."""

@@ -209,6 +209,7 @@ def clustered(number: int, routes: list[int], tls: str, extra: str = "") -> str:
     return cluster + tls + extra
 
 
+@pytest.mark.slow
 def test_no_byte_in_clear_to_a_discovered_server(certs: Certificates, ours: TLSOptions) -> None:
     """The second server of the cluster names the address of the man in the middle as its own."""
     routes = [free_port(), free_port()]

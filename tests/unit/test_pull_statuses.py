@@ -216,6 +216,7 @@ def test_a_link_that_is_cut_is_not_the_same_as_nothing_there() -> None:
     assert [message.data for message in batch] == [b"m1"]
 
 
+@pytest.mark.slow
 def test_a_link_that_stays_down_is_an_error_also_for_fetches_that_do_not_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("jsclient.jetstream.fetch.NO_WAIT_TIMEOUT", 0.3)
     with FakeServer(cut_after_the_pull, [Hold()]) as fake, jsclient.connect(fake.url) as nc:
