@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.jetstream import publish_questions, publish_recovery
-from jsclient.jetstream.publish_async import AsyncPublisher
-from jsclient.jetstream.publish_future import PublishFuture
-from jsclient.jetstream.publish_options import Capabilities
-from jsclient.jetstream.publish_streams import Streams
+from jsclient.jetstream.publishing import questions as publish_questions
+from jsclient.jetstream.publishing import recovery as publish_recovery
+from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+from jsclient.jetstream.publishing.future import PublishFuture
+from jsclient.jetstream.publishing.options import Capabilities
+from jsclient.jetstream.publishing.streams import Streams
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
 

@@ -36,37 +36,37 @@ from jsclient.jetstream.models import (
     StreamState,
     SubjectTransform,
 )
-from jsclient.jetstream.publish_future import PublishFuture, PubMsg
-from jsclient.jetstream.schedules import Schedule
+from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
+from jsclient.jetstream.publishing.schedules import Schedule
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
     from jsclient.jetstream.acks import double_ack_many
     from jsclient.jetstream.advisories import Advisory, MaxDeliveries
-    from jsclient.jetstream.atomic_batch import AtomicBatch
     from jsclient.jetstream.consume import ConsumeContext
     from jsclient.jetstream.consumer import Consumer
-    from jsclient.jetstream.fast_batch import FastBatch
     from jsclient.jetstream.fetch import Batch, Ended
     from jsclient.jetstream.message import JetStreamMsg, Metadata
     from jsclient.jetstream.messages import Messages
     from jsclient.jetstream.options import Paused, PullOptions
     from jsclient.jetstream.ordered import OrderedConsumer
     from jsclient.jetstream.ordered_push import OrderedPushConsumer
-    from jsclient.jetstream.publish_async import AsyncPublisher
+    from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+    from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
+    from jsclient.jetstream.publishing.fast_batch import FastBatch
     from jsclient.jetstream.push import PushConsumer
     from jsclient.jetstream.read import FiniteRead
     from jsclient.jetstream.tracing import trace
 
 _LATER = {
     "Advisory": "advisories",
-    "AsyncPublisher": "publish_async",
-    "AtomicBatch": "atomic_batch",
+    "AsyncPublisher": "publishing.asynchronous",
+    "AtomicBatch": "publishing.atomic_batch",
     "Batch": "fetch",
     "ConsumeContext": "consume",
     "Consumer": "consumer",
     "Ended": "fetch",
-    "FastBatch": "fast_batch",
+    "FastBatch": "publishing.fast_batch",
     "FiniteRead": "read",
     "JetStreamMsg": "message",
     "MaxDeliveries": "advisories",

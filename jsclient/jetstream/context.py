@@ -23,7 +23,7 @@ from jsclient.jetstream.models import (
 )
 from jsclient.jetstream.models_stream import user_metadata
 from jsclient.jetstream.permissions import Permissions, Use, required_permissions
-from jsclient.jetstream.publishing import Publishing
+from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from jsclient.jetstream.fetch import FETCH_TIMEOUT, GRACE, NO_WAIT_TIMEOUT, Batc
 from jsclient.jetstream.inboxes import nak_all, nak_frames
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.models import StreamInfo
-from jsclient.jetstream.publish import wait_connected
+from jsclient.jetstream.publishing.attempts import wait_connected
 from jsclient.takers import Taker
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.names import api_prefix, check_name
-from jsclient.jetstream.publish import PUBLISH_TIMEOUT
+from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
 from jsclient.jetstream.wire import format_time
 from jsclient.keyvalue.config import KeyValueStatus

@@ -33,7 +33,7 @@ from jsclient.errors import (
     WrongLastSequence,
 )
 from jsclient.jetstream.headers import ROLLUP, ROLLUP_SUBJECT
-from jsclient.jetstream.publish import PUBLISH_TIMEOUT
+from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.download import fetch_chunks

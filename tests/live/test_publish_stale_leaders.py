@@ -12,7 +12,8 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.jetstream import JetStream, publish_verdict
+from jsclient.jetstream import JetStream
+from jsclient.jetstream.publishing import verdict as publish_verdict
 from jsclient.testing import FakeServer
 from jsclient.testing.fake import FakeClient
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import jsclient.jetstream
 from jsclient import errors
-from jsclient.jetstream.publish_options import PublishOptions
+from jsclient.jetstream.publishing.options import PublishOptions
 
 README = Path(jsclient.jetstream.__file__).with_name("README.md").read_text(encoding="utf-8")
 METHODS, ERRORS = README.split("## nats.go -> jsclient")[1].split("## Errors of nats.go")

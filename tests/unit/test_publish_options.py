@@ -9,9 +9,9 @@ import pytest
 
 from jsclient import errors
 from jsclient.jetstream import Schedule
-from jsclient.jetstream import publish_options as options
-from jsclient.jetstream.publish import decode_ack, has_id
-from jsclient.jetstream.publish_streams import names_answer
+from jsclient.jetstream.publishing import options
+from jsclient.jetstream.publishing.attempts import decode_ack, has_id
+from jsclient.jetstream.publishing.streams import names_answer
 from protocol import Headers
 
 

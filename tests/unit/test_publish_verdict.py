@@ -9,8 +9,17 @@ import pytest
 
 from jsclient.errors import ApiError, PublishUnknown, WrongLastSequence, api_error
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish_options import Capabilities
-from jsclient.jetstream.publish_verdict import PAUSES, TEMPORARY, Inquiry, Published, Verdict, judge, place, stream_of
+from jsclient.jetstream.publishing.options import Capabilities
+from jsclient.jetstream.publishing.verdict import (
+    PAUSES,
+    TEMPORARY,
+    Inquiry,
+    Published,
+    Verdict,
+    judge,
+    place,
+    stream_of,
+)
 from jsclient.message import Msg
 
 PLAIN = Published("s.a", b"x")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Any
 
-from jsclient.jetstream.publish_window import Window
+from jsclient.jetstream.publishing.window import Window
 from jsclient.testing import wait_until
 
 

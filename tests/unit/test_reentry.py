@@ -13,7 +13,7 @@ import pytest
 
 from jsclient import Connection, ConnectOptions, core, errors, pings, waiting
 from jsclient import requests as requesting
-from jsclient.jetstream import publish_window
+from jsclient.jetstream.publishing import window as publish_window
 from jsclient.outbox import Unkept
 from jsclient.subscription import Subscription
 

@@ -30,16 +30,16 @@ from jsclient.errors import (
     PermissionViolation,
     PublishUnknown,
 )
-from jsclient.jetstream.publish import (
+from jsclient.jetstream.publishing.attempts import (
     ASK_AFTER,
     ATTEMPT_TIMEOUT,
     FORBIDDEN_ATTEMPTS,
     has_id,
     reply_error,
 )
-from jsclient.jetstream.publish_future import PublishFuture
-from jsclient.jetstream.publish_questions import Questions
-from jsclient.jetstream.publish_streams import (
+from jsclient.jetstream.publishing.future import PublishFuture
+from jsclient.jetstream.publishing.questions import Questions
+from jsclient.jetstream.publishing.streams import (
     ASK_TIMEOUT,
     FORBIDDEN,
     NONE,
@@ -49,11 +49,11 @@ from jsclient.jetstream.publish_streams import (
     names_request,
     same_id_for,
 )
-from jsclient.jetstream.publish_verdict import WINDOW_ENDED, Published, Verdict, judge, stream_of
+from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Published, Verdict, judge, stream_of
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publish_async import AsyncPublisher
+    from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream")

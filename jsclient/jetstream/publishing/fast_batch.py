@@ -27,9 +27,9 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api import error_of
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish import PUBLISH_TIMEOUT, RETRY_WAIT, decode_fast
-from jsclient.jetstream.publish_delivery import Delivery
-from jsclient.jetstream.publish_options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
+from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT, RETRY_WAIT, decode_fast
+from jsclient.jetstream.publishing.delivery import Delivery
+from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publish_future import PubMsg
+    from jsclient.jetstream.publishing.future import PubMsg
     from jsclient.message import Msg
 
 FLOW: Final = 100

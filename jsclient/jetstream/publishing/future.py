@@ -15,7 +15,7 @@ from jsclient.jetstream.models import PubAck
 from protocol import Headers
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publish_async import AsyncPublisher
+    from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 
 
 class PubMsg(msgspec.Struct, frozen=True):

@@ -9,7 +9,7 @@ from jsclient import waiting
 from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publish_future import PublishFuture
+    from jsclient.jetstream.publishing.future import PublishFuture
 
 
 class Window:

@@ -1,7 +1,7 @@
 """The further life of a synchronous publish whose first attempt brought no ack.
 
 What may be stored already is sent again only with a message id, and only as long as the stream is certain to remember
-it. Every refusal is judged by `publish_verdict`; what is in doubt is looked for in the stream.
+it. Every refusal is judged by `verdict`; what is in doubt is looked for in the stream.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from jsclient.errors import (
     RequestTimeout,
 )
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish import (
+from jsclient.jetstream.publishing.attempts import (
     ASK_AFTER,
     ATTEMPT_TIMEOUT,
     FAILURES,
@@ -38,7 +38,7 @@ from jsclient.jetstream.publish import (
     wait_connected,
     wait_for_event,
 )
-from jsclient.jetstream.publish_streams import (
+from jsclient.jetstream.publishing.streams import (
     ASK_TIMEOUT,
     EXISTS,
     FORBIDDEN,
@@ -48,7 +48,7 @@ from jsclient.jetstream.publish_streams import (
     ask_for_stream,
     same_id_for,
 )
-from jsclient.jetstream.publish_verdict import WINDOW_ENDED, Inquiry, Published, Verdict, judge, stream_of
+from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Inquiry, Published, Verdict, judge, stream_of
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from jsclient.jetstream import headers as names
 from protocol import Headers
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.schedules import Schedule
+    from jsclient.jetstream.publishing.schedules import Schedule
 
 HeadersLike = Mapping[str, "str | Iterable[str]"] | Headers
 

@@ -14,14 +14,14 @@ import msgspec
 
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish_future import PublishFuture
-from jsclient.jetstream.publish_streams import EXISTS, Streams, names_request, stream_in
-from jsclient.jetstream.publish_verdict import Inquiry, Published, Verdict
+from jsclient.jetstream.publishing.future import PublishFuture
+from jsclient.jetstream.publishing.streams import EXISTS, Streams, names_request, stream_in
+from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict
 from jsclient.nuid import new_token
 from jsclient.outbox import Unkept
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publish_async import AsyncPublisher
+    from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
     from jsclient.message import Msg
 
 ASK_AGAIN: Final = 1.0

@@ -16,7 +16,7 @@ import attrs
 from jsclient.durations import NANOSECONDS, to_ns
 from jsclient.errors import ConfigError
 from jsclient.jetstream import headers as names
-from jsclient.jetstream.publish_options import ttl_text
+from jsclient.jetstream.publishing.options import ttl_text
 from jsclient.jetstream.wire import as_timestamp, format_time
 from protocol import check_subject
 

@@ -1,4 +1,4 @@
-"""The publishing methods of JetStream; the work is done in publish.py, publish_async.py and the modules of batches."""
+"""The publishing methods of JetStream; the work is done in the other modules of this package."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, NotStored
 from jsclient.jetstream.api import API_TIMEOUT
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish import (
+from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+from jsclient.jetstream.publishing.attempts import (
     ATTEMPT_TIMEOUT,
     FAILURES,
     PUBLISH_TIMEOUT,
@@ -20,20 +21,19 @@ from jsclient.jetstream.publish import (
     may_go_on,
     wait_connected,
 )
-from jsclient.jetstream.publish_async import AsyncPublisher
-from jsclient.jetstream.publish_delivery import Delivery
-from jsclient.jetstream.publish_future import PublishFuture, PubMsg
-from jsclient.jetstream.publish_options import Capabilities as HeaderCheck
-from jsclient.jetstream.publish_options import HeadersLike, PublishOptions
-from jsclient.jetstream.publish_streams import Streams, check_window
+from jsclient.jetstream.publishing.delivery import Delivery
+from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
+from jsclient.jetstream.publishing.options import Capabilities as HeaderCheck
+from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions
+from jsclient.jetstream.publishing.streams import Streams, check_window
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.connection import Connection
-    from jsclient.jetstream.atomic_batch import AtomicBatch
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.fast_batch import FastBatch
+    from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
+    from jsclient.jetstream.publishing.fast_batch import FastBatch
     from jsclient.message import Msg
 
 OPTION_PREFIX: Final = "publish_async_"
@@ -143,13 +143,13 @@ class Publishing:
 
     def atomic_batch(self, **options: Any) -> AtomicBatch:
         """A batch that is stored whole or not at all (server 2.12, allow_atomic); see AtomicBatch."""
-        from jsclient.jetstream.atomic_batch import AtomicBatch
+        from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
 
         return AtomicBatch(cast("JetStream", self), **options)
 
     def fast_batch(self, **options: Any) -> FastBatch:
         """Many messages with few acks, each stored as it comes (server 2.14, allow_batched); see FastBatch."""
-        from jsclient.jetstream.fast_batch import FastBatch
+        from jsclient.jetstream.publishing.fast_batch import FastBatch
 
         return FastBatch(cast("JetStream", self), **options)
 

@@ -29,11 +29,11 @@ from jsclient.errors import (
 )
 from jsclient.jetstream import headers as names
 from jsclient.jetstream.models import PubAck
-from jsclient.jetstream.publish import FAILURES, PUBLISH_TIMEOUT, RETRY_WAIT, reply_error, wait_connected
-from jsclient.jetstream.publish_delivery import Delivery
-from jsclient.jetstream.publish_options import HeadersLike, PublishOptions, build_headers
-from jsclient.jetstream.publish_streams import ASK_TIMEOUT
-from jsclient.jetstream.publish_verdict import Inquiry, Published, Verdict, judge, passes, stream_of
+from jsclient.jetstream.publishing.attempts import FAILURES, PUBLISH_TIMEOUT, RETRY_WAIT, reply_error, wait_connected
+from jsclient.jetstream.publishing.delivery import Delivery
+from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, build_headers
+from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
+from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
 from jsclient.outbox import Unkept
 from protocol import Headers
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publish_future import PubMsg
+    from jsclient.jetstream.publishing.future import PubMsg
     from jsclient.message import Msg
 
 MAX_MESSAGES: Final = 1_000

@@ -28,12 +28,12 @@ from jsclient.errors import (
     TooManyStalledMessages,
 )
 from jsclient.jetstream.api import API_TIMEOUT
-from jsclient.jetstream.publish import RETRY_WAIT, check_payload, decode_fast
-from jsclient.jetstream.publish_future import PublishFuture, PubMsg
-from jsclient.jetstream.publish_options import Capabilities, HeadersLike, PublishOptions
-from jsclient.jetstream.publish_recovery import Recovery
-from jsclient.jetstream.publish_streams import check_window
-from jsclient.jetstream.publish_window import Window
+from jsclient.jetstream.publishing.attempts import RETRY_WAIT, check_payload, decode_fast
+from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
+from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishOptions
+from jsclient.jetstream.publishing.recovery import Recovery
+from jsclient.jetstream.publishing.streams import check_window
+from jsclient.jetstream.publishing.window import Window
 from jsclient.nuid import new_token
 from jsclient.outbox import LARGE_FRAME, Unkept, UnkeptVector
 from jsclient.states import LinkEvent
