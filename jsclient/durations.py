@@ -44,6 +44,11 @@ def to_ns(seconds: float | dt.timedelta) -> int:
     return whole * NANOSECONDS + round((seconds - whole) * NANOSECONDS)
 
 
+def seconds_of(duration: float | dt.timedelta) -> float:
+    """A duration as float seconds, whichever of the two it is."""
+    return duration.total_seconds() if isinstance(duration, dt.timedelta) else float(duration)
+
+
 def to_seconds(nanoseconds: int) -> float:
     """Integer nanoseconds as float seconds."""
     return nanoseconds / NANOSECONDS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient.cancel import Cancel
-from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.durations import DEFAULT, Timeout, resolve, seconds_of
 from jsclient.jetstream import gone, names
 from jsclient.jetstream.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Fetch, terms_for
 from jsclient.jetstream.message import JetStreamMsg
@@ -171,11 +171,11 @@ class Consumer(PullSource):
 
     def _limited(self, terms: PullTerms) -> PullTerms:
         """A pull may live at most max_expires of the consumer; a longer fetch then pulls again."""
-        limit = self._info.config.max_expires if self._info is not None else None
+        limit = seconds_of(self._info.config.max_expires or 0) if self._info is not None else 0.0
         if not limit or terms.expires <= limit:
             return terms
         heartbeat = terms.heartbeat if 2 * terms.heartbeat <= limit else 0.0
-        return PullTerms(float(limit), heartbeat, terms.group, terms.min_pending, terms.min_ack_pending, terms.priority)
+        return PullTerms(limit, heartbeat, terms.group, terms.min_pending, terms.min_ack_pending, terms.priority)
 
     # --- continuous pulls -------------------------------------------------------------------------------------
 
@@ -212,10 +212,10 @@ class Consumer(PullSource):
             if config.max_bytes and "max_bytes" not in given:
                 given["max_bytes"] = min(PullOptions().max_bytes, config.max_bytes)
             if config.max_expires and "expires" not in given:
-                given["expires"] = max(1.0, min(PullOptions().expires, float(config.max_expires)))
+                given["expires"] = max(1.0, min(PullOptions().expires, seconds_of(config.max_expires)))
             if config.priority_policy == "pinned_client" and config.priority_timeout:
                 # The server takes the pin away when no pull has come for priority_timeout, however healthy its holder.
-                longest = max(1.0, float(config.priority_timeout) / 2)
+                longest = max(1.0, seconds_of(config.priority_timeout) / 2)
                 given.setdefault("expires", min(PullOptions().expires, longest))
                 given["expires"] = min(given["expires"], longest)
         return PullOptions(**given)

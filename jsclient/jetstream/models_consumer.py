@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from jsclient.errors import ConfigError, InvalidName
 from jsclient.jetstream import names
 from jsclient.jetstream.models_stream import ClusterInfo, check_choices, check_metadata, check_numbers
-from jsclient.jetstream.wire import Duration, Timestamp, Wire
+from jsclient.jetstream.wire import Delays, Duration, Seconds, Timestamp, Wire
+
+# The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
+if TYPE_CHECKING:
+    DeliverWord = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
+    AckWord = Literal["explicit", "all", "none", "flow_control"]
+    ReplayWord = Literal["instant", "original"]
+    PriorityWord = Literal["none", "overflow", "pinned_client", "prioritized"]
+else:
+    DeliverWord = AckWord = ReplayWord = PriorityWord = str
 
 
 class DeliverPolicy:
@@ -68,29 +77,29 @@ class ConsumerConfig(Wire, kw_only=True, frozen=True):
     name: str | None = None
     durable_name: str | None = None
     description: str | None = None
-    deliver_policy: str | None = None
+    deliver_policy: DeliverWord | None = None
     opt_start_seq: int | None = None
     opt_start_time: Timestamp | None = None
-    ack_policy: str | None = None
-    ack_wait: Duration | None = None
+    ack_policy: AckWord | None = None
+    ack_wait: Seconds | None = None
     max_deliver: int | None = None
-    backoff: list[Duration] | None = None
+    backoff: Delays | None = None
     filter_subject: str | None = None
     filter_subjects: list[str] | None = None
-    replay_policy: str | None = None
+    replay_policy: ReplayWord | None = None
     rate_limit_bps: int | None = None
     sample_freq: str | None = None
     max_waiting: int | None = None
     max_ack_pending: int | None = None
     flow_control: bool | None = None
-    idle_heartbeat: Duration | None = None
+    idle_heartbeat: Seconds | None = None
     headers_only: bool | None = None
     max_batch: int | None = None
-    max_expires: Duration | None = None
+    max_expires: Seconds | None = None
     max_bytes: int | None = None
     deliver_subject: str | None = None
     deliver_group: str | None = None
-    inactive_threshold: Duration | None = None
+    inactive_threshold: Seconds | None = None
     num_replicas: int | None = None
     mem_storage: bool | None = None
     direct: bool | None = None
@@ -99,8 +108,8 @@ class ConsumerConfig(Wire, kw_only=True, frozen=True):
     # server 2.11
     pause_until: Timestamp | None = None
     priority_groups: list[str] | None = None
-    priority_policy: str | None = None
-    priority_timeout: Duration | None = None
+    priority_policy: PriorityWord | None = None
+    priority_timeout: Seconds | None = None
     # names of fields that the server sent and this client does not know; never sent
     unknown_fields: tuple[str, ...] = ()
 

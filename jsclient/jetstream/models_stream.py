@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
 from jsclient.errors import ConfigError
 from jsclient.jetstream import names
-from jsclient.jetstream.wire import Duration, Timestamp, Wire
+from jsclient.jetstream.wire import Duration, Seconds, Timestamp, Wire
+
+# The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
+if TYPE_CHECKING:
+    RetentionWord = Literal["limits", "interest", "workqueue"]
+    StorageWord = Literal["file", "memory"]
+    DiscardWord = Literal["old", "new"]
+    CompressionWord = Literal["none", "s2"]
+    PersistWord = Literal["default", "async"]
+else:
+    RetentionWord = StorageWord = DiscardWord = CompressionWord = PersistWord = str
 
 
 class Retention:
@@ -120,7 +130,7 @@ class Republish(Wire, kw_only=True, frozen=True):
 class StreamConsumerLimits(Wire, kw_only=True, frozen=True):
     """Limits and defaults for the consumers of a stream (server 2.10)."""
 
-    inactive_threshold: Duration | None = None
+    inactive_threshold: Seconds | None = None
     max_ack_pending: int | None = None
 
 
@@ -134,20 +144,20 @@ class StreamConfig(Wire, kw_only=True, frozen=True):
     name: str = ""
     description: str | None = None
     subjects: list[str] | None = None
-    retention: str | None = None
+    retention: RetentionWord | None = None
     max_consumers: int | None = None
     max_msgs: int | None = None
     max_bytes: int | None = None
     max_msgs_per_subject: int | None = None
     max_msg_size: int | None = None
-    max_age: Duration | None = None
-    discard: str | None = None
+    max_age: Seconds | None = None
+    discard: DiscardWord | None = None
     discard_new_per_subject: bool | None = None
-    storage: str | None = None
+    storage: StorageWord | None = None
     num_replicas: int | None = None
     no_ack: bool | None = None
     template_owner: str | None = None
-    duplicate_window: Duration | None = None
+    duplicate_window: Seconds | None = None
     placement: Placement | None = None
     mirror: StreamSource | None = None
     sources: list[StreamSource] | None = None
@@ -159,19 +169,19 @@ class StreamConfig(Wire, kw_only=True, frozen=True):
     mirror_direct: bool | None = None
     republish: Republish | None = None
     # server 2.10
-    compression: str | None = None
+    compression: CompressionWord | None = None
     first_seq: int | None = None
     subject_transform: SubjectTransform | None = None
     consumer_limits: StreamConsumerLimits | None = None
     metadata: dict[str, str] | None = None
     # server 2.11
     allow_msg_ttl: bool | None = None
-    subject_delete_marker_ttl: Duration | None = None
+    subject_delete_marker_ttl: Seconds | None = None
     # server 2.12
     allow_atomic: bool | None = None
     allow_msg_counter: bool | None = None
     allow_msg_schedules: bool | None = None
-    persist_mode: str | None = None
+    persist_mode: PersistWord | None = None
     # server 2.14
     allow_batched: bool | None = None
     # names of fields that the server sent and this client does not know; never sent

@@ -11,6 +11,7 @@ import attrs
 from jsclient.errors import ConfigError
 from jsclient.jetstream.message import consumer_position
 from jsclient.jetstream.models import ConsumerConfig
+from jsclient.jetstream.models_consumer import DeliverWord, ReplayWord
 from jsclient.nuid import next_nuid
 
 INACTIVE: Final = 300.0
@@ -30,10 +31,10 @@ class OrderedOptionsDict(TypedDict, total=False):
     """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`; see OrderedOptions."""
 
     filter_subjects: str | Sequence[str]
-    deliver_policy: str
+    deliver_policy: DeliverWord
     opt_start_seq: int | None
     opt_start_time: dt.datetime | None
-    replay_policy: str | None
+    replay_policy: ReplayWord | None
     inactive_threshold: float
     headers_only: bool | None
     max_reset_attempts: int | None
@@ -46,10 +47,10 @@ class OrderedOptions:
     """How an ordered consumer reads; seconds are floats. `max_reset_attempts`: None retries for ever."""
 
     filter_subjects: str | Sequence[str] = ()
-    deliver_policy: str = "all"
+    deliver_policy: DeliverWord = "all"
     opt_start_seq: int | None = None
     opt_start_time: dt.datetime | None = None
-    replay_policy: str | None = None
+    replay_policy: ReplayWord | None = None
     inactive_threshold: float = INACTIVE
     headers_only: bool | None = None
     max_reset_attempts: int | None = None

@@ -1,15 +1,16 @@
 """What all JetStream models share: seconds <-> ns, time stamps, encoding what was set, and unknown fields.
 
 `Duration` and `Timestamp` are what a model holds at run time; for a type checker, and in practice, they are
-`float` seconds and `datetime`. Both remember what the server sent exactly, so that a configuration that was
-read, changed in one field and sent back is the same in all others.
+`float` seconds and `datetime`. `Seconds` is a duration that the application may also set as a timedelta. All remember
+what the server sent exactly, so that a configuration that was read, changed in one field and sent back is the same in
+all others.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar, get_args, get_origin, get_type_hints
 
 import msgspec
@@ -20,6 +21,8 @@ from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     Duration = float
+    Seconds = float | dt.timedelta
+    Delays = Sequence[float | dt.timedelta]
     Timestamp = dt.datetime
 else:
 
@@ -44,6 +47,9 @@ else:
 
         def __reduce_ex__(self, protocol: int) -> tuple[Any, ...]:
             return parse_time, (format_time(self),)
+
+    Seconds = Duration
+    Delays = list[Duration]
 
 
 _RFC3339 = re.compile(r"(\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)")

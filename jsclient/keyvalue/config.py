@@ -8,9 +8,10 @@ from typing import Any, Final
 
 import attrs
 
-from jsclient.durations import to_ns, to_seconds
+from jsclient.durations import seconds_of, to_ns, to_seconds
 from jsclient.errors import ConfigError
 from jsclient.jetstream.models import Placement, Republish, StreamConfig, StreamInfo, StreamSource, SubjectTransform
+from jsclient.jetstream.models_stream import StorageWord
 from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, check_bucket, stream_name
 
 MAX_HISTORY: Final = 64
@@ -41,7 +42,7 @@ class KeyValueConfig:
     history: int = 1
     ttl: float | None = attrs.field(default=None, converter=_seconds)
     max_bytes: int | None = None
-    storage: str | None = None
+    storage: StorageWord | None = None
     replicas: int = 1
     placement: Placement | None = None
     republish: Republish | None = None
@@ -149,12 +150,12 @@ class KeyValueStatus:
     @property
     def ttl(self) -> float | None:
         """Seconds until a value expires; None: never."""
-        return self.stream_info.config.max_age or None
+        return seconds_of(self.stream_info.config.max_age or 0) or None
 
     @property
     def limit_marker_ttl(self) -> float | None:
         """Seconds that markers of expired keys are kept; None: there are none."""
-        return self.stream_info.config.subject_delete_marker_ttl or None
+        return seconds_of(self.stream_info.config.subject_delete_marker_ttl or 0) or None
 
     @property
     def backing_store(self) -> str:

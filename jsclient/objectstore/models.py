@@ -12,10 +12,11 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from jsclient.durations import to_ns, to_seconds
+from jsclient.durations import seconds_of, to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
 from jsclient.jetstream import names
 from jsclient.jetstream.models import Placement, StreamConfig, StreamInfo
+from jsclient.jetstream.models_stream import StorageWord
 from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
 from protocol.errors import BAD_JSON
 
@@ -244,7 +245,7 @@ class ObjectStoreConfig:
     description: str | None = None
     ttl: float | None = attrs.field(default=None, converter=_seconds)
     max_bytes: int | None = None
-    storage: str | None = None
+    storage: StorageWord | None = None
     replicas: int = 1
     placement: Placement | None = None
     compression: bool = False
@@ -294,7 +295,7 @@ class ObjectStoreStatus:
     @property
     def ttl(self) -> float | None:
         """Seconds until an object expires; None: never."""
-        return self.stream_info.config.max_age or None
+        return seconds_of(self.stream_info.config.max_age or 0) or None
 
     @property
     def storage(self) -> str:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors
+from jsclient.durations import seconds_of
 from jsclient.spark.access import StreamAccess, cached
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
@@ -105,7 +106,7 @@ class JournaledTask:
                 return  # nobody takes the row, as the publisher will find out
             stream = StreamAccess(self._nc, self._options, config.name)
             self._journal.begins(config.name, lambda: stream.state().last)
-            publisher.limit_patience(float(config.duplicate_window or 0) / 2)
+            publisher.limit_patience(seconds_of(config.duplicate_window or 0) / 2)
             self._takers.append(config)
         if len(self._known) > 10_000:
             self._known.clear()

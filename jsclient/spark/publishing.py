@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from jsclient import errors
-from jsclient.durations import Deadline
+from jsclient.durations import Deadline, seconds_of
 from jsclient.spark.access import StreamAccess, cached
 from jsclient.spark.atomic import AtomicPublisher
 from jsclient.spark.errors import JetStreamSparkError
@@ -208,7 +208,7 @@ def _deduplication(access: StreamAccess) -> Deduplication:
             "that is replayed later than that is stored twice"
         )
         return Deduplication(None, (note,))
-    window = float(config.duplicate_window or 0)
+    window = seconds_of(config.duplicate_window or 0)
     if window <= 0:
         raise JetStreamSparkError(
             "JETSTREAM_DEDUP_WINDOW",

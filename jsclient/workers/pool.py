@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
 from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.pull import UNLIMITED_BATCH
 from jsclient.takers import Taker, start_all, wait_for
@@ -148,9 +148,9 @@ class WorkerPool(Taker):
                 f"group= must be one of {', '.join(groups)}" if groups else "it has no priority groups: leave group out"
             )
             raise errors.ConfigError(f"group {self.options.group!r} does not fit {self.consumer}: {known}")
-        backoff = tuple(float(delay) for delay in config.backoff or ())
-        ack_wait = self.options.ack_wait or config.ack_wait or DEFAULT_ACK_WAIT
-        return Waits(backoff or (float(ack_wait),), backoff, config.max_batch or 0)
+        backoff = tuple(seconds_of(delay) for delay in config.backoff or ())
+        ack_wait = seconds_of(self.options.ack_wait or config.ack_wait or DEFAULT_ACK_WAIT)
+        return Waits(backoff or (ack_wait,), backoff, config.max_batch or 0)
 
     # --- workers ----------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
+from jsclient.durations import seconds_of
 from jsclient.errors import (
     ConfigError,
     ConnectionLost,
@@ -104,9 +105,9 @@ class Facts:
     @classmethod
     def of(cls, info: StreamInfo, at: float) -> Facts:
         config = info.config
-        window = float(config.duplicate_window or 0)
+        window = seconds_of(config.duplicate_window or 0)
         if config.max_age:
-            window = min(window, float(config.max_age))  # ids are found again in stored messages after a restart
+            window = min(window, seconds_of(config.max_age))  # ids are found again in stored messages after a restart
         return cls(config.name, tuple(config.subjects or ()), window, config.num_replicas or 1, at)
 
 
