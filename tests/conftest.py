@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from jsclient.jetstream.api import Api
+from jsclient.jetstream.api.requests import Api
 from jsclient.testing import NatsServer, running_servers, wait_until
 
 HERE = Path(__file__).parent

@@ -16,7 +16,7 @@ import msgspec
 
 from jsclient.backup import archive, s2
 from jsclient.backup.errors import BackupCorrupt, BackupError
-from jsclient.jetstream import names
+from jsclient.jetstream.api import names
 from protocol.errors import BAD_JSON
 
 DATA: Final = "stream.tar.s2"

@@ -17,9 +17,9 @@ from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup
 from jsclient.backup.taking import Outcome, Progress
-from jsclient.jetstream import names, wire
-from jsclient.jetstream.api import check_error
-from jsclient.jetstream.models import StreamInfo
+from jsclient.jetstream.api import model_base, names
+from jsclient.jetstream.api.models import StreamInfo
+from jsclient.jetstream.api.requests import check_error
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
@@ -191,7 +191,7 @@ def _send(
             "whole, incomplete or missing"
         ) from error
     try:
-        return wire.from_wire(check_error(final.payload), StreamInfo)
+        return model_base.from_wire(check_error(final.payload), StreamInfo)
     except errors.ApiError as error:
         _remove(js, name)  # server 2.15 keeps a part of the stream
         raise BackupError(f"the server refused the backup of {name!r}: {error}; nothing is left of it") from error

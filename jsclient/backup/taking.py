@@ -14,7 +14,7 @@ from jsclient import errors
 from jsclient.backup import files
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
-from jsclient.jetstream import names
+from jsclient.jetstream.api import names
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from jsclient.errors import ConfigError
-from jsclient.jetstream import wire
+from jsclient.jetstream.api import model_base
 
 
 def complain(text: str) -> None:
@@ -35,7 +35,7 @@ def _plain(value: Any) -> Any:
 
 def struct_record(value: msgspec.Struct) -> None:
     """A wire struct as the server sends it: names and nanoseconds of the wire."""
-    line(wire.encode(value).decode())
+    line(model_base.encode(value).decode())
 
 
 def payload_text(payload: bytes) -> str | dict[str, str]:

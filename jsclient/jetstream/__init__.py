@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jsclient.jetstream.context import JetStream
-from jsclient.jetstream.models import (
+from jsclient.jetstream.api.models import (
     AccountInfo,
     AckPolicy,
     Compression,
@@ -36,48 +35,49 @@ from jsclient.jetstream.models import (
     StreamState,
     SubjectTransform,
 )
+from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from jsclient.jetstream.publishing.schedules import Schedule
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.acks import double_ack_many
     from jsclient.jetstream.advisories import Advisory, MaxDeliveries
-    from jsclient.jetstream.consume import ConsumeContext
     from jsclient.jetstream.consumer import Consumer
-    from jsclient.jetstream.fetch import Batch, Ended
+    from jsclient.jetstream.consuming.consume import ConsumeContext
+    from jsclient.jetstream.consuming.double_ack import double_ack_many
+    from jsclient.jetstream.consuming.fetch import Batch, Ended
+    from jsclient.jetstream.consuming.finite import FiniteRead
+    from jsclient.jetstream.consuming.messages import Messages
+    from jsclient.jetstream.consuming.ordered import OrderedConsumer
+    from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
+    from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
+    from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.message import JetStreamMsg, Metadata
-    from jsclient.jetstream.messages import Messages
-    from jsclient.jetstream.options import Paused, PullOptions
-    from jsclient.jetstream.ordered import OrderedConsumer
-    from jsclient.jetstream.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
     from jsclient.jetstream.publishing.fast_batch import FastBatch
-    from jsclient.jetstream.push import PushConsumer
-    from jsclient.jetstream.read import FiniteRead
     from jsclient.jetstream.tracing import trace
 
 _LATER = {
     "Advisory": "advisories",
     "AsyncPublisher": "publishing.asynchronous",
     "AtomicBatch": "publishing.atomic_batch",
-    "Batch": "fetch",
-    "ConsumeContext": "consume",
+    "Batch": "consuming.fetch",
+    "ConsumeContext": "consuming.consume",
     "Consumer": "consumer",
-    "Ended": "fetch",
+    "Ended": "consuming.fetch",
     "FastBatch": "publishing.fast_batch",
-    "FiniteRead": "read",
+    "FiniteRead": "consuming.finite",
     "JetStreamMsg": "message",
     "MaxDeliveries": "advisories",
-    "Messages": "messages",
+    "Messages": "consuming.messages",
     "Metadata": "message",
-    "OrderedConsumer": "ordered",
-    "OrderedPushConsumer": "ordered_push",
-    "Paused": "options",
-    "PullOptions": "options",
-    "PushConsumer": "push",
-    "double_ack_many": "acks",
+    "OrderedConsumer": "consuming.ordered",
+    "OrderedPushConsumer": "consuming.ordered_push",
+    "Paused": "consuming.pull_options",
+    "PullOptions": "consuming.pull_options",
+    "PushConsumer": "consuming.push",
+    "double_ack_many": "consuming.double_ack",
     "trace": "tracing",
 }
 

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
-from jsclient.jetstream import names, wire
-from jsclient.jetstream.wire import Duration, Timestamp, Wire
+from jsclient.jetstream.api import model_base, names
+from jsclient.jetstream.api.model_base import Duration, Timestamp, Wire
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -195,11 +195,11 @@ E = TypeVar("E", bound=Advisory)
 
 def parse_advisory(data: bytes) -> Advisory:
     """The event in the payload of an advisory; kinds that are not known become `Advisory`. Raises BadResponse."""
-    plain = wire.decode_json(data)
+    plain = model_base.decode_json(data)
     if not isinstance(plain, dict) or not isinstance(plain.get("type"), str):
         raise BadResponse(f"not an advisory: {data[:80]!r}", data)
     cls = _REGISTRY.get(plain["type"], Advisory)
-    return wire.from_wire({**plain, "raw": plain}, cls)
+    return model_base.from_wire({**plain, "raw": plain}, cls)
 
 
 class Advisories(Generic[E]):

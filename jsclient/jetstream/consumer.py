@@ -9,21 +9,22 @@ from typing import TYPE_CHECKING, Any
 from jsclient import errors
 from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Timeout, resolve, seconds_of
-from jsclient.jetstream import gone, names
-from jsclient.jetstream.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Fetch, terms_for
+from jsclient.jetstream.api import names
+from jsclient.jetstream.api.models import ConsumerInfo
+from jsclient.jetstream.consuming import diagnosis
+from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Fetch, terms_for
+from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullTerms
+from jsclient.jetstream.consuming.pull_options import MAX_MESSAGES, Paused, PullOptions, PullOptionsDict
+from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.messages import Messages
-from jsclient.jetstream.models import ConsumerInfo
-from jsclient.jetstream.options import MAX_MESSAGES, Paused, PullOptions, PullOptionsDict
-from jsclient.jetstream.pull import UNLIMITED_BATCH, PullTerms
-from jsclient.jetstream.source import PullSource
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from jsclient.jetstream.consume import ConsumeContext
+    from jsclient.jetstream.consuming.consume import ConsumeContext
+    from jsclient.jetstream.consuming.finite import FiniteRead
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.read import FiniteRead
 
 
 class Consumer(PullSource):
@@ -68,13 +69,13 @@ class Consumer(PullSource):
         return None if self._info is None else self._info.created
 
     def why_nobody(self, error: errors.PullNoResponders, timeout: float) -> Exception | None:
-        return gone.why_nobody(self.js, self.stream_name, self.name, self._made, error, timeout)
+        return diagnosis.why_nobody(self.js, self.stream_name, self.name, self._made, error, timeout)
 
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
-        return gone.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
+        return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
     def examine(self, timeout: float) -> Exception | Paused | None:
-        info = gone.examine(self.js, self.stream_name, self.name, self._made, timeout)
+        info = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
         if info is None or isinstance(info, Exception):
             return info
         if info.config.is_push:
@@ -194,7 +195,7 @@ class Consumer(PullSource):
 
         Acking is the handler's business. What it raises goes to `on_error` (or the log), and the worker goes on.
         """
-        from jsclient.jetstream.consume import ConsumeContext
+        from jsclient.jetstream.consuming.consume import ConsumeContext
 
         return ConsumeContext(self.messages(**options), handler, workers)
 
@@ -230,7 +231,7 @@ class Consumer(PullSource):
         timeout: Timeout = DEFAULT,
     ) -> FiniteRead:
         """Iterate over what is there and end exactly: see FiniteRead."""
-        from jsclient.jetstream.read import FiniteRead
+        from jsclient.jetstream.consuming.finite import FiniteRead
 
         return FiniteRead(self, end_seq, time=time, drained=drained, max_messages=max_messages, timeout=timeout)
 

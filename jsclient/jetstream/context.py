@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
-from jsclient.jetstream import manage, names, wire
 from jsclient.jetstream.advisories import Advisories, Advisory, E
-from jsclient.jetstream.api import API_TIMEOUT, Api, RequestHook, ResponseHook
-from jsclient.jetstream.capabilities import OPERATIONS, Capabilities
-from jsclient.jetstream.models import (
+from jsclient.jetstream.api import consumer_requests, model_base, names
+from jsclient.jetstream.api.capabilities import OPERATIONS, Capabilities
+from jsclient.jetstream.api.models import (
     AccountInfo,
     ConsumerConfig,
     ConsumerInfo,
@@ -21,8 +20,9 @@ from jsclient.jetstream.models import (
     StreamInfo,
     Success,
 )
-from jsclient.jetstream.models_stream import user_metadata
-from jsclient.jetstream.permissions import Permissions, Use, required_permissions
+from jsclient.jetstream.api.models_stream import user_metadata
+from jsclient.jetstream.api.permissions import Permissions, Use, required_permissions
+from jsclient.jetstream.api.requests import API_TIMEOUT, Api, RequestHook, ResponseHook
 from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.stream import Stream
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
     from jsclient.jetstream.consumer import Consumer
-    from jsclient.jetstream.ordered import OrderedConsumer
-    from jsclient.jetstream.ordered_push import OrderedPushConsumer
-    from jsclient.jetstream.ordered_state import OrderedOptionsDict
-    from jsclient.jetstream.push import PushConsumer
+    from jsclient.jetstream.consuming.ordered import OrderedConsumer
+    from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
+    from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
+    from jsclient.jetstream.consuming.push import PushConsumer
 
 
 class JetStream(Publishing):
@@ -179,10 +179,10 @@ class JetStream(Publishing):
         """The request behind create and update; returns the server's info."""
         timeout = Deadline.of(timeout, self.api.timeout)
         config.check()
-        manage.refuse_unknown(config.unknown_fields, drop_unknown, "stream")
+        consumer_requests.refuse_unknown(config.unknown_fields, drop_unknown, "stream")
         self.capabilities.check_config(config, timeout)
         metadata = user_metadata(config.metadata)
-        body = wire.to_wire(config if metadata == config.metadata else config.replace(metadata=metadata))
+        body = model_base.to_wire(config if metadata == config.metadata else config.replace(metadata=metadata))
         if pedantic:
             self.capabilities.require("pedantic", OPERATIONS["pedantic"], timeout)
             body["pedantic"] = True
@@ -217,7 +217,7 @@ class JetStream(Publishing):
     def streams(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[StreamInfo]:
         """Infos of all streams, or of those that take a subject; page by page (256) as you iterate."""
         found = self.api.items("STREAM.LIST", "streams", _by_subject(subject), timeout=timeout)
-        return (wire.from_wire(plain, StreamInfo) for plain in found)
+        return (model_base.from_wire(plain, StreamInfo) for plain in found)
 
     def stream_name_by_subject(self, subject: str, *, timeout: Timeout = DEFAULT) -> str:
         """The stream that takes a subject (wildcards allowed); raises NoStreamForSubject."""
@@ -285,39 +285,39 @@ class JetStream(Publishing):
 
     def consumer_info(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """See Stream.consumer_info."""
-        return manage.info(self, stream, name, timeout=timeout)
+        return consumer_requests.info(self, stream, name, timeout=timeout)
 
     def consumer_names(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """See Stream.consumer_names."""
-        return manage.consumer_names(self, stream, timeout=timeout)
+        return consumer_requests.consumer_names(self, stream, timeout=timeout)
 
     def consumers(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
         """See Stream.consumers."""
-        return manage.consumer_infos(self, stream, timeout=timeout)
+        return consumer_requests.consumer_infos(self, stream, timeout=timeout)
 
     def delete_consumer(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> None:
         """See Stream.delete_consumer."""
-        manage.delete(self, stream, name, timeout=timeout)
+        consumer_requests.delete(self, stream, name, timeout=timeout)
 
     def pause_consumer(
         self, stream: str, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
     ) -> PauseState:
         """See Stream.pause_consumer."""
-        return manage.pause(self, stream, name, until, timeout=timeout)
+        return consumer_requests.pause(self, stream, name, until, timeout=timeout)
 
     def resume_consumer(self, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
         """See Stream.resume_consumer."""
-        return manage.resume(self, stream, name, timeout=timeout)
+        return consumer_requests.resume(self, stream, name, timeout=timeout)
 
     def reset_consumer(
         self, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT
     ) -> ConsumerInfo:
         """See Stream.reset_consumer."""
-        return manage.reset(self, stream, name, seq, timeout=timeout)
+        return consumer_requests.reset(self, stream, name, seq, timeout=timeout)
 
     def unpin_consumer(self, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """See Stream.unpin_consumer."""
-        manage.unpin(self, stream, name, group, timeout=timeout)
+        consumer_requests.unpin(self, stream, name, group, timeout=timeout)
 
 
 def _by_subject(subject: str | None) -> dict[str, Any] | None:

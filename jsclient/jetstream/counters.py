@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from jsclient.errors import BadResponse
-from jsclient.jetstream import headers as names
+from jsclient.jetstream.api import headers as names
 from protocol.errors import BAD_JSON
 
 

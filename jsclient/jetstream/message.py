@@ -260,7 +260,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         Raises NoResponders when the consumer does not exist any more, and StaleDelivery when the server has crashed
         since and forgotten that it delivered this copy: the message comes again.
         """
-        from jsclient.jetstream.stale import confirmed_ack
+        from jsclient.jetstream.consuming.stale_acks import confirmed_ack
 
         self._claim()
         try:
@@ -299,7 +299,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
         Raises NoMessages when none came in time. For consumers that have one message in flight.
         """
-        from jsclient.jetstream.fetch import next_after
+        from jsclient.jetstream.consuming.fetch import next_after
 
         self._claim()
         return next_after(self, timeout)

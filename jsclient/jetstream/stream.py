@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerExists, ConsumerNotFound, NotPullConsumer, NotPushConsumer
-from jsclient.jetstream import batch_get, manage, names, stored, wire
-from jsclient.jetstream.models import (
+from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
+from jsclient.jetstream.api.models import (
     ConsumerConfig,
     ConsumerInfo,
     PauseState,
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.jetstream.consumer import Consumer
+    from jsclient.jetstream.consuming.ordered import OrderedConsumer
+    from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
+    from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
+    from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.ordered import OrderedConsumer
-    from jsclient.jetstream.ordered_push import OrderedPushConsumer
-    from jsclient.jetstream.ordered_state import OrderedOptionsDict
-    from jsclient.jetstream.push import PushConsumer
 
 
 class Stream:
@@ -66,7 +66,7 @@ class Stream:
             plain = self.js.api.request(operation, request or None, timeout=timeout, read=True)
         else:
             plain = self._all_pages(operation, request, Deadline.of(timeout, self.js.api.timeout))
-        info = wire.from_wire(plain, StreamInfo)
+        info = model_base.from_wire(plain, StreamInfo)
         self.cached_info = info
         return info
 
@@ -148,7 +148,7 @@ class Stream:
         timeout = Deadline.of(timeout, self.js.api.timeout)
         use_direct = self.reads_direct(direct)
         silent = use_direct and self.js.capabilities.at_least((2, 10), timeout) is False
-        reader = stored.Reader(self.js.api, self.name, use_direct, fall_back=direct is None, silent=silent)
+        reader = stored_messages.Reader(self.js.api, self.name, use_direct, fall_back=direct is None, silent=silent)
         return reader.get(request, timeout)
 
     def reads_direct(self, direct: bool | None = None) -> bool:
@@ -261,9 +261,11 @@ class Stream:
         except ConsumerExists:  # somebody else was faster
             return self.consumer(name or "", timeout=timeout)
 
-    def _put(self, config: ConsumerConfig, action: manage.Action, timeout: Timeout, **options: bool) -> Consumer:
+    def _put(
+        self, config: ConsumerConfig, action: consumer_requests.Action, timeout: Timeout, **options: bool
+    ) -> Consumer:
         config.check_pull()
-        return self._pull_handle(manage.put(self.js, self.name, config, action, timeout=timeout, **options))
+        return self._pull_handle(consumer_requests.put(self.js, self.name, config, action, timeout=timeout, **options))
 
     def _pull_handle(self, info: ConsumerInfo) -> Consumer:
         from jsclient.jetstream.consumer import Consumer
@@ -279,14 +281,14 @@ class Stream:
 
         if not fetch_info:
             return Consumer(self.js, self.name, names.check_consumer(name))
-        info = manage.info(self.js, self.name, name, timeout=timeout)
+        info = consumer_requests.info(self.js, self.name, name, timeout=timeout)
         if info.config.is_push:
             raise NotPullConsumer(f"consumer {name!r} of stream {self.name!r} is a push consumer: use push_consumer")
         return self._pull_handle(info)
 
     def ordered_consumer(self, **options: Unpack[OrderedOptionsDict]) -> OrderedConsumer:
         """Every message once and in order, without acks; options: see OrderedOptions. Sends nothing yet."""
-        from jsclient.jetstream.ordered import OrderedConsumer
+        from jsclient.jetstream.consuming.ordered import OrderedConsumer
 
         return OrderedConsumer(self.js, self.name, **options)
 
@@ -294,7 +296,7 @@ class Stream:
         self, *, heartbeat: float = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
         """The same, pushed by the server: for accounts that may not pull. `heartbeat`: seconds."""
-        from jsclient.jetstream.ordered_push import OrderedPushConsumer
+        from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
 
         return OrderedPushConsumer(self.js, self.name, heartbeat=heartbeat, **options)
 
@@ -315,12 +317,12 @@ class Stream:
         return self._put_push(config, "", timeout)
 
     def _put_push(
-        self, config: ConsumerConfig, action: manage.Action, timeout: Timeout, **options: bool
+        self, config: ConsumerConfig, action: consumer_requests.Action, timeout: Timeout, **options: bool
     ) -> PushConsumer:
-        from jsclient.jetstream.push import PushConsumer
+        from jsclient.jetstream.consuming.push import PushConsumer
 
         config.check_push()
-        info = manage.put(self.js, self.name, config, action, timeout=timeout, **options)
+        info = consumer_requests.put(self.js, self.name, config, action, timeout=timeout, **options)
         return PushConsumer(self.js, self.name, info.name, info.config, info)
 
     def push_consumer(
@@ -331,12 +333,12 @@ class Stream:
         `config` is for accounts that may not ask: how the consumer was made (deliver_subject, deliver_group,
         idle_heartbeat, flow_control, ack_policy). Nothing is sent then.
         """
-        from jsclient.jetstream.push import PushConsumer
+        from jsclient.jetstream.consuming.push import PushConsumer
 
         if config is not None:
             config.check_push()
             return PushConsumer(self.js, self.name, name, config)
-        info = manage.info(self.js, self.name, name, timeout=timeout)
+        info = consumer_requests.info(self.js, self.name, name, timeout=timeout)
         if not info.config.is_push:
             raise NotPushConsumer(f"consumer {name!r} of stream {self.name!r} is a pull consumer: use consumer")
         return PushConsumer(self.js, self.name, name, info.config, info)
@@ -345,34 +347,34 @@ class Stream:
 
     def consumer_info(self, name: str, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Ask for a consumer of either kind. Costs the server something: not for every fetch."""
-        return manage.info(self.js, self.name, name, timeout=timeout)
+        return consumer_requests.info(self.js, self.name, name, timeout=timeout)
 
     def consumer_names(self, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """Names of all consumers, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
-        return manage.consumer_names(self.js, self.name, timeout=timeout)
+        return consumer_requests.consumer_names(self.js, self.name, timeout=timeout)
 
     def consumers(self, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
         """Infos of all consumers, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
-        return manage.consumer_infos(self.js, self.name, timeout=timeout)
+        return consumer_requests.consumer_infos(self.js, self.name, timeout=timeout)
 
     def delete_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> None:
         """Delete a consumer; whoever waits on it is told. Raises ConsumerNotFound."""
-        manage.delete(self.js, self.name, name, timeout=timeout)
+        consumer_requests.delete(self.js, self.name, name, timeout=timeout)
 
     def pause_consumer(
         self, name: str, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT
     ) -> PauseState:
         """Stop delivery until a point in time or for so many seconds (server 2.11); pulls wait meanwhile."""
-        return manage.pause(self.js, self.name, name, until, timeout=timeout)
+        return consumer_requests.pause(self.js, self.name, name, until, timeout=timeout)
 
     def resume_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:
         """End a pause (server 2.11); no error if there is none."""
-        return manage.resume(self.js, self.name, name, timeout=timeout)
+        return consumer_requests.resume(self.js, self.name, name, timeout=timeout)
 
     def reset_consumer(self, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Deliver again from `seq`, or from the message after the ack floor (server 2.14); see `reset_seq`."""
-        return manage.reset(self.js, self.name, name, seq, timeout=timeout)
+        return consumer_requests.reset(self.js, self.name, name, seq, timeout=timeout)
 
     def unpin_consumer(self, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """Let another client of the priority group take over (server 2.11)."""
-        manage.unpin(self.js, self.name, name, group, timeout=timeout)
+        consumer_requests.unpin(self.js, self.name, name, group, timeout=timeout)

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import Deadline
 from jsclient.errors import NotSupported, TimedOut
-from jsclient.jetstream import headers as header_names
-from jsclient.jetstream import wire
-from jsclient.jetstream.wire import Timestamp, Wire
+from jsclient.jetstream.api import headers as header_names
+from jsclient.jetstream.api import model_base
+from jsclient.jetstream.api.model_base import Timestamp, Wire
 from protocol import Headers
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def trace(
         nc.publish(subject, payload, headers=out)
         while len(reports) < 1 + sum(report.hops for report in reports):
             try:
-                reports.append(wire.decode(answers.next(deadline.remaining()).payload, Trace))
+                reports.append(model_base.decode(answers.next(deadline.remaining()).payload, Trace))
             except TimedOut:
                 if not reports:
                     raise TimedOut(f"no server traced the message to {subject!r} within {timeout:g} s") from None

@@ -24,11 +24,11 @@ from jsclient.errors import (
     StreamNotFound,
     WrongLastSequence,
 )
-from jsclient.jetstream.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
-from jsclient.jetstream.names import api_prefix, check_name
+from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
+from jsclient.jetstream.api.model_base import format_time
+from jsclient.jetstream.api.names import api_prefix, check_name
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
-from jsclient.jetstream.wire import format_time
 from jsclient.keyvalue.config import KeyValueStatus
 from jsclient.keyvalue.entry import (
     OPERATION_HEADER,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jsclient.durations import to_seconds
-from jsclient.jetstream.wire import parse_time
+from jsclient.jetstream.api.model_base import parse_time
 
 if TYPE_CHECKING:
     from protocol import Msg

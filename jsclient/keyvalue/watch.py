@@ -12,7 +12,7 @@ import attrs
 
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import ConfigError, IteratorClosed, NotSupported, TimedOut
-from jsclient.jetstream.complete import CompleteReading
+from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
 from protocol.subjects import matches
 

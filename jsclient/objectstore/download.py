@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient.durations import Deadline
 from jsclient.errors import MessageNotFound, ObjectChanged, TimedOut
-from jsclient.jetstream.complete import Reading
+from jsclient.jetstream.consuming.listing import Reading
 from jsclient.objectstore.models import ObjectInfo
 
 if TYPE_CHECKING:

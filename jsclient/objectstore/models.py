@@ -14,9 +14,9 @@ import msgspec
 
 from jsclient.durations import seconds_of, to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
-from jsclient.jetstream import names
-from jsclient.jetstream.models import Placement, StreamConfig, StreamInfo
-from jsclient.jetstream.models_stream import StorageWord
+from jsclient.jetstream.api import names
+from jsclient.jetstream.api.models import Placement, StreamConfig, StreamInfo
+from jsclient.jetstream.api.models_stream import StorageWord
 from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
 from protocol.errors import BAD_JSON
 

@@ -32,7 +32,7 @@ from jsclient.errors import (
     UnknownOutcome,
     WrongLastSequence,
 )
-from jsclient.jetstream.headers import ROLLUP, ROLLUP_SUBJECT
+from jsclient.jetstream.api.headers import ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
 from jsclient.nuid import next_nuid

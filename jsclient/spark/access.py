@@ -14,9 +14,9 @@ from weakref import WeakKeyDictionary
 
 from jsclient import errors
 from jsclient.durations import Deadline, to_ns
-from jsclient.jetstream.api import Api
-from jsclient.jetstream.capabilities import Capabilities
-from jsclient.jetstream.models import ConsumerInfo, StreamInfo
+from jsclient.jetstream.api.capabilities import Capabilities
+from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
+from jsclient.jetstream.api.requests import Api
 from jsclient.spark.chunks import Times
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.planner import StreamState

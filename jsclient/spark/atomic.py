@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from jsclient import errors
-from jsclient.jetstream.api import check_error
-from jsclient.jetstream.names import check_stream
+from jsclient.jetstream.api.names import check_stream
+from jsclient.jetstream.api.requests import check_error
 from jsclient.nuid import next_nuid
 from jsclient.outbox import Unkept
 from jsclient.spark.access import StreamAccess

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jsclient.jetstream import names
+from jsclient.jetstream.api import names
 from jsclient.spark import options as known
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions

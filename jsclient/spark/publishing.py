@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from jsclient.connection import Connection
-    from jsclient.jetstream.models import StreamConfig
+    from jsclient.jetstream.api.models import StreamConfig
     from jsclient.spark.options import SparkOptions
 
 log = logging.getLogger("jsclient.spark")

@@ -15,7 +15,7 @@ from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import overlap
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.models import StreamInfo
+    from jsclient.jetstream.api.models import StreamInfo
     from jsclient.spark.access import StreamAccess
 
 log = logging.getLogger("jsclient.spark")

@@ -8,7 +8,7 @@ import msgspec
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream import names
+from jsclient.jetstream.api import names
 from jsclient.system.gathering import Answer, Gathered, Refusal, sort_answer
 
 if TYPE_CHECKING:

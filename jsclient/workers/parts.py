@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jsclient.jetstream.messages import Messages
+from jsclient.jetstream.consuming.messages import Messages
 from jsclient.workers import stats
 
 if TYPE_CHECKING:

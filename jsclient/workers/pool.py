@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
-from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
-from jsclient.jetstream.pull import UNLIMITED_BATCH
+from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.takers import Taker, start_all, wait_for
 from jsclient.waiting import Gate
 from jsclient.workers import stats

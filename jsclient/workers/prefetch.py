@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.jetstream.options import MAX_BYTES
+from jsclient.jetstream.consuming.pull_options import MAX_BYTES
 from jsclient.workers.options import PREFETCH_SECONDS
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
-from jsclient.jetstream.acks import double_ack_many
+from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.workers import dead_letters
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
 from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, outcomes_of

@@ -11,8 +11,8 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.acks import double_ack_many
 from jsclient.jetstream.consumer import Consumer
+from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.testing import NatsServer, wait_until
 
 

@@ -14,8 +14,8 @@ from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.advisories import ConsumerUnpinned
 from jsclient.jetstream.consumer import Consumer
-from jsclient.jetstream.fetch import Ended
-from jsclient.jetstream.inboxes import pool_of
+from jsclient.jetstream.consuming.fetch import Ended
+from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.testing import LeafPair, NatsServer, Proxy, wait_until
 
 

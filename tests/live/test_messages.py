@@ -15,7 +15,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
-from jsclient.jetstream.options import Paused, PullOptions, PullOptionsDict, Resumed
+from jsclient.jetstream.consuming.pull_options import Paused, PullOptions, PullOptionsDict, Resumed
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 

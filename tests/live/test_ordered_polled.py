@@ -11,7 +11,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.jetstream.ordered import OrderedConsumer
+from jsclient.jetstream.consuming.ordered import OrderedConsumer
 from jsclient.testing import FakeServer, NatsServer, wait_until
 from jsclient.testing.fake import FakeClient, ScriptFailed
 

@@ -12,7 +12,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.push import PushConsumer
+from jsclient.jetstream.consuming.push import PushConsumer
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 

@@ -10,8 +10,8 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.jetstream.ordered_push import OrderedPushConsumer, OrderedPushMessages
-from jsclient.jetstream.ordered_state import OrderedOptions, OrderedOptionsDict
+from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer, OrderedPushMessages
+from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedOptionsDict
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 

@@ -11,8 +11,8 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.fetch import Ended
-from jsclient.jetstream.options import PullOptionsDict
+from jsclient.jetstream.consuming.fetch import Ended
+from jsclient.jetstream.consuming.pull_options import PullOptionsDict
 from jsclient.testing import FakeServer, LeafPair, NatsServer, Proxy, wait_until
 from jsclient.testing.fake import FakeClient, ScriptFailed
 from jsclient.workers import WorkerPool

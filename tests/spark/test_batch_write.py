@@ -178,7 +178,7 @@ def test_secrets_are_shown_nowhere(
     config = f'authorization {{ token: "{secret}" }}'
     with NatsServer(config) as closed:
         import jsclient
-        from jsclient.jetstream.api import Api
+        from jsclient.jetstream.api.requests import Api
 
         with jsclient.connect(closed.url, token=secret) as nc:
             Api(nc).request("STREAM.CREATE.SEC", {"name": "SEC", "subjects": ["SEC.>"]})

@@ -11,9 +11,9 @@ import pytest
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline
-from jsclient.jetstream.api import Api, check_error, error_of
-from jsclient.jetstream.capabilities import Capabilities
-from jsclient.jetstream.models import ConsumerConfig, StreamConfig, Success
+from jsclient.jetstream.api.capabilities import Capabilities
+from jsclient.jetstream.api.models import ConsumerConfig, StreamConfig, Success
+from jsclient.jetstream.api.requests import Api, check_error, error_of
 from jsclient.message import Msg
 from protocol import ServerInfo
 
@@ -356,7 +356,7 @@ def test_a_level_that_could_not_be_asked_is_asked_again(error: Exception, monkey
     capabilities = Capabilities(Levels(error, 1, 5))  # type: ignore[arg-type]
     assert capabilities.publish_level() == 0
     assert capabilities.publish_level() == 0  # and not asked for every message
-    monkeypatch.setattr("jsclient.jetstream.capabilities.ASK_AGAIN", 0.0)
+    monkeypatch.setattr("jsclient.jetstream.api.capabilities.ASK_AGAIN", 0.0)
     assert [capabilities.publish_level() for _ in range(3)] == [1, 1, 1]
 
 

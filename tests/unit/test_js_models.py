@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from jsclient.errors import BadResponse, ConfigError, InvalidName, InvalidSubject
-from jsclient.jetstream import capabilities, models, wire
-from jsclient.jetstream.models import (
+from jsclient.jetstream.api import capabilities, model_base, models
+from jsclient.jetstream.api.models import (
     AccountInfo,
     ConsumerConfig,
     ConsumerInfo,
@@ -23,13 +23,13 @@ from jsclient.jetstream.models import (
     StreamInfo,
     StreamSource,
 )
-from jsclient.jetstream.models_stream import ExternalStream, user_metadata
+from jsclient.jetstream.api.models_stream import ExternalStream, user_metadata
 
 UTC = dt.timezone.utc
 
 
-def wire_of(config: wire.Wire) -> dict[str, Any]:
-    plain: dict[str, Any] = json.loads(wire.encode(config))
+def wire_of(config: model_base.Wire) -> dict[str, Any]:
+    plain: dict[str, Any] = json.loads(model_base.encode(config))
     return plain
 
 
@@ -70,7 +70,7 @@ def test_durations_are_seconds_here_and_nanoseconds_there(given_: Any, seconds: 
 @given(st.integers(min_value=0, max_value=2**63 - 1))
 def test_durations_of_the_server_go_back_exactly(ns: int) -> None:
     """Also those that a float cannot hold: 104 days and a nanosecond."""
-    config = wire.from_wire({"name": "S", "max_age": ns}, StreamConfig)
+    config = model_base.from_wire({"name": "S", "max_age": ns}, StreamConfig)
     assert wire_of(config)["max_age"] == ns
     assert wire_of(config.replace(max_msgs=1))["max_age"] == ns
     assert wire_of(pickle.loads(pickle.dumps(config)))["max_age"] == ns
@@ -98,26 +98,26 @@ def test_wrong_durations_are_refused_when_made(value: Any) -> None:
     ],
 )
 def test_times_of_the_server(text: str, microsecond: int) -> None:
-    stamp = wire.parse_time(text)
+    stamp = model_base.parse_time(text)
     assert stamp.microsecond == microsecond
     assert stamp.astimezone(UTC).replace(microsecond=0) == dt.datetime(2026, 11, 21, 11, 29, 57, tzinfo=UTC)
-    assert wire.format_time(stamp) == text
+    assert model_base.format_time(stamp) == text
     copy = pickle.loads(pickle.dumps(stamp))
-    assert (copy, wire.format_time(copy)) == (stamp, text)
+    assert (copy, model_base.format_time(copy)) == (stamp, text)
     # A time derived from it has left the server's text behind.
-    assert wire.format_time(stamp + dt.timedelta(hours=1)) != text
+    assert model_base.format_time(stamp + dt.timedelta(hours=1)) != text
 
 
 @pytest.mark.parametrize("text", ["", "yesterday", "2026-11-21", "2026-11-21T11:29:57", "2026-13-41T11:29:57Z"])
 def test_broken_times(text: str) -> None:
     with pytest.raises(ValueError, match="time|month|range"):
-        wire.parse_time(text)
+        model_base.parse_time(text)
     with pytest.raises(BadResponse):
-        wire.from_wire({"config": {"name": "S"}, "created": text}, StreamInfo)
+        model_base.from_wire({"config": {"name": "S"}, "created": text}, StreamInfo)
 
 
 def test_the_zero_time_means_not_set() -> None:
-    info = wire.from_wire({"config": {"name": "S"}, "created": "0001-01-01T00:00:00Z"}, StreamInfo)
+    info = model_base.from_wire({"config": {"name": "S"}, "created": "0001-01-01T00:00:00Z"}, StreamInfo)
     assert info.created is None
 
 
@@ -156,7 +156,7 @@ ANSWER = {
 
 
 def test_a_newer_server_is_understood_and_its_settings_are_named() -> None:
-    info = wire.from_wire(json.loads(json.dumps(ANSWER)), StreamInfo)
+    info = model_base.from_wire(json.loads(json.dumps(ANSWER)), StreamInfo)
     assert info.config.retention == "some-later-policy"
     assert set(info.config.unknown_fields) == {
         "quantum",
@@ -172,7 +172,7 @@ def test_a_newer_server_is_understood_and_its_settings_are_named() -> None:
 
 
 def test_a_server_cannot_forge_the_names_of_unknown_fields() -> None:
-    config = wire.from_wire({"name": "S", "unknown_fields": ["x"]}, StreamConfig)
+    config = model_base.from_wire({"name": "S", "unknown_fields": ["x"]}, StreamConfig)
     assert config.unknown_fields == ()
 
 
@@ -181,7 +181,7 @@ def test_a_server_cannot_forge_the_names_of_unknown_fields() -> None:
 )
 def test_answers_that_do_not_fit(raw: bytes) -> None:
     with pytest.raises(BadResponse) as caught:
-        wire.decode(raw, StreamInfo)
+        model_base.decode(raw, StreamInfo)
     assert isinstance(pickle.loads(pickle.dumps(caught.value)), BadResponse)
 
 
@@ -227,7 +227,7 @@ def test_metadata_of_the_server_is_left_out() -> None:
 
 def test_every_model_survives_a_round_trip_as_json_and_pickle() -> None:
     for cls in vars(models).values():
-        if not (isinstance(cls, type) and issubclass(cls, wire.Wire)) or cls is wire.Wire:
+        if not (isinstance(cls, type) and issubclass(cls, model_base.Wire)) or cls is model_base.Wire:
             continue
         required = {
             field.name: {"name": "x"}
@@ -238,14 +238,14 @@ def test_every_model_survives_a_round_trip_as_json_and_pickle() -> None:
             for field in msgspec.structs.fields(cls)
             if field.required
         }
-        value = wire.from_wire(required, cls)
-        assert wire.from_wire(wire.to_wire(value), cls) == value
+        value = model_base.from_wire(required, cls)
+        assert model_base.from_wire(model_base.to_wire(value), cls) == value
         assert pickle.loads(pickle.dumps(value)) == value
         assert "None" not in repr(value)
 
 
 def test_infos() -> None:
-    info = wire.from_wire(
+    info = model_base.from_wire(
         {
             "stream_name": "S",
             "name": "C",
@@ -261,11 +261,11 @@ def test_infos() -> None:
     assert info.cluster is not None
     assert info.cluster.replicas is not None
     assert info.cluster.replicas[0].active == 0.25
-    account = wire.from_wire({"api": {"level": 5}, "tiers": {"R1": {"memory": 1}}}, AccountInfo)
+    account = model_base.from_wire({"api": {"level": 5}, "tiers": {"R1": {"memory": 1}}}, AccountInfo)
     assert account.api.level == 5
     assert account.tiers is not None
     assert account.tiers["R1"].memory == 1
-    never = wire.from_wire({"config": {"name": "S"}, "mirror": {"name": "A", "active": -1}}, StreamInfo)
+    never = model_base.from_wire({"config": {"name": "S"}, "mirror": {"name": "A", "active": -1}}, StreamInfo)
     assert never.mirror is not None
     assert never.mirror.active is None
 

@@ -8,7 +8,7 @@ import json
 import pytest
 
 from jsclient.errors import ApiError, PublishUnknown, WrongLastSequence, api_error
-from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.options import Capabilities
 from jsclient.jetstream.publishing.verdict import (
     PAUSES,

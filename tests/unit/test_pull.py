@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import protocol
 from jsclient import errors
-from jsclient.jetstream.pull import (
+from jsclient.jetstream.consuming.pull import (
     LONGEST_DELAY,
     REMEMBERED,
     UNLIMITED_BATCH,

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from jsclient.jetstream.pull import UNLIMITED_BATCH, PullState, Verdict
+from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState, Verdict
 
 
 class Server:

@@ -62,7 +62,7 @@ def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -
         ("protocol/a.py", "import re, msgspec\nfrom protocol.b import c\nfrom .b import d"),
         ("jsclient/errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import jsclient.connection"),
         ("jsclient/spark/a.py", "import pyspark\nfrom jsclient.jetstream import x\nfrom jsclient import connect"),
-        ("jsclient/keyvalue/a.py", "from jsclient.jetstream.api import Api"),
+        ("jsclient/keyvalue/a.py", "from jsclient.jetstream.api.requests import Api"),
         ("tests/unit/test_a.py", "from jsclient.testing import wait_until\nwait_until(lambda: 1)"),
     ],
 )

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jsclient.jetstream.pull import PullState, PullTerms, Verdict
-from jsclient.jetstream.watchdog import NEVER, Look, Watchdog, next_look
+from jsclient.jetstream.consuming.pull import PullState, PullTerms, Verdict
+from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.workers.prefetch import Prefetch
 
 BEAT = 1.0

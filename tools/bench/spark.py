@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jsclient
-from jsclient.jetstream.api import Api
+from jsclient.jetstream.api.requests import Api
 from jsclient.testing import NatsServer
 
 ROOT = Path(__file__).resolve().parents[2]

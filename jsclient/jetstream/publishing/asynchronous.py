@@ -27,7 +27,7 @@ from jsclient.errors import (
     TimedOut,
     TooManyStalledMessages,
 )
-from jsclient.jetstream.api import API_TIMEOUT
+from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, check_payload, decode_fast
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishOptions
@@ -42,8 +42,8 @@ from protocol.errors import BAD_JSON
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.models import PubAck
     from jsclient.message import Msg
 
 WINDOW_MESSAGES: Final = 4_000

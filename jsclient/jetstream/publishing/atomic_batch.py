@@ -27,8 +27,8 @@ from jsclient.errors import (
     PublishUnknown,
     RequestTimeout,
 )
-from jsclient.jetstream import headers as names
-from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.attempts import FAILURES, PUBLISH_TIMEOUT, RETRY_WAIT, reply_error, wait_connected
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, build_headers

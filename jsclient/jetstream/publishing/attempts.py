@@ -25,8 +25,8 @@ from jsclient.errors import (
     UnknownOutcome,
     api_error,
 )
-from jsclient.jetstream import headers as names
-from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.api.models import PubAck
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 

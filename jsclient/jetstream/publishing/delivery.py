@@ -26,7 +26,7 @@ from jsclient.errors import (
     PublishUnknown,
     RequestTimeout,
 )
-from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.attempts import (
     ASK_AFTER,
     ATTEMPT_TIMEOUT,

@@ -25,8 +25,8 @@ from jsclient.errors import (
     NoResponders,
     PublishUnknown,
 )
-from jsclient.jetstream.api import error_of
-from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.api.models import PubAck
+from jsclient.jetstream.api.requests import error_of
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT, RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions

@@ -10,8 +10,8 @@ import msgspec
 
 from jsclient import waiting
 from jsclient.errors import ConfigError, TimedOut
-from jsclient.jetstream import headers as names
-from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.api.models import PubAck
 from protocol import Headers
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, NotStored
-from jsclient.jetstream.api import API_TIMEOUT
-from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.api.models import PubAck
+from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.jetstream.publishing.attempts import (
     ATTEMPT_TIMEOUT,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 from jsclient import checks
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge
-from jsclient.jetstream import headers as names
+from jsclient.jetstream.api import headers as names
 from protocol import Headers
 
 if TYPE_CHECKING:

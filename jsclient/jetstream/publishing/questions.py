@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
-from jsclient.jetstream.models import PubAck
+from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.streams import EXISTS, Streams, names_request, stream_in
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict

@@ -15,9 +15,9 @@ import attrs
 
 from jsclient.durations import NANOSECONDS, to_ns
 from jsclient.errors import ConfigError
-from jsclient.jetstream import headers as names
+from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.api.model_base import as_timestamp, format_time
 from jsclient.jetstream.publishing.options import ttl_text
-from jsclient.jetstream.wire import as_timestamp, format_time
 from protocol import check_subject
 
 _PREDEFINED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")

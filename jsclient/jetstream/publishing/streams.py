@@ -24,9 +24,9 @@ from jsclient.errors import (
     PermissionViolation,
     RequestTimeout,
 )
-from jsclient.jetstream import wire
-from jsclient.jetstream.api import check_error
-from jsclient.jetstream.models import StreamInfo
+from jsclient.jetstream.api import model_base
+from jsclient.jetstream.api.models import StreamInfo
+from jsclient.jetstream.api.requests import check_error
 from protocol import matches
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def names_answer(payload: bytes) -> str:
 def stream_in(payload: bytes) -> tuple[str, str]:
     """The same with the name of the stream."""
     try:
-        plain = wire.decode_json(payload)
+        plain = model_base.decode_json(payload)
     except JetStreamError:
         return UNAVAILABLE, ""
     if not isinstance(plain, dict) or plain.get("error"):
@@ -167,7 +167,7 @@ class Streams:
     def learn(self, payload: bytes, now: float) -> bool:
         """Take the answer of STREAM.INFO; False when it says nothing."""
         try:
-            facts = Facts.of(wire.from_wire(check_error(payload), StreamInfo), now)
+            facts = Facts.of(model_base.from_wire(check_error(payload), StreamInfo), now)
         except JsClientError:
             return False
         if len(self._known) >= KNOWN_STREAMS:

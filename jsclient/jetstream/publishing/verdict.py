@@ -21,10 +21,10 @@ from typing import Any, Final
 import attrs
 
 from jsclient.errors import ApiError, JetStreamError, MessageNotFound, PublishUnknown, WrongLastSequence
-from jsclient.jetstream import headers as names
-from jsclient.jetstream import stored, wire
-from jsclient.jetstream.api import check_error
-from jsclient.jetstream.models import MessageResponse, PubAck, RawStreamMsg
+from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.api import model_base, stored_messages
+from jsclient.jetstream.api.models import MessageResponse, PubAck, RawStreamMsg
+from jsclient.jetstream.api.requests import check_error
 from jsclient.message import Msg
 from protocol import Headers, matches
 from protocol.errors import ProtocolError
@@ -218,10 +218,10 @@ class Inquiry:
 
     def _read(self, answer: Msg) -> RawStreamMsg:
         if self.denied:
-            stored.check_status(answer, self.stream)
-            return stored.stored_message(answer)
-        response = wire.from_wire(check_error(answer.payload), MessageResponse)
-        return stored.from_response(response, self.stream)
+            stored_messages.check_status(answer, self.stream)
+            return stored_messages.stored_message(answer)
+        response = model_base.from_wire(check_error(answer.payload), MessageResponse)
+        return stored_messages.from_response(response, self.stream)
 
     def end(self, in_time: bool = True) -> ApiError | PublishUnknown:
         """The last word when nothing was found that decides it; not `in_time` when the pauses were cut short."""
@@ -250,6 +250,6 @@ WINDOW_ENDED: Final = "no ack came, and its stream does not remember message ids
 def stream_of(payload: bytes) -> str:
     """The stream that refused a publish."""
     try:
-        return str(wire.decode_json(payload)["stream"])
+        return str(model_base.decode_json(payload)["stream"])
     except (JetStreamError, LookupError, TypeError):
         return ""

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.takers import Taker, start_all, wait_for
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.iterating import MessageIterator
+    from jsclient.jetstream.consuming.iterator import MessageIterator
     from jsclient.jetstream.message import JetStreamMsg
 
 log = logging.getLogger("jsclient.jetstream.consume")

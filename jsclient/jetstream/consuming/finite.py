@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.complete import Reading
-from jsclient.jetstream.fetch import FETCH_TIMEOUT, GRACE, NO_WAIT_TIMEOUT, Batch, Ended
-from jsclient.jetstream.inboxes import nak_all, nak_frames
+from jsclient.jetstream.api.models import StreamInfo
+from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, GRACE, NO_WAIT_TIMEOUT, Batch, Ended
+from jsclient.jetstream.consuming.listing import Reading
+from jsclient.jetstream.consuming.pull_inboxes import nak_all, nak_frames
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
-from jsclient.jetstream.models import StreamInfo
 from jsclient.jetstream.publishing.attempts import wait_connected
 from jsclient.takers import Taker
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.jetstream.consumer import Consumer
+    from jsclient.jetstream.consuming.ordered import OrderedConsumer
+    from jsclient.jetstream.consuming.pull_options import PullOptionsDict
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.options import PullOptionsDict
-    from jsclient.jetstream.ordered import OrderedConsumer
 
 
 T = TypeVar("T")

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from jsclient.errors import ConfigError, InvalidName
-from jsclient.jetstream import names
-from jsclient.jetstream.models_stream import ClusterInfo, check_choices, check_metadata, check_numbers
-from jsclient.jetstream.wire import Delays, Duration, Seconds, Timestamp, Wire
+from jsclient.jetstream.api import names
+from jsclient.jetstream.api.model_base import Delays, Duration, Seconds, Timestamp, Wire
+from jsclient.jetstream.api.models_stream import ClusterInfo, check_choices, check_metadata, check_numbers
 
 # The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
 if TYPE_CHECKING:

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
 from jsclient.durations import Deadline, Timeout
-from jsclient.jetstream import wire
-from jsclient.jetstream.api import check_error
-from jsclient.jetstream.inboxes import pool_if_any, pool_of
+from jsclient.jetstream.api import model_base
+from jsclient.jetstream.api.models import ConsumerInfo
+from jsclient.jetstream.api.requests import check_error
+from jsclient.jetstream.consuming.pull_inboxes import pool_if_any, pool_of
 from jsclient.jetstream.message import ACK, JetStreamMsg
-from jsclient.jetstream.models import ConsumerInfo
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -100,6 +100,6 @@ def _ask(connection: Connection, key: str, deadline: Deadline) -> ConsumerInfo |
         return None
     try:
         answer = connection.request(f"{heads.pop()}CONSUMER.INFO.{key}", timeout=deadline.at_most(ASK_TIMEOUT))
-        return wire.from_wire(check_error(answer.payload), ConsumerInfo)
+        return model_base.from_wire(check_error(answer.payload), ConsumerInfo)
     except errors.JsClientError:
         return None

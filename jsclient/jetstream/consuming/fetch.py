@@ -17,17 +17,25 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from jsclient import errors
 from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.gone import ASK_TIMEOUT
-from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, SILENT_FLUSH, message_size, nak_all, nak_frames, pool_of
+from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
+from jsclient.jetstream.consuming.pull import PullTerms, Verdict, classify
+from jsclient.jetstream.consuming.pull_inboxes import (
+    ELECTION,
+    FLUSH_TIMEOUT,
+    SILENT_FLUSH,
+    message_size,
+    nak_all,
+    nak_frames,
+    pool_of,
+)
+from jsclient.jetstream.consuming.watchdog import SHORTEST_ASK, Look, Watchdog
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.pull import PullTerms, Verdict, classify
-from jsclient.jetstream.watchdog import SHORTEST_ASK, Look, Watchdog
 from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent, Wake
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.jetstream.source import PullSource
+    from jsclient.jetstream.consuming.pull_source import PullSource
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.pull")
@@ -466,7 +474,7 @@ def check_priority(group: str, min_pending: int, min_ack_pending: int, priority:
 
 def next_after(message: JetStreamMsg, timeout: Timeout) -> JetStreamMsg:
     """Send +NXT: ack `message` (claimed by the caller) and wait for the next one of its consumer."""
-    from jsclient.jetstream.source import AckedConsumer
+    from jsclient.jetstream.consuming.pull_source import AckedConsumer
 
     seconds = resolve(timeout, FETCH_TIMEOUT)
     reply = message.msg.raw_reply

@@ -11,10 +11,10 @@ import msgspec
 from jsclient.checks import FilterInSubject
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, NotSupported
-from jsclient.jetstream import names, wire
-from jsclient.jetstream.capabilities import OPERATIONS
-from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo, PauseState, Success
-from jsclient.jetstream.models_stream import user_metadata
+from jsclient.jetstream.api import model_base, names
+from jsclient.jetstream.api.capabilities import OPERATIONS
+from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo, PauseState, Success
+from jsclient.jetstream.api.models_stream import user_metadata
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
@@ -66,7 +66,7 @@ def put(
     if config.filter_subject:
         # Permissions can be given by filter in this form.
         operation = FilterInSubject(f"{operation}.{config.filter_subject}")
-    body: dict[str, Any] = {"stream_name": stream, "config": wire.to_wire(clean(config))}
+    body: dict[str, Any] = {"stream_name": stream, "config": model_base.to_wire(clean(config))}
     if action:
         body["action"] = action
     if pedantic:
@@ -130,7 +130,7 @@ def consumer_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) ->
 
 def consumer_infos(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
     found = js.api.items(f"CONSUMER.LIST.{names.check_stream(stream)}", "consumers", timeout=timeout)
-    return (wire.from_wire(plain, ConsumerInfo) for plain in found)
+    return (model_base.from_wire(plain, ConsumerInfo) for plain in found)
 
 
 def pause(
@@ -138,12 +138,12 @@ def pause(
 ) -> PauseState:
     """Stop delivery until a point in time, or for so many seconds by this machine's clock."""
     if not isinstance(until, dt.datetime):
-        seconds = wire.as_duration(until, "until")
+        seconds = model_base.as_duration(until, "until")
         if seconds < 0:
             raise ConfigError(f"pause_consumer: until must not be negative, got {until!r} seconds")
         until = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=seconds)
-    stamp = wire.as_timestamp(until, "until")
-    return _pause(js, stream, name, {"pause_until": wire.format_time(stamp)}, "pause_consumer", timeout)
+    stamp = model_base.as_timestamp(until, "until")
+    return _pause(js, stream, name, {"pause_until": model_base.format_time(stamp)}, "pause_consumer", timeout)
 
 
 def resume(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PauseState:

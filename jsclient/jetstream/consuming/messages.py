@@ -18,19 +18,19 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
-from jsclient.jetstream.gone import ASK_TIMEOUT
-from jsclient.jetstream.inboxes import ELECTION, FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
-from jsclient.jetstream.iterating import MessageIterator, call_hook
+from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
+from jsclient.jetstream.consuming.iterator import MessageIterator, call_hook
+from jsclient.jetstream.consuming.pull import Verdict, classify
+from jsclient.jetstream.consuming.pull_inboxes import ELECTION, FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
+from jsclient.jetstream.consuming.pull_options import Paused, PullOptions, Resumed
+from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.options import Paused, PullOptions, Resumed
-from jsclient.jetstream.pull import Verdict, classify
-from jsclient.jetstream.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.outbox import Unkept
 from jsclient.states import WAKE, LinkEvent
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.jetstream.source import PullSource
+    from jsclient.jetstream.consuming.pull_source import PullSource
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.pull")

@@ -13,14 +13,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
-from jsclient.jetstream import manage, names
-from jsclient.jetstream.consume import ConsumeContext
-from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.api import consumer_requests, names
+from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
+from jsclient.jetstream.consuming.consume import ConsumeContext
+from jsclient.jetstream.consuming.ordered_reset import (
+    CREATE_AGAIN,
+    CREATE_TIMEOUT,
+    Again,
+    SameStream,
+    take_turn,
+    why_silent,
+)
+from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, OrderedOptions, OrderedOptionsDict, OrderedState
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.consuming.push import PushMessages, PushOptions, PushOptionsDict
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
-from jsclient.jetstream.ordered_reset import CREATE_AGAIN, CREATE_TIMEOUT, Again, SameStream, take_turn, why_silent
-from jsclient.jetstream.ordered_state import DELIVER, GAP, OrderedOptions, OrderedOptionsDict, OrderedState
-from jsclient.jetstream.push import PushMessages, PushOptions, PushOptionsDict
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -61,7 +68,9 @@ class OrderedPushSource:
     def create(self, subject: str, timeout: float = CREATE_TIMEOUT) -> None:
         self.delete()
         self.config = self._config(self.state.next_config(), subject)
-        self.info = manage.put(self.js, self.stream_name, self.config, "", timeout=timeout, every=CREATE_AGAIN)
+        self.info = consumer_requests.put(
+            self.js, self.stream_name, self.config, "", timeout=timeout, every=CREATE_AGAIN
+        )
         self.same_stream.check(self.js, self.stream_name, self.info)
         # A repeated create may find the consumer at work already.
         self.state.created(self.info.num_pending + self.info.delivered.consumer_seq)

@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, RequestTimeout, TooManyRequests
-from jsclient.jetstream import headers as names
-from jsclient.jetstream import wire
-from jsclient.jetstream.models import MessageResponse, RawStreamMsg
+from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.api import model_base
+from jsclient.jetstream.api.models import MessageResponse, RawStreamMsg
 from protocol import Headers, Msg, has_wildcard
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.api import Api
+    from jsclient.jetstream.api.requests import Api
 
 _ADDED: Final = frozenset(
     (names.STREAM, names.SUBJECT, names.SEQUENCE, names.TIME_STAMP, names.NUM_PENDING, names.LAST_SEQUENCE)
@@ -39,7 +39,7 @@ def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
         subject=stored.subject,
         seq=stored.seq,
         data=stored.data,
-        time=wire.parse_time(stored.time) if stored.time else None,
+        time=model_base.parse_time(stored.time) if stored.time else None,
         headers=found or None,
         stream=stream,
     )
@@ -81,7 +81,7 @@ def stored_message(message: Msg) -> RawStreamMsg:
             subject=added[names.SUBJECT],
             seq=int(added[names.SEQUENCE]),
             data=message.payload,
-            time=wire.parse_time(added[names.TIME_STAMP]),
+            time=model_base.parse_time(added[names.TIME_STAMP]),
             headers=kept,
             stream=added[names.STREAM],
         )

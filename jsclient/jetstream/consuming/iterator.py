@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.fetch import FETCH_TIMEOUT
-from jsclient.jetstream.inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
+from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
 from jsclient.takers import SLICE, Taker
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Final, TypedDict
 import attrs
 
 from jsclient.errors import ConfigError
+from jsclient.jetstream.api.models import ConsumerConfig
+from jsclient.jetstream.api.models_consumer import DeliverWord, ReplayWord
 from jsclient.jetstream.message import consumer_position
-from jsclient.jetstream.models import ConsumerConfig
-from jsclient.jetstream.models_consumer import DeliverWord, ReplayWord
 from jsclient.nuid import next_nuid
 
 INACTIVE: Final = 300.0

@@ -7,7 +7,7 @@ import datetime as dt
 import pytest
 
 from jsclient import errors
-from jsclient.jetstream.ordered_state import DELIVER, GAP, SKIP, STALE, OrderedOptions, OrderedState
+from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, SKIP, STALE, OrderedOptions, OrderedState
 
 
 def reply(state: OrderedState, stream_seq: int, consumer_seq: int, form: int = 9) -> bytes:

@@ -6,7 +6,8 @@ import datetime as dt
 
 import msgspec
 
-from jsclient.jetstream.models_consumer import (
+from jsclient.jetstream.api.model_base import Wire
+from jsclient.jetstream.api.models_consumer import (
     AckPolicy,
     ConsumerConfig,
     ConsumerInfo,
@@ -17,7 +18,7 @@ from jsclient.jetstream.models_consumer import (
     ReplayPolicy,
     SequenceInfo,
 )
-from jsclient.jetstream.models_stream import (
+from jsclient.jetstream.api.models_stream import (
     ClusterInfo,
     Compression,
     Discard,
@@ -40,7 +41,6 @@ from jsclient.jetstream.models_stream import (
     StreamState,
     SubjectTransform,
 )
-from jsclient.jetstream.wire import Wire
 from protocol import Headers
 
 __all__ = [

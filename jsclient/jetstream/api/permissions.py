@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, get_args
 import attrs
 
 from jsclient.errors import ConfigError
-from jsclient.jetstream import names
+from jsclient.jetstream.api import names
 
 Use = Literal["publish", "consume", "info", "ordered", "push", "read", "manage", "list"]
 

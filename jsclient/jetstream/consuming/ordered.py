@@ -18,17 +18,21 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream import manage, names
-from jsclient.jetstream.consume import ConsumeContext
-from jsclient.jetstream.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Ended
-from jsclient.jetstream.gone import ASK_TIMEOUT
-from jsclient.jetstream.inboxes import FLUSH_TIMEOUT, message_size
-from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.messages import Messages
-from jsclient.jetstream.models import ConsumerInfo
-from jsclient.jetstream.options import PullOptions, PullOptionsDict
-from jsclient.jetstream.ordered_reset import CREATE_AGAIN, CREATE_TIMEOUT, Again, SameStream, take_turn, why_silent
-from jsclient.jetstream.ordered_state import (
+from jsclient.jetstream.api import consumer_requests, names
+from jsclient.jetstream.api.models import ConsumerInfo
+from jsclient.jetstream.consuming.consume import ConsumeContext
+from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
+from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Ended
+from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.ordered_reset import (
+    CREATE_AGAIN,
+    CREATE_TIMEOUT,
+    Again,
+    SameStream,
+    take_turn,
+    why_silent,
+)
+from jsclient.jetstream.consuming.ordered_sequence import (
     DELIVER,
     GAP,
     LAST_PER_SUBJECT,
@@ -37,7 +41,10 @@ from jsclient.jetstream.ordered_state import (
     OrderedOptionsDict,
     OrderedState,
 )
-from jsclient.jetstream.source import PullSource
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, message_size
+from jsclient.jetstream.consuming.pull_options import PullOptions, PullOptionsDict
+from jsclient.jetstream.consuming.pull_source import PullSource
+from jsclient.jetstream.message import JetStreamMsg
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -45,8 +52,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from jsclient.jetstream.consuming.finite import OrderedRead
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.read import OrderedRead
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.ordered")
@@ -86,7 +93,7 @@ class OrderedSource(PullSource):
         """CONSUMER.INFO. A consumer that is not there is made again by the next read."""
         name = self.state.name
         try:
-            return manage.info(self.js, self.stream_name, name.decode(), timeout=timeout)
+            return consumer_requests.info(self.js, self.stream_name, name.decode(), timeout=timeout)
         except errors.ConsumerNotFound:
             if name == self.state.name:
                 self.lost = f"{self} does not exist any more"
@@ -98,7 +105,9 @@ class OrderedSource(PullSource):
         deadline = Deadline(timeout)
         self.delete()
         config = state.next_config()
-        self.info = manage.put(self.js, self.stream_name, config, "", timeout=deadline.remaining(), every=CREATE_AGAIN)
+        self.info = consumer_requests.put(
+            self.js, self.stream_name, config, "", timeout=deadline.remaining(), every=CREATE_AGAIN
+        )
         self.lost = ""
         try:
             self.same_stream.check(self.js, self.stream_name, self.info, deadline.at_most(CREATE_TIMEOUT))
@@ -471,7 +480,7 @@ class OrderedConsumer:
         **options: Unpack[PullOptionsDict],
     ) -> OrderedRead:
         """Iterate over what is there and end exactly: see OrderedRead."""
-        from jsclient.jetstream.read import OrderedRead
+        from jsclient.jetstream.consuming.finite import OrderedRead
 
         return OrderedRead(self, end_seq, time=time, drained=drained, timeout=timeout, **options)
 

@@ -21,7 +21,7 @@ from jsclient.errors import (
     RequestTimeout,
     api_error,
 )
-from jsclient.jetstream import names, wire
+from jsclient.jetstream.api import model_base, names
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -128,7 +128,7 @@ class Api:
                     raise
                 waiting.Gate().wait(RETRY_WAIT)
             else:
-                return plain if response is None else wire.from_wire(plain, response)
+                return plain if response is None else model_base.from_wire(plain, response)
 
     def request_raw(
         self,
@@ -140,7 +140,7 @@ class Api:
         every: float = 0.0,
     ) -> Msg:
         """The answer as a message; errors in it are not looked at."""
-        subject, payload = self.subject(operation), wire.encode(body)
+        subject, payload = self.subject(operation), model_base.encode(body)
         if isinstance(timeout, Deadline) and timeout.expired():
             raise RequestTimeout(f"no time was left to ask {subject!r}: this was not sent", sent=False)
         _trace(self.on_request, subject, payload)
@@ -271,7 +271,7 @@ def _part(page: dict[str, Any], key: str) -> Any:
 
 def check_error(payload: bytes) -> dict[str, Any]:
     """The JSON object of an answer; raises the typed error if it holds one."""
-    plain = wire.decode_json(payload)
+    plain = model_base.decode_json(payload)
     if not isinstance(plain, dict):
         raise BadResponse(f"the answer is not a JSON object: {payload[:80]!r}", payload)
     if plain.get("error"):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
-from jsclient.jetstream.models import ConsumerInfo, StreamInfo
+from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.jetstream.consuming.stale_acks import ASK_AFTER, forgotten, stale_delivery
 from jsclient.jetstream.message import ACK, JetStreamMsg
-from jsclient.jetstream.stale import ASK_AFTER, forgotten, stale_delivery
 
 if TYPE_CHECKING:
     from jsclient.message import Msg

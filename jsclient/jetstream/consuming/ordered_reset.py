@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors
 from jsclient.durations import Deadline
-from jsclient.jetstream import manage
-from jsclient.jetstream.gone import recreated
+from jsclient.jetstream.api import consumer_requests
+from jsclient.jetstream.consuming.diagnosis import recreated
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.api.models import ConsumerInfo
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.models import ConsumerInfo
 
 FIRST_DELAY: Final = 0.25
 LONGEST_DELAY: Final = 1.0
@@ -151,7 +151,7 @@ def why_silent(js: JetStream, stream: str, name: str, what: str, silence: float,
     Whether it is gone, or only its server does not answer: a new one costs less than waiting for the old.
     """
     try:
-        manage.info(js, stream, name, timeout=timeout)
+        consumer_requests.info(js, stream, name, timeout=timeout)
     except (errors.ConsumerNotFound, errors.StreamNotFound):
         return errors.ConsumerDeleted(404, "", f"{what} does not exist any more")
     except errors.PermissionViolation:

@@ -18,13 +18,14 @@ import attrs
 
 from jsclient import errors, waiting
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.jetstream import gone, names
-from jsclient.jetstream.consume import ConsumeContext
-from jsclient.jetstream.inboxes import FLUSH_TIMEOUT
-from jsclient.jetstream.iterating import MessageIterator
+from jsclient.jetstream.api import names
+from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
+from jsclient.jetstream.consuming import diagnosis
+from jsclient.jetstream.consuming.consume import ConsumeContext
+from jsclient.jetstream.consuming.iterator import MessageIterator
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.consuming.watchdog import Look, Watchdog
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.jetstream.models import ConsumerConfig, ConsumerInfo
-from jsclient.jetstream.watchdog import Look, Watchdog
 from jsclient.mailbox import Mailbox
 from jsclient.states import WAKE, LinkEvent
 
@@ -192,7 +193,7 @@ class PushMessages(MessageIterator):
                 self._heartbeat(message)
         elif status.code == 409 and "consumer deleted" in status.description.lower():
             deleted = errors.ConsumerDeleted(409, status.description, f"{self.source} was deleted")
-            self._fail(self.source.why_deleted(deleted, gone.ASK_TIMEOUT))
+            self._fail(self.source.why_deleted(deleted, diagnosis.ASK_TIMEOUT))
         else:
             self._report(errors.PullStatusError(status.code, status.description))
 
@@ -218,7 +219,7 @@ class PushMessages(MessageIterator):
             text = f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s"
             self._report(errors.NoHeartbeat(text))
         elif look is Look.ASK:
-            found = self.source.examine(min(watchdog.ask_time(deadline, last_frame, now), gone.ASK_TIMEOUT))
+            found = self.source.examine(min(watchdog.ask_time(deadline, last_frame, now), diagnosis.ASK_TIMEOUT))
             if found is not None:
                 self._fail(found)
 
@@ -334,12 +335,12 @@ class PushConsumer:
 
     def examine(self, timeout: float) -> Exception | None:
         """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
-        found = gone.examine(self.js, self.stream_name, self.name, self._made, timeout)
+        found = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
         return found if isinstance(found, Exception) else None
 
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
         """Ask the server whether it is the whole stream that was deleted."""
-        return gone.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
+        return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
     def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages:
         """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound."""

@@ -15,10 +15,10 @@ from jsclient.errors import (
     NotSupported,
     RequestTimeout,
 )
-from jsclient.jetstream import headers as header_names
-from jsclient.jetstream import names, stored, wire
-from jsclient.jetstream.capabilities import OPERATIONS
-from jsclient.jetstream.models import RawStreamMsg
+from jsclient.jetstream.api import headers as header_names
+from jsclient.jetstream.api import model_base, names, stored_messages
+from jsclient.jetstream.api.capabilities import OPERATIONS
+from jsclient.jetstream.api.models import RawStreamMsg
 from protocol import Msg
 
 if TYPE_CHECKING:
@@ -60,7 +60,9 @@ def get_batch(
     if start_time is not None:
         if not many:
             raise NotSupported(f"start_time needs nats-server 2.11 and allow_direct on stream {stream.name!r}; use seq")
-        begin: dict[str, Any] = {"start_time": wire.format_time(wire.as_timestamp(start_time, "start_time"))}
+        begin: dict[str, Any] = {
+            "start_time": model_base.format_time(model_base.as_timestamp(start_time, "start_time"))
+        }
     else:
         begin = {"seq": seq or 1}
     if not many:
@@ -104,11 +106,11 @@ def _exchange(stream: Stream, request: dict[str, Any], timeout: Timeout) -> tupl
     subject = js.api.subject(f"DIRECT.GET.{stream.name}")
     messages: list[RawStreamMsg] = []
     try:
-        for answer in js.nc.request_many(subject, wire.encode(request), timeout=resolve(timeout, js.api.timeout)):
+        for answer in js.nc.request_many(subject, model_base.encode(request), timeout=resolve(timeout, js.api.timeout)):
             if answer.status is not None:
                 _check_end(answer, stream.name)
                 return messages, answer
-            messages.append(stored.stored_message(answer))
+            messages.append(stored_messages.stored_message(answer))
             if header_names.NUM_PENDING not in (answer.headers or {}):
                 raise NotSupported("the server answered a batched get with a single message: it is older than 2.11")
     except NoResponders as error:
@@ -124,7 +126,7 @@ def _check_end(answer: Msg, stream: str) -> None:
     if code == TOO_MANY_RESULTS:
         raise _TooManyError
     if code not in (204, 404):
-        stored.check_status(answer, stream)
+        stored_messages.check_status(answer, stream)
 
 
 def _number(message: Msg, name: str) -> int:
@@ -163,7 +165,7 @@ def get_last(
     if up_to_seq is not None:
         bound["up_to_seq"] = up_to_seq
     if up_to_time is not None:
-        bound["up_to_time"] = wire.format_time(wire.as_timestamp(up_to_time, "up_to_time"))
+        bound["up_to_time"] = model_base.format_time(model_base.as_timestamp(up_to_time, "up_to_time"))
     # Read subject by subject it is one call of many requests: a timeout that was given bounds it as a whole.
     whole = timeout if timeout is DEFAULT else Deadline.of(timeout, None)
     if serves_many(stream, whole):

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ApiError, JetStreamUnavailable, NotSupported, PermissionViolation, RequestTimeout
-from jsclient.jetstream.models import AccountInfo, ConsumerConfig, StreamConfig
+from jsclient.jetstream.api.models import AccountInfo, ConsumerConfig, StreamConfig
 from protocol import parse_version
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.api import Api
+    from jsclient.jetstream.api.requests import Api
 
 Version = tuple[int, int]
 

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
-from jsclient.jetstream.options import Paused
+from jsclient.jetstream.consuming.pull_options import Paused
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

@@ -10,7 +10,7 @@ import enum
 from typing import Final
 
 from jsclient.durations import Deadline
-from jsclient.jetstream.pull import PullState, PullTerms
+from jsclient.jetstream.consuming.pull import PullState, PullTerms
 
 NEVER: Final = float("inf")
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Final, Literal
 import msgspec
 
 from jsclient.errors import ConfigError
-from jsclient.jetstream import names
-from jsclient.jetstream.wire import Duration, Seconds, Timestamp, Wire
+from jsclient.jetstream.api import names
+from jsclient.jetstream.api.model_base import Duration, Seconds, Timestamp, Wire
 
 # The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
 if TYPE_CHECKING:

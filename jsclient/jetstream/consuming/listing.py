@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
 from jsclient.durations import Deadline
-from jsclient.jetstream.ordered_state import LAST_PER_SUBJECT
+from jsclient.jetstream.consuming.ordered_sequence import LAST_PER_SUBJECT
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.api.models import ConsumerInfo
+    from jsclient.jetstream.consuming.ordered import OrderedConsumer, OrderedMessages
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.message import JetStreamMsg
-    from jsclient.jetstream.models import ConsumerInfo
-    from jsclient.jetstream.ordered import OrderedConsumer, OrderedMessages
 
 LOOK_AFTER: Final = 0.5
 """Seconds without a message after which the server is asked what it has sent. What it sent before the question before

@@ -1,0 +1,1 @@
+"""Requests to the JetStream API and what travels in them: subjects, models, capabilities, permissions, names."""
