@@ -24,14 +24,14 @@ if not getattr(_protocol, "__jsclient__", False):
     )
 
 from jsclient import errors
+from jsclient._engine.core import Health, Statistics
+from jsclient._engine.link import VERSION
+from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
-from jsclient.core import Health, Statistics
-from jsclient.link import VERSION
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
-from jsclient.secret import Secret
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import Subscription
 from protocol import Headers, Status

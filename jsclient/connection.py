@@ -17,15 +17,15 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from jsclient import checks, errors, waiting
+from jsclient._engine.core import ConnectionCore, guarded
+from jsclient._engine.link import Link
+from jsclient._engine.mailbox import Mailbox
+from jsclient._engine.outbox import LARGE_FRAME, Unkept, Vector
+from jsclient._engine.requests import MOST_REPLIES, Replies
+from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
 from jsclient.cancel import Cancel
-from jsclient.core import ConnectionCore, guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
-from jsclient.link import Link
-from jsclient.mailbox import Mailbox
 from jsclient.message import HeadersLike, Msg
-from jsclient.outbox import LARGE_FRAME, Unkept, Vector
-from jsclient.requests import MOST_REPLIES, Replies
-from jsclient.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import (
     PENDING_BYTES,

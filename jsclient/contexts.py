@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from jsclient.auth.secret import ENV_PREFIX, Literal
 from jsclient.errors import ConfigError
 from jsclient.options import TLSOptions
-from jsclient.secret import ENV_PREFIX, Literal
 
 MAX_CONTEXT_SIZE: Final = 1024 * 1024
 # Settings of the CLI that change what a connection is or may do and that we cannot follow: refused, not ignored.

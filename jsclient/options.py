@@ -14,9 +14,9 @@ from typing import Any, Final
 import attrs
 
 from jsclient import checks, errors
-from jsclient.auth import Authenticator
+from jsclient.auth.credentials import Authenticator
+from jsclient.auth.secret import SecretSource, as_secret
 from jsclient.durations import check_timeout
-from jsclient.secret import SecretSource, as_secret
 from jsclient.servers import masked
 
 CONNECT_TIMEOUT: Final = 5.0

@@ -11,10 +11,10 @@ from typing import Any, Final
 
 from jsclient import connection as _connection
 from jsclient import errors, waiting
+from jsclient._engine.session import CLOSE_FLUSH
 from jsclient.connection import Connection
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
-from jsclient.session import CLOSE_FLUSH
 
 FORKED_TEXT: Final = (
     "this connection was made in the parent process before fork; a child has no part in it. Open one here: "

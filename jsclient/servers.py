@@ -13,8 +13,8 @@ from urllib.parse import SplitResult, unquote, urlsplit
 import attrs
 
 from jsclient import waiting
+from jsclient.auth.secret import Literal, Secret
 from jsclient.errors import ConfigError
-from jsclient.secret import Literal, Secret
 
 DEFAULT_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 MAX_SERVERS: Final = 1000  # of the user's

@@ -11,12 +11,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
+from jsclient._engine.strands import Strand, Strands
+from jsclient._engine.takers import Taker
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.mailbox import OVERHEAD, Mailbox, message_size
 from jsclient.message import Msg
 from jsclient.states import LinkEvent, Wake
-from jsclient.strands import Strand, Strands
-from jsclient.takers import Taker
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:

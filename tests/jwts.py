@@ -9,7 +9,7 @@ import secrets
 import time
 from typing import Any
 
-from jsclient.nkeys import KeyPair, KeyType, encode_seed
+from jsclient.auth.nkeys import KeyPair, KeyType, encode_seed
 
 UNLIMITED = dict.fromkeys(["subs", "data", "payload"], -1)
 ACCOUNT_LIMITS = {

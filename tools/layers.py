@@ -23,9 +23,9 @@ ROOT = Path(__file__).resolve().parents[1]
 CORE = 3
 FLOORS = {
     "protocol": 0,
-    **dict.fromkeys(["errors", "_api_errors", "_store_errors", "server_errors", "durations", "checks", "message"], 1),
-    **dict.fromkeys(["options", "nuid", "nkeys", "auth", "servers", "secret", "waiting"], 1),
-    **dict.fromkeys(["transport", "tcp", "tls", "ws", "resolving", "reading", "link"], 2),
+    **dict.fromkeys(["errors", "_api_errors", "_store_errors", "durations", "checks", "message"], 1),
+    **dict.fromkeys(["options", "nuid", "auth", "servers", "waiting"], 1),
+    "_transport": 2,
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor"], 5),
     **dict.fromkeys(["spark", "testing", "coordination"], 6),

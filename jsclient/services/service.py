@@ -14,6 +14,7 @@ import attrs
 import msgspec
 
 from jsclient import waiting
+from jsclient._engine.takers import SLICE, Taker, start_all
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ConfigError,
@@ -40,7 +41,6 @@ from jsclient.services.models import (
 )
 from jsclient.services.request import Request, one_line
 from jsclient.states import LinkEvent
-from jsclient.takers import SLICE, Taker, start_all
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

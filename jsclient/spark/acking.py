@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
+from jsclient._engine.outbox import Unkept
 from jsclient.nuid import new_token
-from jsclient.outbox import Unkept
 from jsclient.spark.chunks import ChunkQueue
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.states import LinkEvent

@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from jsclient import errors
+from jsclient._engine.outbox import Unkept
 from jsclient.jetstream.api.names import check_stream
 from jsclient.jetstream.api.requests import check_error
 from jsclient.nuid import next_nuid
-from jsclient.outbox import Unkept
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.sending import Row, Totals, decode_ack

@@ -8,8 +8,8 @@ import os
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from jsclient.auth.secret import Secret
 from jsclient.options import ConnectOptions, TLSOptions
-from jsclient.secret import Secret
 from jsclient.spark import values
 from jsclient.spark.errors import JetStreamSparkError
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from jsclient import errors
+from jsclient._engine.outbox import Unkept
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
-from jsclient.outbox import Unkept
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import Chunk, ChunkQueue, DirectParts, Times, direct_chunk, direct_parts
 from jsclient.spark.errors import JetStreamSparkError

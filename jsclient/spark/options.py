@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import attrs
 
-from jsclient.secret import Secret
+from jsclient.auth.secret import Secret
 from jsclient.spark import connecting, values
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.secret import ServerUrl

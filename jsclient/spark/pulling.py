@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from jsclient import errors
+from jsclient._engine.outbox import Unkept
 from jsclient.durations import Deadline, to_ns
-from jsclient.outbox import Unkept
 from jsclient.spark.access import StreamAccess
 from jsclient.spark.chunks import Chunk, ChunkQueue, chunk_of, split_statuses
 from jsclient.spark.gaps import Gaps

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from jsclient.secret import Secret
+from jsclient.auth.secret import Secret
 from jsclient.servers import masked
 
 

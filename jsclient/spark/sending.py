@@ -16,9 +16,9 @@ import attrs
 import msgspec
 
 from jsclient import errors, waiting
+from jsclient._engine.outbox import Unkept
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
-from jsclient.outbox import Unkept
 from jsclient.spark.access import RETRIED, StreamAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.states import LinkEvent

@@ -9,10 +9,10 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient._engine.takers import Taker, start_all, wait_for
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
-from jsclient.takers import Taker, start_all, wait_for
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.keyed_work import KeyedWork

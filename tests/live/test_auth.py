@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import errors, nkeys
+from jsclient import errors
+from jsclient.auth import nkeys
 from jsclient.testing import FakeServer, NatsServer, wait_until
 from tests.jwts import Operator, creds_text, new_seed
 
@@ -110,7 +111,7 @@ def test_jwt(jwt_server: NatsServer, operator: Operator, tmp_path: Path) -> None
 
 
 def test_auth_callback(jwt_server: NatsServer, operator: Operator) -> None:
-    from jsclient.auth import Authenticator
+    from jsclient.auth.credentials import Authenticator
 
     creds = operator.creds().encode()
     works(jwt_server.url, auth_callback=lambda nonce: Authenticator(credentials=creds).fields(nonce))

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import callbacks, errors
+from jsclient import errors
+from jsclient._engine import callbacks
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, Proxy, wait_until

@@ -13,7 +13,8 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import ReconnectPolicy, errors, moving
+from jsclient import ReconnectPolicy, errors
+from jsclient._engine import moving
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import Cluster, FakeServer, NatsServer, ScriptFailed, info_line, wait_until
 

@@ -1,4 +1,4 @@
-"""jsclient.auth and jsclient.secret: credentials to CONNECT fields, and nothing secret in any text."""
+"""jsclient.auth and jsclient.auth.secret: credentials to CONNECT fields, and nothing secret in any text."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from jsclient import nkeys
-from jsclient.auth import Authenticator, AuthFields, Secret, parse_creds, parse_seed
+from jsclient.auth import nkeys
+from jsclient.auth.credentials import Authenticator, AuthFields, Secret, parse_creds, parse_seed
 from jsclient.errors import AuthError, ConfigError
 from jsclient.servers import parse_url
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from jsclient import callbacks
-from jsclient.callbacks import EventsThread
+from jsclient._engine import callbacks
+from jsclient._engine.callbacks import EventsThread
 from jsclient.testing import wait_until
 
 

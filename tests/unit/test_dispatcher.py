@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import protocol
-from jsclient.dispatcher import Dispatcher
-from jsclient.mailbox import OVERHEAD
+from jsclient._engine.dispatcher import Dispatcher
+from jsclient._engine.mailbox import OVERHEAD
 from jsclient.message import Msg
 
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from jsclient.flusher import Flusher
-from jsclient.outbox import COALESCE
-from jsclient.relay import Relay
+from jsclient._engine.flusher import Flusher
+from jsclient._engine.outbox import COALESCE
+from jsclient._engine.relay import Relay
 from jsclient.testing import wait_until
 
 

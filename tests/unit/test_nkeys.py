@@ -1,4 +1,4 @@
-"""jsclient.nkeys: text forms, checksums, signatures, and errors that never show a seed."""
+"""jsclient.auth.nkeys: text forms, checksums, signatures, and errors that never show a seed."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from jsclient import nkeys
+from jsclient.auth import nkeys
+from jsclient.auth.nkeys import KeyPair, KeyType
 from jsclient.errors import ConfigError
-from jsclient.nkeys import KeyPair, KeyType
 
 # The example pair of the NATS documentation.
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"

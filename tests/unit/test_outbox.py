@@ -14,8 +14,7 @@ from typing import Any, TypeVar
 import pytest
 
 from jsclient import errors
-from jsclient.durations import Deadline
-from jsclient.outbox import (
+from jsclient._engine.outbox import (
     AT_ONCE,
     COALESCE,
     FRAME_OVERHEAD,
@@ -26,7 +25,8 @@ from jsclient.outbox import (
     UnkeptVector,
     Vector,
 )
-from jsclient.tcp import TcpTransport
+from jsclient._transport.tcp import TcpTransport
+from jsclient.durations import Deadline
 from jsclient.testing import wait_until
 
 
@@ -491,7 +491,7 @@ def test_a_slow_send_at_once_is_not_repeated_soon(monkeypatch: pytest.MonkeyPatc
     rig = Rig()
     wire = rig.online(Wire())
     clock = [100.0]
-    monkeypatch.setattr("jsclient.outbox.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("jsclient._engine.outbox.time.monotonic", lambda: clock[0])
     wire.before = lambda: clock.__setitem__(0, clock[0] + 0.005)
     rig.outbox.post_core(b"1")
     assert wire.writes == 1

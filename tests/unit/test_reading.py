@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 import protocol
-from jsclient import reading as module
 from jsclient import waiting
+from jsclient._engine import reading as module
+from jsclient._engine.mailbox import Mailbox
+from jsclient._engine.reading import Reading
 from jsclient.durations import Deadline
-from jsclient.mailbox import Mailbox
 from jsclient.message import Msg
-from jsclient.reading import Reading
 from protocol import parser as parsing
 from protocol.parser import only_message
 

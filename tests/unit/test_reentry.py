@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
-from jsclient import Connection, ConnectOptions, core, errors, pings, waiting
-from jsclient import requests as requesting
+from jsclient import Connection, ConnectOptions, errors, waiting
+from jsclient._engine import core, pings
+from jsclient._engine import requests as requesting
+from jsclient._engine.outbox import Unkept
 from jsclient.jetstream.publishing import window as publish_window
-from jsclient.outbox import Unkept
 from jsclient.subscription import Subscription
 
 

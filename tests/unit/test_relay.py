@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from jsclient.outbox import COALESCE, MOST_LEFT, Outbox
-from jsclient.relay import Relay
+from jsclient._engine.outbox import COALESCE, MOST_LEFT, Outbox
+from jsclient._engine.relay import Relay
 from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 
 Stepwise: Any = stepwise(Relay, "start", "step", "forget", "_open_next", "_end", "leave", "look")

@@ -10,10 +10,10 @@ import pytest
 
 import protocol
 from jsclient import Connection, ConnectOptions, errors
+from jsclient._engine.relay import Relay
+from jsclient._engine.requests import Requests
+from jsclient._engine.session import MAX_PONGS
 from jsclient.message import Msg
-from jsclient.relay import Relay
-from jsclient.requests import Requests
-from jsclient.session import MAX_PONGS
 
 PREFIX = b"_INBOX.secret."
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from jsclient import resolving
+from jsclient._transport import resolving
 from jsclient.durations import Deadline
 from jsclient.testing import wait_until
 

@@ -17,11 +17,13 @@ from typing import Any
 
 import pytest
 
-from jsclient import errors, outbox, sending, tcp
+from jsclient import errors
+from jsclient._engine import outbox, sending
+from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept, Vector
+from jsclient._engine.sending import BULK, LARGE_FRAME, Batch
+from jsclient._transport import tcp
+from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
-from jsclient.outbox import AT_ONCE, Outbox, Unkept, Vector
-from jsclient.sending import BULK, LARGE_FRAME, Batch
-from jsclient.tcp import TcpTransport
 from tests.sockets import ProxySocket
 
 FILES = {module.__file__ for module in (outbox, sending, tcp)}

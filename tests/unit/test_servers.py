@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
 from jsclient.options import ConnectOptions
-from jsclient.secret import Secret
 from jsclient.servers import (
     BACKOFF_MAX,
     FIRST_JITTER,

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
-from jsclient.secret import Secret
 from jsclient.servers import ServerPool
 from jsclient.spark import options
 from jsclient.spark.connecting import connect_options

@@ -8,8 +8,8 @@ import threading
 import pytest
 
 from jsclient import errors, waiting
+from jsclient._engine.takers import Taker, Takers, start_all, wait_for
 from jsclient.durations import Deadline
-from jsclient.takers import Taker, Takers, start_all, wait_for
 
 
 class Handler(Taker):

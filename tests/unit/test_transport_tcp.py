@@ -1,4 +1,4 @@
-"""jsclient.tcp: bytes through real sockets, partial sends, deadlines, wake-ups, connecting."""
+"""jsclient._transport.tcp: bytes through real sockets, partial sends, deadlines, wake-ups, connecting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jsclient.tcp import SelectTcpTransport, TcpTransport, Transport, connect_tcp, format_address
+from jsclient._transport.tcp import SelectTcpTransport, TcpTransport, Transport, connect_tcp, format_address
 from tests.sockets import ProxySocket
 
 Pair = tuple[TcpTransport, socket.socket]

@@ -1,4 +1,4 @@
-"""jsclient.tls: handshakes against a server of the standard library, records, refusals with their reasons."""
+"""jsclient._transport.tls: handshakes with a server of the standard library, records, refusals with their reasons."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from jsclient._transport.tcp import connect_tcp
+from jsclient._transport.tls import ENCRYPT_SLICE, TlsAlert, TlsTransport, default_tls_context, start_tls
 from jsclient.errors import ConfigError, TlsError
-from jsclient.tcp import connect_tcp
 from jsclient.testing import wait_until
 from jsclient.testing.certs import Certificates, Pair, certificates
-from jsclient.tls import ENCRYPT_SLICE, TlsAlert, TlsTransport, default_tls_context, start_tls
 
 
 @pytest.fixture(scope="module")
@@ -371,7 +371,7 @@ def test_a_record_that_comes_in_drops_does_not_hold_up_the_reader(
     serve: Serve, certs: Certificates, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The reader has pings to look after: it comes back although bytes go on coming, and nothing is lost."""
-    monkeypatch.setattr("jsclient.tls.MAX_TRICKLE", 0.05)
+    monkeypatch.setattr("jsclient._transport.tls.MAX_TRICKLE", 0.05)
     transport = connect(serve(), default_tls_context(certs.ca))
     transport.send(b"x" * 1000, 5)
     sealed = b""

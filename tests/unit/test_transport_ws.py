@@ -1,4 +1,4 @@
-"""jsclient.ws: the handshake and frames through a real socket, the other side scripted."""
+"""jsclient._transport.ws: the handshake and frames through a real socket, the other side scripted."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 
+from jsclient._transport.tcp import TcpTransport
+from jsclient._transport.ws import FRAME_SLICE, WebSocketTransport, start_websocket
 from jsclient.errors import ConfigError, NotANatsServer
-from jsclient.tcp import TcpTransport
-from jsclient.ws import FRAME_SLICE, WebSocketTransport, start_websocket
 from protocol.websocket import mask
 
 GUID = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"

@@ -8,9 +8,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient._engine.takers import Taker, start_all, wait_for
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
-from jsclient.takers import Taker, start_all, wait_for
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.iterator import MessageIterator

@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from jsclient import errors
+from jsclient._engine.outbox import Unkept
 from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
@@ -30,7 +31,6 @@ from jsclient.jetstream.consuming.pull_inboxes import (
 )
 from jsclient.jetstream.consuming.watchdog import SHORTEST_ASK, Look, Watchdog
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent, Wake
 
 if TYPE_CHECKING:

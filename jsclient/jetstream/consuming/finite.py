@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
+from jsclient._engine.takers import Taker
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, GRACE, NO_WAIT_TIMEOUT, Batch, Ended
@@ -21,7 +22,6 @@ from jsclient.jetstream.consuming.listing import Reading
 from jsclient.jetstream.consuming.pull_inboxes import nak_all, nak_frames
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.publishing.attempts import wait_connected
-from jsclient.takers import Taker
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack

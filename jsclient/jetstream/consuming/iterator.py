@@ -9,15 +9,15 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
+from jsclient._engine.takers import SLICE, Taker
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
-from jsclient.takers import SLICE, Taker
 
 if TYPE_CHECKING:
+    from jsclient._engine.mailbox import Mailbox
     from jsclient.connection import Connection
     from jsclient.jetstream.message import JetStreamMsg
-    from jsclient.mailbox import Mailbox
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.pull")

@@ -16,6 +16,7 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient._engine.outbox import Unkept
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
@@ -25,7 +26,6 @@ from jsclient.jetstream.consuming.pull_inboxes import ELECTION, FLUSH_TIMEOUT, P
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions, Resumed
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.outbox import Unkept
 from jsclient.states import WAKE, LinkEvent
 
 if TYPE_CHECKING:

@@ -18,10 +18,10 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient._engine.outbox import Unkept
 from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.jetstream.message import at_least
-from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:

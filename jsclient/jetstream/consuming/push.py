@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import attrs
 
 from jsclient import errors, waiting
+from jsclient._engine.mailbox import Mailbox
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
@@ -26,7 +27,6 @@ from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.watchdog import Look, Watchdog
 from jsclient.jetstream.message import JetStreamMsg
-from jsclient.mailbox import Mailbox
 from jsclient.states import WAKE, LinkEvent
 
 if TYPE_CHECKING:

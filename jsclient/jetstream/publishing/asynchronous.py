@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
+from jsclient._engine.outbox import LARGE_FRAME, Unkept, UnkeptVector
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import (
     AsyncPublishReplySet,
@@ -35,7 +36,6 @@ from jsclient.jetstream.publishing.recovery import Recovery
 from jsclient.jetstream.publishing.streams import check_window
 from jsclient.jetstream.publishing.window import Window
 from jsclient.nuid import new_token
-from jsclient.outbox import LARGE_FRAME, Unkept, UnkeptVector
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 

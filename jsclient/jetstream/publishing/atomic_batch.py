@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jsclient import nuid
+from jsclient._engine.outbox import Unkept
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -34,7 +35,6 @@ from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, build_headers
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
-from jsclient.outbox import Unkept
 from protocol import Headers
 
 if TYPE_CHECKING:

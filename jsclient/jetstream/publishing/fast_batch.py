@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 import msgspec
 
 from jsclient import nuid
+from jsclient._engine.outbox import Unkept
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -30,7 +31,6 @@ from jsclient.jetstream.api.requests import error_of
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT, RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
-from jsclient.outbox import Unkept
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from jsclient._engine.outbox import Unkept
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.streams import EXISTS, Streams, names_request, stream_in
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict
 from jsclient.nuid import new_token
-from jsclient.outbox import Unkept
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher

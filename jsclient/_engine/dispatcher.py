@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from jsclient.mailbox import OVERHEAD, message_size
+from jsclient._engine.mailbox import OVERHEAD, message_size
 from jsclient.message import Msg
 
 

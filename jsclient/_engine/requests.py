@@ -10,10 +10,10 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
+from jsclient._engine.mailbox import OVERHEAD, message_size
+from jsclient._engine.relay import CHAINS, Relay
 from jsclient.durations import Deadline
-from jsclient.mailbox import OVERHEAD, message_size
 from jsclient.nuid import new_token
-from jsclient.relay import CHAINS, Relay
 from jsclient.states import LinkEvent
 from jsclient.waiting import Ticket, get, new_lock
 

@@ -10,15 +10,17 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import protocol
-from jsclient import errors, server_errors, transport
-from jsclient.auth import Authenticator
+from jsclient import _transport as transport
+from jsclient import errors
+from jsclient._engine import server_errors
+from jsclient._engine.reading import Reading
+from jsclient._transport import Transport
+from jsclient.auth.credentials import Authenticator
+from jsclient.auth.secret import read_secret
 from jsclient.durations import Deadline
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions, TLSOptions
-from jsclient.reading import Reading
-from jsclient.secret import read_secret
 from jsclient.servers import Server
-from jsclient.transport import Transport
 from protocol.commands import PING, encode_connect
 from protocol.parser import payload_limit
 

@@ -4,9 +4,9 @@ This is the door to three modules: `tcp` has the interface and sockets, `tls` en
 `ws` frames any stream.
 """
 
-from jsclient.tcp import SocketFactory, TcpTransport, Transport, connect_tcp, format_address, wrap_socket
-from jsclient.tls import TlsTransport, default_tls_context, start_tls
-from jsclient.ws import WebSocketTransport, start_websocket
+from jsclient._transport.tcp import SocketFactory, TcpTransport, Transport, connect_tcp, format_address, wrap_socket
+from jsclient._transport.tls import TlsTransport, default_tls_context, start_tls
+from jsclient._transport.ws import WebSocketTransport, start_websocket
 
 __all__ = [
     "SocketFactory",

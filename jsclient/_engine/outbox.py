@@ -32,12 +32,12 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient._engine.sending import BULK, LARGE_FRAME, Sending, Vector, at_work
+from jsclient._transport.tcp import permitted
 from jsclient.durations import FOREVER, Deadline
-from jsclient.sending import BULK, LARGE_FRAME, Sending, Vector, at_work
-from jsclient.tcp import permitted
 
 if TYPE_CHECKING:
-    from jsclient.transport import Transport
+    from jsclient._transport import Transport
 
 COALESCE: Final = 32 * 1024
 """Queued bytes that leave at once: 4-5 times cheaper than a write per message. More would let the server rest while

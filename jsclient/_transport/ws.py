@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from jsclient._transport.tcp import Transport, format_address
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, NotANatsServer
-from jsclient.tcp import Transport, format_address
 from protocol.errors import InvalidArgument, LimitExceeded, WebSocketError
 from protocol.websocket import MAX_PONGS, Handshake, WebSocket
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import protocol
 from jsclient import errors
-from jsclient.outbox import Outbox, Unkept
+from jsclient._engine.outbox import Outbox, Unkept
 from jsclient.waiting import Ticket
 
 

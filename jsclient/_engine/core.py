@@ -15,22 +15,23 @@ import attrs
 
 import protocol
 from jsclient import checks, errors, nuid, waiting
-from jsclient.callbacks import EventsThread
-from jsclient.dispatcher import Dispatcher
+from jsclient._engine.callbacks import EventsThread
+from jsclient._engine.dispatcher import Dispatcher
+from jsclient._engine.flusher import Flusher
+from jsclient._engine.link import Link
+from jsclient._engine.mailbox import Mailbox
+from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
+from jsclient._engine.pings import WhenAnswered
+from jsclient._engine.reading import Reading
+from jsclient._engine.relay import Relay
+from jsclient._engine.requests import Requests
+from jsclient._engine.server_errors import ServerErr
+from jsclient._engine.session import Session
+from jsclient._engine.strands import Strands
+from jsclient._engine.takers import Takers
 from jsclient.durations import Deadline
-from jsclient.flusher import Flusher
-from jsclient.link import Link
-from jsclient.mailbox import Mailbox
 from jsclient.options import ConnectOptions
-from jsclient.outbox import AT_ONCE, Outbox, Unkept
-from jsclient.pings import WhenAnswered
-from jsclient.reading import Reading
-from jsclient.relay import Relay
-from jsclient.requests import Requests
-from jsclient.server_errors import ServerErr
-from jsclient.session import Session
 from jsclient.states import ConnectionState, LinkEvent
-from jsclient.strands import Strands
 from jsclient.subscription import (
     CANCEL_SLICE,
     BaseSubscription,
@@ -38,7 +39,6 @@ from jsclient.subscription import (
     SinkSubscription,
     Subscription,
 )
-from jsclient.takers import Takers
 
 if TYPE_CHECKING:
     from jsclient.cancel import Cancel

@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import attrs
 
+from jsclient.auth.nkeys import KeyPair, KeyType, decode_public
+from jsclient.auth.secret import ENV_PREFIX, Secret, SecretSource, as_secret, read_secret
 from jsclient.errors import AuthError, ConfigError
-from jsclient.nkeys import KeyPair, KeyType, decode_public
-from jsclient.secret import ENV_PREFIX, Secret, SecretSource, as_secret, read_secret
 
 __all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "as_secret", "parse_creds"]
 

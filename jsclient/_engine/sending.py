@@ -32,12 +32,13 @@ from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient import errors, tcp
-from jsclient.tcp import permitted
+from jsclient import errors
+from jsclient._transport import tcp
+from jsclient._transport.tcp import permitted
 
 if TYPE_CHECKING:
-    from jsclient.tcp import Buffer
-    from jsclient.transport import Transport
+    from jsclient._transport import Transport
+    from jsclient._transport.tcp import Buffer
 
 BULK: Final = 96 * 1024
 """Bytes that are joined into one write. Beside 32 KiB a publish of 128 B takes 0.49 us of CPU instead of 0.55, of

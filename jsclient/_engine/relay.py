@@ -36,8 +36,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
+    from jsclient._engine.outbox import Outbox
     from jsclient.durations import Deadline
-    from jsclient.outbox import Outbox
 
 CHAINS: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether threads share an interpreter lock."""

@@ -22,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
-from jsclient import resolving
+from jsclient._transport import resolving
 from jsclient.durations import Deadline
 
 RECV_SIZE: Final = 112 * 1024

@@ -30,8 +30,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
+from jsclient._engine.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
-from jsclient.takers import SLICE as DRAIN_SLICE
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection

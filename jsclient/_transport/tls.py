@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from jsclient import waiting
+from jsclient._transport.tcp import Transport
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
-from jsclient.tcp import Transport
 
 ENCRYPT_SLICE: Final = 112 * 1024
 """Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (96 KiB and the frame that

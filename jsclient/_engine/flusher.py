@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from jsclient import waiting
+from jsclient._engine.outbox import COALESCE, FEW
 from jsclient.durations import Deadline
-from jsclient.outbox import COALESCE, FEW
 
 log = logging.getLogger("jsclient.flusher")
 

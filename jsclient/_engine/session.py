@@ -19,21 +19,22 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 import protocol
-from jsclient import errors, moving, server_errors, waiting
+from jsclient import errors, waiting
+from jsclient._engine import moving, server_errors
+from jsclient._engine.link import Link, open_link, tick
+from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
+from jsclient._engine.pings import Pings
+from jsclient._engine.reading import AT_ONCE, LARGE
+from jsclient._engine.server_errors import ServerErr, Verdict
 from jsclient.durations import Deadline
-from jsclient.link import Link, open_link, tick
 from jsclient.options import ConnectOptions
-from jsclient.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
-from jsclient.pings import Pings
-from jsclient.reading import AT_ONCE, LARGE
-from jsclient.server_errors import ServerErr, Verdict
 from jsclient.servers import BACKOFF_MAX, Server, ServerPool
 from jsclient.states import ConnectionState
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
+    from jsclient._transport import Transport
     from jsclient.connection import Connection
-    from jsclient.transport import Transport
 
 log = logging.getLogger("jsclient.connection")
 

@@ -27,13 +27,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import protocol
 from jsclient import waiting
+from jsclient._transport.tcp import RECV_SIZE, Transport
 from jsclient.durations import Deadline
 from jsclient.message import Msg
-from jsclient.tcp import RECV_SIZE, Transport
 from protocol.parser import only_message
 
 if TYPE_CHECKING:
-    from jsclient.mailbox import Mailbox
+    from jsclient._engine.mailbox import Mailbox
     from jsclient.subscription import Inbox
 
 AT_ONCE: Final = 0.005

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 import protocol
 from jsclient import errors, waiting
+from jsclient._engine.outbox import Unkept
 from jsclient.durations import Deadline
-from jsclient.outbox import Unkept
 from jsclient.states import ConnectionState
 from jsclient.subscription import BaseSubscription, SinkSubscription
 
 if TYPE_CHECKING:
-    from jsclient.link import Link
-    from jsclient.session import Session
+    from jsclient._engine.link import Link
+    from jsclient._engine.session import Session
 
 log = logging.getLogger("jsclient.connection")
 
