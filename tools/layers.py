@@ -27,7 +27,7 @@ FLOORS = {
     **dict.fromkeys(["options", "nuid", "auth", "servers", "waiting"], 1),
     "_transport": 2,
     "jetstream": 4,
-    **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor"], 5),
+    **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor", "arrow"], 5),
     **dict.fromkeys(["spark", "testing", "coordination"], 6),
     **dict.fromkeys(["__main__", "cli"], 7),
 }

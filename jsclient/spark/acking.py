@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
 from jsclient._engine.outbox import Unkept
+from jsclient.arrow.chunks import ChunkQueue
 from jsclient.nuid import new_token
-from jsclient.spark.chunks import ChunkQueue
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.states import LinkEvent
 

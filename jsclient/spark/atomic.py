@@ -22,7 +22,7 @@ from jsclient._engine.outbox import Unkept
 from jsclient.jetstream.api.names import check_stream
 from jsclient.jetstream.api.requests import check_error
 from jsclient.nuid import next_nuid
-from jsclient.spark.access import StreamAccess
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.sending import Row, Totals, decode_ack
 
@@ -68,7 +68,7 @@ class AtomicPublisher:
         self._subject = f"{options.atomic_marker_subject}.{job.replace('-', '')}.{partition}"
         self._batch = batch
         self._where = f"batch {batch}, partition {partition}"
-        self._access = StreamAccess(nc, options, self._find_stream(nc))
+        self._access = SparkAccess(nc, options, self._find_stream(nc))
         self.totals = Totals()
         self._chunk = 0
         self._rows: list[Row] = []
@@ -176,7 +176,7 @@ class AtomicPublisher:
     # --- the marker -------------------------------------------------------------------------------------
 
     def _find_stream(self, nc: Connection) -> str:
-        access = StreamAccess(nc, self._options, "(sink)")
+        access = SparkAccess(nc, self._options, "(sink)")
         found = access.retrying(
             "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": self._subject}, read=True)
         )
@@ -187,7 +187,7 @@ class AtomicPublisher:
                 f"no stream takes the marker subject {self._subject!r}: atomicMarkerSubject must be a subject prefix "
                 "of the stream that gets the rows",
             )
-        if not StreamAccess(nc, self._options, names[0]).info().config.allow_atomic:
+        if not SparkAccess(nc, self._options, names[0]).info().config.allow_atomic:
             raise JetStreamSparkError(
                 "JETSTREAM_SERVER_TOO_OLD",
                 f"publishMode=atomic needs nats-server 2.12.1 and allow_atomic in stream {names[0]!r}",

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors
+from jsclient.arrow.access import cached
 from jsclient.durations import seconds_of
-from jsclient.spark.access import StreamAccess, cached
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
 from jsclient.spark.journal import Job, Journal
@@ -100,11 +101,11 @@ class JournaledTask:
         """The stream that takes a subject must be in the entry of the batch before a row goes there."""
         text = subject.decode("utf-8", "surrogateescape")
         if not any(matches(pattern, text) for config in self._takers for pattern in config.subjects or ()):
-            access = StreamAccess(self._nc, self._options, "(sink)")
+            access = SparkAccess(self._nc, self._options, "(sink)")
             config = cached(self._nc, ("takes", access.api.prefix, text), lambda: taker_of(access, text))
             if config is None:
                 return  # nobody takes the row, as the publisher will find out
-            stream = StreamAccess(self._nc, self._options, config.name)
+            stream = SparkAccess(self._nc, self._options, config.name)
             self._journal.begins(config.name, lambda: stream.state().last)
             publisher.limit_patience(seconds_of(config.duplicate_window or 0) / 2)
             self._takers.append(config)
@@ -255,7 +256,7 @@ def _publish(nc: Connection, options: SparkOptions, rows: list[Row], owner: byte
 
 def purge_receipts(nc: Connection, options: SparkOptions, job: Job) -> None:
     """A batch write is over: nobody will run it again. Best effort."""
-    access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
+    access = SparkAccess(nc, options, f"KV_{options.journal_bucket}")
     for key in (job.query, f"{job.query}.>"):
         body: dict[str, Any] = {"filter": f"$KV.{options.journal_bucket}.{key}"}
         try:

@@ -16,9 +16,9 @@ import msgspec
 
 from jsclient import errors
 from jsclient._engine.outbox import Unkept
+from jsclient.arrow.chunks import ChunkQueue
 from jsclient.durations import Deadline
 from jsclient.nuid import next_nuid
-from jsclient.spark.chunks import ChunkQueue
 from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head, header_block, leader_may_come
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON

@@ -7,16 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from jsclient import errors
+from jsclient.arrow.chunks import iterate_rows
+from jsclient.arrow.ranges import Range
+from jsclient.arrow.reading import choose_method, read_chunks
 from jsclient.spark import options as known
-from jsclient.spark.access import StreamAccess
-from jsclient.spark.chunks import iterate_rows
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.planner import Range
 from jsclient.spark.pool import lease
 from jsclient.spark.publishing import TaskPublisher
-from jsclient.spark.ranges import choose_method, read_chunks
 from jsclient.spark.rows import RowMaker
 from jsclient.spark.sending import Totals, publish_failed
 from jsclient.spark.telling import tell
@@ -122,7 +122,7 @@ def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) 
     """The messages of the sequences [start, end), in order, as records; `options` are those of `read`."""
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.READ)
     with lease(checked) as nc:
-        access = StreamAccess(nc, checked)
+        access = SparkAccess(nc, checked)
         access.check_filters()
         state = access.state()
         consumed = state.retention in ("workqueue", "interest")

@@ -19,7 +19,8 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors
-from jsclient.spark.access import StreamAccess, cached, forget
+from jsclient.arrow.access import cached, forget
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Journal:
     """The journal as one attempt of a task sees it. For one thread."""
 
     def __init__(self, nc: Connection, options: SparkOptions, kv: KeyValue, job: Job) -> None:
-        self._access = StreamAccess(nc, options, "(journal)")
+        self._access = SparkAccess(nc, options, "(journal)")
         self._kv = kv
         self._job = job
         self._part_key = f"{job.query}.{job.partition}"
@@ -271,11 +272,11 @@ class Journal:
 
 def open_journal(nc: Connection, options: SparkOptions) -> KeyValue | str:
     """The bucket of the journal, made if there is none; a text that says why this user cannot have one."""
-    access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
+    access = SparkAccess(nc, options, f"KV_{options.journal_bucket}")
     return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: _open(access))
 
 
-def _open(access: StreamAccess) -> KeyValue | str:
+def _open(access: SparkAccess) -> KeyValue | str:
     from jsclient.jetstream import JetStream
     from jsclient.keyvalue import KeyValue
 
@@ -303,7 +304,7 @@ def _probe(kv: KeyValue) -> None:
         raise error.__cause__ if isinstance(error.__cause__, errors.StreamNotFound) else error from None
 
 
-def _create(access: StreamAccess, js: Any, kv: KeyValue) -> KeyValue | str:
+def _create(access: SparkAccess, js: Any, kv: KeyValue) -> KeyValue | str:
     """Every task may be the first one, so a bucket that somebody else makes meanwhile is fine."""
     from jsclient.keyvalue import KeyValueConfig, create_key_value
 
@@ -331,6 +332,6 @@ def _create(access: StreamAccess, js: Any, kv: KeyValue) -> KeyValue | str:
 
 def refuse_journal(nc: Connection, options: SparkOptions, why: str) -> str:
     """Remember that this user cannot write the journal."""
-    access = StreamAccess(nc, options, "(journal)")
+    access = SparkAccess(nc, options, "(journal)")
     forget(nc, ("journal", access.api.prefix, options.journal_bucket))
     return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: why)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import attrs
 
@@ -16,6 +16,9 @@ from jsclient.auth.secret import Secret
 from jsclient.spark import connecting, values
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.secret import ServerUrl
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
 
 READ: Final = "R"
 READ_STREAM: Final = "S"
@@ -139,6 +142,21 @@ class SparkOptions:
         found += [secret.reveal() for secret in fields if secret is not None]
         found += [secret.reveal() for name, secret in self.nats if name in connecting.SECRETS]
         return [text for text in found if text and not text.startswith("env:")]
+
+    # --- what jsclient.arrow needs beside the options, see jsclient/arrow/settings.py -----------------------------
+
+    consumers: ClassVar[str] = "spark"
+    accept_loss: ClassVar[str] = "accept the loss with failOnDataLoss=false"
+
+    def refuse(self, token: str, text: str) -> JetStreamSparkError:
+        """The error for what keeps a range from being read."""
+        return JetStreamSparkError(token, text)
+
+    def note(self, nc: Connection, query: str, text: str, lost: int = 0, expired: int = 0) -> None:
+        """What was left out although nothing failed: shown here, and counted by the driver of `query`."""
+        from jsclient.spark.reports import Report, send
+
+        send(nc, query, Report(text, lost, expired))
 
     def hide(self, text: str) -> str:
         """`text` without any of our secrets."""

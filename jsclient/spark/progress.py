@@ -13,13 +13,13 @@ from jsclient.spark.errors import JetStreamSparkError
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue
-    from jsclient.spark.access import StreamAccess
+    from jsclient.spark.access import SparkAccess
 
 T = TypeVar("T")
 UNSURE = (errors.UnknownOutcome, errors.RequestTimeout, errors.ConnectionLost)
 
 
-def put_progress(access: StreamAccess, bucket: str, key: str, value: bytes) -> None:
+def put_progress(access: SparkAccess, bucket: str, key: str, value: bytes) -> None:
     """Store the last committed offset under `key`; repeated until it is certain, the newest value wins."""
     kv = _open(access, bucket)
 
@@ -44,7 +44,7 @@ def _guarded(bucket: str, call: Callable[[], T]) -> T:
         raise
 
 
-def _open(access: StreamAccess, bucket: str) -> KeyValue:
+def _open(access: SparkAccess, bucket: str) -> KeyValue:
     from jsclient.jetstream import JetStream
     from jsclient.keyvalue import KeyValue
 

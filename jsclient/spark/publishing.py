@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from jsclient import errors
+from jsclient.arrow.access import cached
 from jsclient.durations import Deadline, seconds_of
-from jsclient.spark.access import StreamAccess, cached
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.atomic import AtomicPublisher
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.fast import FastPublisher
@@ -116,7 +117,7 @@ class TaskPublisher:
             seen = () if publisher is None or isinstance(publisher, AtomicPublisher) else list(publisher.seen)
             for stream in seen:
                 if stream not in self._windows:
-                    found = deduplication(StreamAccess(self._nc, self._options, stream))
+                    found = deduplication(SparkAccess(self._nc, self._options, stream))
                     self._windows[stream] = found.window
                     self.notes += found.notes
 
@@ -132,7 +133,7 @@ class FastSubjects:
     """Which subjects go to the one stream of this task that takes fast batches."""
 
     def __init__(self, nc: Connection, options: SparkOptions) -> None:
-        self._access = StreamAccess(nc, options, "(sink)")
+        self._access = SparkAccess(nc, options, "(sink)")
         self._required = options.publish_mode == "fast"
         self._patterns: list[str] | None = None
         self._known: dict[bytes, bool] = {}
@@ -173,14 +174,14 @@ class FastSubjects:
         return list(config.subjects or ()) if config is not None and config.allow_batched else []
 
 
-def taker_of(access: StreamAccess, subject: str) -> StreamConfig | None:
+def taker_of(access: SparkAccess, subject: str) -> StreamConfig | None:
     """The configuration of the one stream that takes `subject`."""
     names = access.retrying(
         "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
     ).get("streams")
     if not names or len(names) != 1:
         return None
-    return StreamAccess(access.nc, access.options, names[0]).info().config
+    return SparkAccess(access.nc, access.options, names[0]).info().config
 
 
 @attrs.frozen
@@ -191,12 +192,12 @@ class Deduplication:
     notes: tuple[str, ...]
 
 
-def deduplication(access: StreamAccess) -> Deduplication:
+def deduplication(access: SparkAccess) -> Deduplication:
     """The time in which a stream recognises a message id (0 is an error), and what it may forget before."""
     return cached(access.nc, ("deduplication", access.api.prefix, access.stream), lambda: _deduplication(access))
 
 
-def _deduplication(access: StreamAccess) -> Deduplication:
+def _deduplication(access: SparkAccess) -> Deduplication:
     stream = access.stream
     try:
         config = access.info().config

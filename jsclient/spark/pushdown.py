@@ -23,8 +23,8 @@ from pyspark.sql.datasource import (
 )
 
 import protocol
-from jsclient.spark.access import StreamAccess
-from jsclient.spark.planner import StreamState
+from jsclient.arrow.ranges import StreamState
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.reader import JetStreamReader
 from jsclient.spark.schema import SOURCE_COLUMNS
 
@@ -111,7 +111,7 @@ class PushdownReader(JetStreamReader):
             end = (us + 1) * 1000
             self.until = end if self.until is None else min(self.until, end)
 
-    def _bounds(self, access: StreamAccess, state: StreamState) -> tuple[int, int]:
+    def _bounds(self, access: SparkAccess, state: StreamState) -> tuple[int, int]:
         if self.since is not None:
             self._narrow(access.sequence_at(max(self.since, 0), state), None)
         if self.until is not None:

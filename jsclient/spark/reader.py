@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
-from jsclient.spark.access import StreamAccess
+from jsclient.arrow.ranges import Range, StreamState
+from jsclient.arrow.reading import choose_method, read_chunks
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.planner import Limits, Range, StreamState, check_head, cut
+from jsclient.spark.planner import Limits, check_head, cut
 from jsclient.spark.pool import lease
-from jsclient.spark.ranges import choose_method, read_chunks
 from jsclient.spark.schema import check_source
 from jsclient.spark.subjects import by_subject
 from jsclient.spark.telling import tell
@@ -44,7 +45,8 @@ def read_batches(
     """The record batches of one partition; runs in a task. None stands for an empty plan."""
     if not isinstance(partition, RangePartition) or not partition.range.span:
         return
-    from jsclient.spark.arrow import BatchBuilder, schema_of
+    from jsclient.arrow.columns import BatchBuilder
+    from jsclient.spark.schema import schema_of
 
     builder = BatchBuilder(options.stream, columns, schema_of(schema), options.batch_rows, options.batch_bytes)
     with lease(options) as nc:
@@ -73,7 +75,7 @@ class JetStreamReader(DataSourceReader):
         if self.empty:
             return []
         with lease(self.options) as nc:
-            access = StreamAccess(nc, self.options)
+            access = SparkAccess(nc, self.options)
             access.check_filters()
             state = access.state()
             start, end = self._bounds(access, state)
@@ -89,7 +91,7 @@ class JetStreamReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)
 
-    def _bounds(self, access: StreamAccess, state: StreamState) -> tuple[int, int]:
+    def _bounds(self, access: SparkAccess, state: StreamState) -> tuple[int, int]:
         start = starting(self.options, access, state, state.first)
         end = ending(self.options, access, state)
         # Filters narrow the range without a claim about the head: what they exclude is not lost but not wanted.
@@ -100,7 +102,7 @@ class JetStreamReader(DataSourceReader):
         return start, max(start, end)
 
 
-def starting(options: SparkOptions, access: StreamAccess, state: StreamState, otherwise: int) -> int:
+def starting(options: SparkOptions, access: SparkAccess, state: StreamState, otherwise: int) -> int:
     """The first sequence the options ask for; `otherwise` when they say nothing."""
     if options.starting_timestamp is not None:
         at = access.sequence_at(options.starting_timestamp, state)
@@ -126,7 +128,7 @@ def begins_softly(options: SparkOptions) -> bool:
     return options.starting_timestamp is None and options.starting_offsets in (None, "earliest")
 
 
-def mark_of(access: StreamAccess, state: StreamState, start: int, end: int) -> tuple[int, int] | None:
+def mark_of(access: SparkAccess, state: StreamState, start: int, end: int) -> tuple[int, int] | None:
     """Sequence and time of the last message of [start, end), by which the store is known again; None without one."""
     if end <= start:
         return None
@@ -134,7 +136,7 @@ def mark_of(access: StreamAccess, state: StreamState, start: int, end: int) -> t
     return None if stored is None else (end - 1, stored)
 
 
-def ending(options: SparkOptions, access: StreamAccess, state: StreamState) -> int:
+def ending(options: SparkOptions, access: SparkAccess, state: StreamState) -> int:
     if options.ending_timestamp is not None:
         return access.sequence_at(options.ending_timestamp, state)
     if isinstance(options.ending_offsets, int):
@@ -148,7 +150,7 @@ def ending(options: SparkOptions, access: StreamAccess, state: StreamState) -> i
 
 
 def plan(
-    access: StreamAccess, state: StreamState, whole: Range, parts: int, label: str, subjects_apart: bool
+    access: SparkAccess, state: StreamState, whole: Range, parts: int, label: str, subjects_apart: bool
 ) -> list[InputPartition]:
     """The partitions of one plan, always as many and with the same numbers for the same range and `parts`.
 

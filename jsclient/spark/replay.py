@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
-from jsclient.spark.access import StreamAccess
+from jsclient.arrow.ranges import Range
+from jsclient.arrow.reading import read_chunks
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import DIGEST_CHARS, TAG_CHARS
-from jsclient.spark.planner import Range
-from jsclient.spark.ranges import read_chunks
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -71,7 +71,7 @@ def read_back(
 
 def _ids(nc: Connection, options: SparkOptions, stream: str, first: int) -> Iterator[bytes]:
     """The message ids in a stream of the sink from `first` on."""
-    access = StreamAccess(nc, options, stream)
+    access = SparkAccess(nc, options, stream)
     info = access.info()
     state = access.state(info)
     if state.end <= first:

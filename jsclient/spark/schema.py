@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.spark.errors import JetStreamSparkError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.types import StructType
 
     from jsclient.spark.options import SparkOptions
@@ -87,3 +88,10 @@ def check_sink(schema: StructType, options: SparkOptions) -> None:
             "JETSTREAM_SCHEMA_MISMATCH",
             "publishMode=atomic sends no ids (one duplicate would reject a whole batch): drop the column 'msg_id'",
         )
+
+
+def schema_of(spark_schema: Any) -> pa.Schema:
+    """The Arrow schema Spark checks the first batch against (types, order, nullability)."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(spark_schema, timezone="UTC")

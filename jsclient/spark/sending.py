@@ -17,9 +17,10 @@ import msgspec
 
 from jsclient import errors, waiting
 from jsclient._engine.outbox import Unkept
+from jsclient.arrow.access import RETRIED
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
-from jsclient.spark.access import RETRIED, StreamAccess
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
@@ -100,7 +101,7 @@ class WindowPublisher:
         self._nc = nc
         self._options = options
         self.guard: Callable[[], None] | None = None  # called before rows are sent again; raises if they must not be
-        self._api = StreamAccess(nc, options, "(sink)").api.prefix
+        self._api = SparkAccess(nc, options, "(sink)").api.prefix
         self.totals = Totals()
         self.seen = self.totals.streams
         self._pending: dict[bytes, bytes] = {}  # token -> frame without an ack, oldest first
@@ -354,7 +355,7 @@ class WindowPublisher:
 
 def leader_may_come(nc: Connection, options: SparkOptions, subject: bytes) -> bool:
     """Rows are refused or not answered: is there a stream for them, whose replicas elect a leader (4 to 9 s)?"""
-    api = StreamAccess(nc, options, "(sink)").api
+    api = SparkAccess(nc, options, "(sink)").api
     try:
         found = api.request("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")}, read=True)
     except RETRIED:

@@ -24,12 +24,13 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
+from jsclient.arrow.ranges import Range, StreamState
 from jsclient.durations import Deadline
-from jsclient.spark.access import StreamAccess
+from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.offsets import Offset, shape_of, start_of
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.planner import Range, StreamState, admit, check_head
+from jsclient.spark.planner import admit, check_head
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
 from jsclient.spark.reader import begins_softly, limits_of, mark_of, plan, read_batches, starting
@@ -75,7 +76,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where a query without a checkpoint begins. Spark asks twice, and the answer must not change."""
         if self._initial is None:
             with lease(self.options) as nc:
-                access = StreamAccess(nc, self.options)
+                access = SparkAccess(nc, self.options)
                 state = self._state(access)
                 # What lies below a committed offset is purged, so such a query leaves nothing out at its beginning.
                 soft = self.options.ack_mode == "purge" or self.options.starting_offsets == "earliest"
@@ -96,7 +97,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The end of the next batch; the very `start` when there is none (Spark compares the text)."""
         begin = self._same_shape(Offset.from_dict(start, self.options.stream))
         with lease(self.options) as nc:
-            access = StreamAccess(nc, self.options)
+            access = SparkAccess(nc, self.options)
             state = self._state(access, begin)
             begin = self._same_stream(access, begin, state)
             available = state.end if self._target is None else min(state.end, self._target)
@@ -149,7 +150,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def prepareForTriggerAvailableNow(self) -> None:
         """Everything that is there now will be read in this run, and nothing that comes later."""
         with lease(self.options) as nc:
-            self._target = self._state(StreamAccess(nc, self.options)).end
+            self._target = self._state(SparkAccess(nc, self.options)).end
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         if isinstance(limit, ReadMaxRows):
@@ -181,7 +182,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             tell(f"going on, because failOnDataLoss=false: {warning}")
         return head
 
-    def _first(self, access: StreamAccess, state: StreamState, head: int, available: int) -> int | None:
+    def _first(self, access: SparkAccess, state: StreamState, head: int, available: int) -> int | None:
         """The first message to read in [head, available); None when nothing matches. Holes make no batches."""
         dense = state.messages == state.end - state.first
         if head >= available or (dense and not self.options.subjects):
@@ -218,7 +219,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             f"to go on from {offset.next} with the new one",
         )
 
-    def _same_stream(self, access: StreamAccess, offset: Offset, state: StreamState) -> Offset:
+    def _same_stream(self, access: SparkAccess, offset: Offset, state: StreamState) -> Offset:
         """Check that the checkpoint belongs to this stream; with failOnDataLoss=false a new one is begun."""
         recreated = offset.made != state.created
         if recreated:
@@ -250,7 +251,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         first, last = (Offset.from_dict(offset, options.stream) for offset in (start, end))
         self._same_shape(last)
         with lease(options) as nc:
-            access = StreamAccess(nc, options)
+            access = SparkAccess(nc, options)
             access.check_filters()
             state = self._state(access, last)
             if self._claimed != last.id:
@@ -285,7 +286,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if self.options.ack_mode == "none" and self.options.progress_bucket is None:
             return
         with lease(self.options) as nc:
-            access = StreamAccess(nc, self.options)
+            access = SparkAccess(nc, self.options)
             if self.options.ack_mode == "purge":
                 state = self._state(access)
                 if state.created == offset.made:
@@ -300,7 +301,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Never called by Spark 4.3: the process is killed."""
         self._ear.close()
 
-    def _state(self, access: StreamAccess, known: Offset | None = None) -> StreamState:
+    def _state(self, access: SparkAccess, known: Offset | None = None) -> StreamState:
         """The stream now. A new leader may not have applied yet what its predecessor told us of; it gets a moment."""
         info = access.info()
         if not self._checked:

@@ -16,14 +16,14 @@ from jsclient.spark.options import overlap
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import StreamInfo
-    from jsclient.spark.access import StreamAccess
+    from jsclient.spark.access import SparkAccess
 
 log = logging.getLogger("jsclient.spark")
 
 CLAIM: Final = "spark_"  # the claim of a query is the durable consumer with this name and its id
 
 
-def check_retention(access: StreamAccess, info: StreamInfo) -> None:
+def check_retention(access: SparkAccess, info: StreamInfo) -> None:
     """A stream that is consumed by reading can only be read twice by direct get, and must be purged by us."""
     retention = info.config.retention or "limits"
     if retention == "limits":
@@ -47,7 +47,7 @@ def check_retention(access: StreamAccess, info: StreamInfo) -> None:
             )
 
 
-def claim(access: StreamAccess, retention: str, query: str) -> None:
+def claim(access: SparkAccess, retention: str, query: str) -> None:
     """Claim the subjects of the query on a work queue; does nothing when it has done so before."""
     if access.options.ack_mode != "purge" or retention != "workqueue":
         return
@@ -79,7 +79,7 @@ def claim(access: StreamAccess, retention: str, query: str) -> None:
         ) from error
 
 
-def _overlapping(access: StreamAccess) -> list[tuple[str, list[str]]]:
+def _overlapping(access: SparkAccess) -> list[tuple[str, list[str]]]:
     """(name, filters) of the consumers that want messages of the query."""
     found = []
     for other in access.api.items(f"CONSUMER.LIST.{access.stream}", "consumers"):
@@ -90,7 +90,7 @@ def _overlapping(access: StreamAccess) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _shared(access: StreamAccess, name: str, filters: list[str], text: str) -> JetStreamSparkError:
+def _shared(access: SparkAccess, name: str, filters: list[str], text: str) -> JetStreamSparkError:
     return JetStreamSparkError(
         "JETSTREAM_WORKQUEUE_SHARED",
         f"stream {access.stream!r} has a consumer {name!r} on {', '.join(filters) or '?'}: {text}",

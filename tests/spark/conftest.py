@@ -181,10 +181,10 @@ def reading(spark: Any, server: NatsServer) -> Callable[..., Any]:
 @pytest.fixture
 def contents(server: NatsServer) -> Callable[[str], list[int]]:
     """contents(stream) -> the payloads of a stream as numbers, in the order of the stream."""
+    from jsclient.arrow.access import StreamAccess
+    from jsclient.arrow.ranges import Range
+    from jsclient.arrow.reading import read_chunks
     from jsclient.spark import options, pool
-    from jsclient.spark.access import StreamAccess
-    from jsclient.spark.planner import Range
-    from jsclient.spark.ranges import read_chunks
 
     def read(stream: str) -> list[int]:
         checked = options.parse({"servers": server.url, "stream": stream}, options.READ)

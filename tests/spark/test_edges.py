@@ -10,9 +10,9 @@ import msgspec
 import pytest
 
 import jsclient
-from jsclient.spark import pulling
-from jsclient.spark.access import StreamAccess
-from jsclient.spark.chunks import ChunkQueue
+from jsclient.arrow import pulling
+from jsclient.arrow.access import StreamAccess
+from jsclient.arrow.chunks import ChunkQueue
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.values import moment
 from jsclient.testing import NatsServer

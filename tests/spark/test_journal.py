@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import jsclient
+from jsclient.arrow.ranges import Range
+from jsclient.arrow.reading import read_chunks
 from jsclient.spark import exactly, options
 from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.planner import Range
 from jsclient.spark.publishing import TaskPublisher
-from jsclient.spark.ranges import read_chunks
 from jsclient.testing import NatsServer, wait_until
 
 from .conftest import Js

@@ -182,7 +182,7 @@ def test_later_tasks_ask_nothing_about_the_sink(js: Js, server: NatsServer, stre
 def test_filters_bring_few_rows_of_others(
     js: Js, server: NatsServer, stream_name: str, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jsclient.spark import pulling
+    from jsclient.arrow import pulling
 
     js.create(stream_name)
     js.fill(stream_name, 4000, subject=lambda n: f"{stream_name}.{n % 10}")
@@ -198,7 +198,7 @@ def test_filters_bring_few_rows_of_others(
 def test_many_subjects_are_filtered_by_the_server(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jsclient.spark import pulling
+    from jsclient.arrow import pulling
 
     js.create(stream_name)
     js.fill(stream_name, 1800, subject=lambda n: f"{stream_name}.{n % 600}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from jsclient.spark import chunks
+from jsclient.arrow import chunks
 
 PLAIN = [b"$JS.ACK.S.C.1.%d.%d.1732100000000000%03d.%d" % (i + 10, i, i, 50 - i) for i in range(1, 50)]
 DOMAIN = [b"$JS.ACK.d.h%s.x" % reply[len(b"$JS.ACK") :] for reply in PLAIN]
@@ -62,9 +62,10 @@ def block(*lines: bytes) -> bytes:
 def test_header_maps(blocks: list[bytes | None], alike: bool) -> None:
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
-    from jsclient.spark import arrow
+    from jsclient.arrow import columns as arrow
+    from jsclient.spark.schema import schema_of
 
-    kind = arrow.schema_of(StructType().add("headers", MapType(StringType(), ArrayType(StringType())))).field(0).type
+    kind = schema_of(StructType().add("headers", MapType(StringType(), ArrayType(StringType())))).field(0).type
     assert (arrow._same_names(blocks, kind) is not None) == alike
     built = arrow._header_maps(blocks, kind)
     built.validate(full=True)

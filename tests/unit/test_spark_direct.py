@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from jsclient.arrow.chunks import direct_parts
 from jsclient.message import Msg
-from jsclient.spark.chunks import direct_parts
 
 OWN = b"Nats-Stream: S\r\nNats-Subject: s.a\r\nNats-Sequence: 7\r\nNats-Time-Stamp: 2026-01-02T03:04:05.000000006Z\r\n"
 BATCH = b"Nats-Num-Pending: 3\r\nNats-Last-Sequence: 6\r\n"

@@ -10,11 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from jsclient.arrow.ranges import StreamState
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.offsets import Offset, shape_of, start_of
 from jsclient.spark.options import WRITE, SparkOptions, parse
-from jsclient.spark.planner import Limits, StreamState, admit, check_head, cut
+from jsclient.spark.planner import Limits, admit, check_head, cut
 
 OFFSET = Offset(
     "S",
@@ -174,8 +175,8 @@ def chunk(first: int, payloads: list[bytes], headers: list[bytes | None] | None 
 def test_batches_are_what_spark_expects() -> None:
     from pyspark.sql.types import ArrayType, LongType, MapType, StringType, StructType
 
-    from jsclient.spark.arrow import BatchBuilder, schema_of
-    from jsclient.spark.schema import check_source
+    from jsclient.arrow.columns import BatchBuilder
+    from jsclient.spark.schema import check_source, schema_of
 
     headers = MapType(StringType(), ArrayType(StringType()))
     schema = StructType().add("stream", "string").add("subject", "string").add("seq", "long")
@@ -204,7 +205,8 @@ def test_batches_are_what_spark_expects() -> None:
 def test_batches_are_flushed_by_bytes_and_subjects_need_not_be_utf8() -> None:
     from pyspark.sql.types import StructType
 
-    from jsclient.spark.arrow import BatchBuilder, schema_of
+    from jsclient.arrow.columns import BatchBuilder
+    from jsclient.spark.schema import schema_of
 
     schema = StructType().add("subject", "string").add("value", "binary")
     builder = BatchBuilder("S", ["subject", "value"], schema_of(schema), 1000, 10)

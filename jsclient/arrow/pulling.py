@@ -16,15 +16,15 @@ from typing import Any, Final
 
 from jsclient import errors
 from jsclient._engine.outbox import Unkept
+from jsclient.arrow.access import StreamAccess
+from jsclient.arrow.chunks import Chunk, ChunkQueue, chunk_of, split_statuses
+from jsclient.arrow.gaps import Gaps
+from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline, to_ns
-from jsclient.spark.access import StreamAccess
-from jsclient.spark.chunks import Chunk, ChunkQueue, chunk_of, split_statuses
-from jsclient.spark.gaps import Gaps
-from jsclient.spark.planner import Range
 from jsclient.states import LinkEvent
 from protocol import Msg, matches
 
-log = logging.getLogger("jsclient.spark")
+log = logging.getLogger("jsclient.arrow")
 
 PULL_EXPIRES: Final = 30.0
 HEARTBEAT: Final = 5.0

@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from jsclient import errors
+from jsclient.arrow.access import StreamAccess
+from jsclient.arrow.chunks import Chunk, by_bucket
+from jsclient.arrow.direct import Elsewhere, RangeDirect
+from jsclient.arrow.gaps import Gaps
+from jsclient.arrow.pulling import RangeConsumer
+from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline
-from jsclient.spark.access import StreamAccess
-from jsclient.spark.chunks import Chunk, by_bucket
-from jsclient.spark.direct import Elsewhere, RangeDirect
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.gaps import Gaps
-from jsclient.spark.planner import Range
-from jsclient.spark.pulling import RangeConsumer
 
 if TYPE_CHECKING:
+    from jsclient.arrow.settings import Settings
     from jsclient.connection import Connection
-    from jsclient.spark.options import SparkOptions
 
-log = logging.getLogger("jsclient.spark")
+log = logging.getLogger("jsclient.arrow")
 
 SMALL_RANGE: Final = 2_000  # sequences up to which direct get costs less than making a consumer
 
 
-def read_chunks(nc: Connection, options: SparkOptions, part: Range, method: str, label: str) -> Iterator[Chunk]:
+def read_chunks(nc: Connection, options: Settings, part: Range, method: str, label: str) -> Iterator[Chunk]:
     """The messages of one range in order. `method` is what `choose_method` said to the planner."""
     access = StreamAccess(nc, options)
     deadline = Deadline(options.task_timeout)
@@ -45,7 +44,7 @@ def read_chunks(nc: Connection, options: SparkOptions, part: Range, method: str,
                 if len(chunk):
                     yield chunk
                 if deadline.expired():
-                    raise JetStreamSparkError(
+                    raise options.refuse(
                         "JETSTREAM_TASK_TIMEOUT",
                         f"stream {access.stream!r}: partition {part.index} read up to {reached} of "
                         f"[{part.start}, {part.end}) in {time.monotonic() - started:.1f} s (taskTimeout)",
@@ -63,7 +62,7 @@ def _chunks(access: StreamAccess, part: Range, method: str, label: str, gaps: Ga
             return
         except Elsewhere as error:
             if method == "direct":
-                raise JetStreamSparkError(
+                raise access.options.refuse(
                     "JETSTREAM_DIRECT_UNAVAILABLE",
                     f"stream {access.stream!r}: {error}",
                 ) from error
@@ -72,7 +71,7 @@ def _chunks(access: StreamAccess, part: Range, method: str, label: str, gaps: Ga
     yield from RangeConsumer(access, part, label, gaps).chunks()
 
 
-def choose_method(options: SparkOptions, span: int, direct_works: bool, consumed_by_reading: bool) -> str:
+def choose_method(options: Settings, span: int, direct_works: bool, consumed_by_reading: bool) -> str:
     """auto: direct get for small ranges where it works and for streams that cannot be read otherwise.
 
     "consumer", "direct", or "either": direct get, and a consumer where that turns out not to work.
@@ -81,7 +80,7 @@ def choose_method(options: SparkOptions, span: int, direct_works: bool, consumed
         return "consumer"
     if options.read_method == "direct" or consumed_by_reading:
         if not direct_works:
-            raise JetStreamSparkError(
+            raise options.refuse(
                 "JETSTREAM_DIRECT_UNAVAILABLE",
                 f"stream {options.stream!r} cannot be read by direct get: it needs allow_direct in the stream and "
                 "nats-server 2.11" + ("" if consumed_by_reading else "; use readMethod=consumer"),

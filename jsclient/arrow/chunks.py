@@ -6,6 +6,7 @@ them with list comprehensions and one split over all reply subjects, so no objec
 
 from __future__ import annotations
 
+import datetime as dt
 import queue
 import re
 from collections.abc import Iterator
@@ -160,6 +161,7 @@ _DIRECT = re.compile(
     rb"(?:Nats-Last-Sequence: ?(\d+)\r\n)?"
     rb"\r\n\Z"
 )
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
 
 
@@ -179,11 +181,10 @@ class Times:
         return base + int(fraction.ljust(9, b"0")) if fraction else base
 
     def _decode(self, seconds: bytes) -> int:
-        from jsclient.spark.values import moment
-
         if len(self._known) > 1000:
             self._known.clear()
-        base = self._known[seconds] = moment(seconds.decode() + "+00:00")
+        since = dt.datetime.fromisoformat(seconds.decode() + "+00:00") - EPOCH
+        base = self._known[seconds] = (since.days * 86_400 + since.seconds) * 10**9
         return base
 
 

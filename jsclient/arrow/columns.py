@@ -10,11 +10,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import Any, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 
-from jsclient.spark.chunks import EMPTY_BLOCK
+from jsclient.arrow.chunks import EMPTY_BLOCK
 
 
 class Columns(Protocol):
@@ -217,11 +217,4 @@ def header_items(block: bytes) -> list[tuple[str, list[str]]] | None:
     return list(grouped.items()) or None
 
 
-def schema_of(spark_schema: Any) -> pa.Schema:
-    """The Arrow schema Spark checks the first batch against (types, order, nullability)."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(spark_schema, timezone="UTC")
-
-
-__all__ = ["BatchBuilder", "Columns", "header_items", "schema_of"]
+__all__ = ["BatchBuilder", "Columns", "header_items"]

@@ -12,15 +12,13 @@ import time
 from bisect import bisect_left
 from typing import TYPE_CHECKING, Final
 
+from jsclient.arrow.ranges import StreamState, head_moved
 from jsclient.durations import Deadline
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.planner import StreamState, head_moved
-from jsclient.spark.reports import Report, send
 
 if TYPE_CHECKING:
-    from jsclient.spark.access import StreamAccess
-    from jsclient.spark.chunks import Chunk
-    from jsclient.spark.planner import Range
+    from jsclient.arrow.access import StreamAccess
+    from jsclient.arrow.chunks import Chunk
+    from jsclient.arrow.ranges import Range
 
 FREE_LOOKS: Final = 20  # chunks with holes after which the head is looked at at once
 EVERY: Final = 0.1  # seconds between two looks after that: filters leave holes everywhere
@@ -69,10 +67,10 @@ class Gaps:
             self._holes.append((start, []))
         state = self._settled()
         if part.created and state.created != part.created:
-            raise JetStreamSparkError(
+            raise self._access.options.refuse(
                 "JETSTREAM_STREAM_RECREATED",
                 f"stream {state.name!r} was created at {state.created}, the range [{part.start}, {part.end}) was "
-                f"planned for one of {part.created}; start the query again",
+                f"planned for one of {part.created}; begin again",
             )
         if state.end < part.end:
             self._set_back(state, part.end - state.end)
@@ -116,10 +114,10 @@ class Gaps:
                 f"stream {state.name!r}: {expired} sequences from {part.start} on expired before they were read, the "
                 f"stream begins at {state.first}; 'earliest' is what is there when it is read"
             )
-            send(self._access.nc, part.query, Report(text, expired=expired))
+            self._access.options.note(self._access.nc, part.query, text, expired=expired)
         if lost:
             text = head_moved(state, first_lost, last_lost + 1, lost, part.start, part.end)
-            self._lost(f"{text}; keep messages longer, or accept the loss with failOnDataLoss=false", lost)
+            self._lost(f"{text}; keep messages longer, or {self._access.options.accept_loss}", lost)
 
     def _set_back(self, state: StreamState, missing: int) -> None:
         text = (
@@ -127,7 +125,7 @@ class Gaps:
             f"[{self._part.start}, {self._part.end}) were there when it was planned: its store was set back (a backup, "
             "or a loss of power), or a server answers that does not know better"
         )
-        self._lost(f"{text}; look at the servers, then accept the loss with failOnDataLoss=false", missing)
+        self._lost(f"{text}; look at the servers, then {self._access.options.accept_loss}", missing)
 
     def _same_message(self, mark: tuple[int, int]) -> None:
         """Compare the message at the mark; one that is no longer there, or that no filter matches, was not read."""
@@ -137,11 +135,11 @@ class Gaps:
             self._lost(
                 f"stream {self._access.stream!r}: message {sequence} is not the one that was planned for (stored "
                 f"{stored - planned:+d} ns apart): the store was set back and filled again. What was read from there "
-                "on is no longer in the stream; accept it with failOnDataLoss=false"
+                f"on is no longer in the stream; {self._access.options.accept_loss}"
             )
 
     def _lost(self, text: str, count: int = 0) -> None:
         if self._access.options.fail_on_data_loss:
-            raise JetStreamSparkError("JETSTREAM_DATA_LOSS", text)
+            raise self._access.options.refuse("JETSTREAM_DATA_LOSS", text)
         text = f"going on, because failOnDataLoss=false: {text}"
-        send(self._access.nc, self._part.query, Report(text, lost=count))
+        self._access.options.note(self._access.nc, self._part.query, text, lost=count)

@@ -15,17 +15,16 @@ from typing import Any, Final
 
 from jsclient import errors
 from jsclient._engine.outbox import Unkept
+from jsclient.arrow.access import StreamAccess
+from jsclient.arrow.chunks import Chunk, ChunkQueue, DirectParts, Times, direct_chunk, direct_parts
+from jsclient.arrow.gaps import Gaps
+from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
-from jsclient.spark.access import StreamAccess
-from jsclient.spark.chunks import Chunk, ChunkQueue, DirectParts, Times, direct_chunk, direct_parts
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.gaps import Gaps
-from jsclient.spark.planner import Range
 from jsclient.states import LinkEvent
 from protocol import Msg, matches
 
-log = logging.getLogger("jsclient.spark")
+log = logging.getLogger("jsclient.arrow")
 
 SILENCE: Final = 5.0  # seconds without a frame of the answer, after which the request is repeated
 LAGGING: Final = 0.1  # seconds between two questions while a replica catches up
@@ -140,7 +139,7 @@ class RangeDirect:
             raise Repeat("a mirror answered")
         self._mirrored = 0
         if parts[0].sequence < self.next or parts[-1].pending is None:
-            raise JetStreamSparkError(
+            raise self._access.options.refuse(
                 "JETSTREAM_DIRECT_UNAVAILABLE",
                 f"stream {self._access.stream!r}: the server does not answer direct gets in batches (needs 2.11); "
                 "use readMethod=consumer",

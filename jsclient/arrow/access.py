@@ -1,0 +1,276 @@
+"""The few JetStream requests that planning and reading need, repeated while the server is away.
+
+Spark does not retry a failed `latestOffset` or `commit`: one lost request would end the query. So every request
+here is repeated until `reconnectTimeout` has passed, and what is raised then carries a token.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+from weakref import WeakKeyDictionary
+
+from jsclient import errors
+from jsclient.arrow.chunks import Times
+from jsclient.arrow.ranges import StreamState
+from jsclient.durations import Deadline, to_ns
+from jsclient.jetstream.api.capabilities import Capabilities
+from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
+from jsclient.jetstream.api.requests import Api
+from protocol import has_wildcard
+
+if TYPE_CHECKING:
+    from jsclient.arrow.settings import Settings
+    from jsclient.connection import Connection
+
+T = TypeVar("T")
+log = logging.getLogger("jsclient.arrow")
+
+CONSUMER_LIMIT: Final = 10026  # err_code of "maximum consumers limit reached"
+RETRY_PAUSE: Final = 0.2  # seconds between two attempts; a restarted server is back within about a second
+KEEP_ANSWERS: Final = 60.0  # seconds for which a task believes what another one of its worker was told of a stream
+MOST_ANSWERS: Final = 1000
+RETRIED: Final = (
+    errors.JetStreamUnavailable,
+    errors.RequestTimeout,
+    errors.ConnectionLost,
+    errors.JetStreamTemporarilyUnavailable,
+    errors.TooManyRequests,
+)
+
+
+_answers: WeakKeyDictionary[Connection, dict[Any, tuple[float, Any]]] = WeakKeyDictionary()
+
+
+def cached(nc: Connection, key: Any, ask: Callable[[], T]) -> T:
+    """What `ask` said on this connection within the last minute, or says now. Tasks of one worker share connections.
+
+    A task that fails closes its connection, so a retry asks anew.
+    """
+    answers = _answers.setdefault(nc, {})
+    known = answers.get(key)
+    if known is None or known[0] < time.monotonic():
+        if len(answers) >= MOST_ANSWERS:
+            answers.clear()
+        known = answers[key] = (time.monotonic() + KEEP_ANSWERS, ask())
+    return known[1]
+
+
+def forget(nc: Connection, key: Any) -> None:
+    """Ask again next time."""
+    _answers.get(nc, {}).pop(key, None)
+
+
+class StreamAccess:
+    """One stream as the data source uses it; made anew for every task and planning call, holds no state but caches."""
+
+    def __init__(self, nc: Connection, options: Settings, stream: str = "") -> None:
+        self.nc = nc
+        self.options = options
+        self.stream = stream or options.stream
+        self.api = Api(nc, domain=options.domain, prefix=options.api_prefix)
+        self.capabilities: Capabilities = cached(nc, ("capabilities", self.api.prefix), lambda: Capabilities(self.api))
+
+    def retrying(self, what: str, call: Callable[[], T]) -> T:
+        """Call until it works; JETSTREAM_READ_FAILED names `what` when the server stays away too long."""
+        deadline = Deadline(self.options.reconnect_timeout)
+        while True:
+            try:
+                return call()
+            except RETRIED as error:
+                if deadline.expired():
+                    raise self.failed(what, error) from error
+                log.info("%s of stream %r: %s; trying again", what, self.stream, type(error).__name__)
+                time.sleep(deadline.at_most(RETRY_PAUSE))
+            except errors.StreamNotFound as error:
+                raise self.options.refuse(
+                    "JETSTREAM_STREAM_NOT_FOUND",
+                    f"there is no stream {self.stream!r} ({self.options.hide(str(error))}); check its name and domain",
+                ) from error
+            except errors.ConsumerFilterError:
+                raise  # the reader has another way
+            except errors.AccountLimitExceeded as error:
+                # Other tasks end and delete their consumers; those of killed ones vanish after their threshold.
+                if error.err_code != CONSUMER_LIMIT or deadline.expired():
+                    raise self.failed(what, error) from error
+                log.info("stream %r: %s; waiting for other tasks", self.stream, error)
+                time.sleep(deadline.at_most(RETRY_PAUSE))
+            except errors.JsClientError as error:
+                raise self.failed(what, error) from error
+
+    def failed(self, what: str, error: BaseException) -> Exception:
+        text = self.options.hide(f"{type(error).__name__}: {error}")
+        return self.options.refuse("JETSTREAM_READ_FAILED", f"{what} of stream {self.stream!r} failed: {text}")
+
+    # --- the stream -------------------------------------------------------------------------------------
+
+    def info(self) -> StreamInfo:
+        return self.retrying(
+            "STREAM.INFO",
+            lambda: self.api.request(f"STREAM.INFO.{self.stream}", None, StreamInfo, read=True),
+        )
+
+    def state(self, info: StreamInfo | None = None) -> StreamState:
+        """One STREAM.INFO for the planner."""
+        info = info or self.info()
+        created = "" if info.created is None else getattr(info.created, "text", "") or info.created.isoformat()
+        config, state = info.config, info.state
+        last = state.last_seq
+        return StreamState(
+            name=self.stream,
+            created=created,
+            # A new stream says 0 and 0, an emptied one last + 1.
+            first=last + 1 if state.messages == 0 else max(1, state.first_seq),
+            last=last,
+            messages=state.messages,
+            bytes=state.bytes,
+            retention=config.retention or "limits",
+            # Of a mirror, too: with mirror_direct it answers for its origin, for its own name only with allow_direct.
+            allow_direct=bool(config.allow_direct),
+            consumer_count=state.consumer_count,
+            last_ns=_nanoseconds(getattr(state.last_ts, "text", "")) if state.messages else None,
+        )
+
+    def direct_works(self, state: StreamState) -> bool:
+        """Whether ranges can be read by batched direct get: allowed in the stream, and a server of 2.11 or later."""
+        return state.allow_direct and self.capabilities.at_least((2, 11)) is True
+
+    def sequence_at(self, ns: int, state: StreamState) -> int:
+        """The first sequence stored at or after a point in time; state.end when there is none.
+
+        A throw-away consumer answers it on every server: it begins where such a message is. Work queues allow no
+        such consumer, there a direct get does (2.11).
+        """
+        if state.messages == 0:
+            return state.end
+        if state.retention == "workqueue":
+            return self._direct_sequence_at(ns, state)
+        deadline = Deadline(self.options.reconnect_timeout)
+        while True:
+            name = self.new_name("time")
+            info = self.create_consumer(name, {"deliver_policy": "by_start_time", "opt_start_time": rfc3339(ns)}, 5.0)
+            self.delete_consumer(name)
+            if info.num_pending:
+                return min(max(info.delivered.stream_seq + 1, state.first), state.end)
+            if self.next_on_leader(info.delivered.stream_seq + 1, ()) is None:
+                return state.end
+            # The consumer is on a replica that lags behind.
+            if deadline.expired():
+                raise self.failed("looking up a time", errors.RequestTimeout("a replica does not catch up"))
+            time.sleep(deadline.at_most(RETRY_PAUSE))
+
+    def next_on_leader(self, seq: int, filters: tuple[str, ...]) -> int | None:
+        """The first message at or after `seq` that matches, as the leader of the stream knows it; None if none does."""
+        found = [self._next_on_leader(seq, subject) for subject in filters or (">",)]
+        return min((each for each in found if each is not None), default=None)
+
+    def _next_on_leader(self, seq: int, subject: str) -> int | None:
+        body = {"seq": max(1, seq), "next_by_subj": subject}
+
+        def get() -> int | None:
+            try:
+                answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", body, read=True)
+            except errors.MessageNotFound:
+                return None
+            return int(answer["message"]["seq"])
+
+        return self.retrying("STREAM.MSG.GET", get)
+
+    def _direct_sequence_at(self, ns: int, state: StreamState) -> int:
+        body = {"batch": 1, "start_time": rfc3339(ns), "next_by_subj": ">"}
+        message = self.retrying(
+            "direct get by time",
+            lambda: self.api.request_raw(f"DIRECT.GET.{self.stream}", body, read=True),
+        )
+        headers = message.headers
+        if message.status is not None or headers is None:
+            return state.end
+        # The last one: a message may have been stored with such a header, the server's own comes behind it.
+        found = headers.get_all("Nats-Sequence")
+        return int(found[-1]) if found else state.end
+
+    def stored_at(self, seq: int) -> int | None:
+        """When the message with this sequence was stored, in ns since 1970; None when there is no such message."""
+
+        def get() -> int | None:
+            try:
+                answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", {"seq": seq}, read=True)
+            except errors.MessageNotFound:
+                return None
+            return _nanoseconds(str(answer["message"].get("time", "")))
+
+        return self.retrying("STREAM.MSG.GET", get)
+
+    def purge_below(self, seq: int) -> None:
+        """Remove what is below `seq` and matches the subjects of the query: it has been processed for good."""
+        for subject in self.options.subjects or ("",):
+            body: dict[str, Any] = {"seq": seq}
+            if subject:
+                body["filter"] = subject
+            self.retrying("purge", lambda body=body: self.api.request(f"STREAM.PURGE.{self.stream}", body))  # type: ignore[misc]
+
+    # --- consumers --------------------------------------------------------------------------------------
+
+    def new_name(self, label: str) -> str:
+        from jsclient.nuid import next_nuid
+
+        return f"{self.options.consumers}_{label}_{next_nuid()}"
+
+    def create_consumer(self, name: str, more: dict[str, Any], threshold: float) -> ConsumerInfo:
+        """An ephemeral AckNone pull consumer in memory, R1, that vanishes `threshold` seconds after its last pull."""
+        config = {
+            "name": name,
+            "ack_policy": "none",
+            "replay_policy": "instant",
+            "mem_storage": True,
+            "num_replicas": 1,
+            "max_deliver": 1,
+            "inactive_threshold": to_ns(threshold),
+            **more,
+        }
+        operation = f"CONSUMER.CREATE.{self.stream}.{name}"
+        filters = config.get("filter_subjects")
+        if filters is not None and len(filters) == 1:
+            config["filter_subject"] = config.pop("filter_subjects")[0]
+            if not has_wildcard(config["filter_subject"]):
+                # Permissions can be given for it; the server takes the form without it just as well.
+                operation += f".{config['filter_subject']}"
+        body = {"stream_name": self.stream, "config": config}
+        info = self.retrying("CONSUMER.CREATE", lambda: self.api.request(operation, body, ConsumerInfo))
+        if filters is not None and len(filters) > 1 and not info.config.filter_subjects:
+            raise self._too_old()
+        return info
+
+    def delete_consumer(self, name: str) -> None:
+        """Best effort, without waiting: what stays behind vanishes after its inactive threshold."""
+        try:
+            subject = self.api.subject(f"CONSUMER.DELETE.{self.stream}.{name}")
+            self.nc.publish(subject, b"", reply=self.nc.new_inbox())
+            self.nc.flush_outbox()
+        except errors.JsClientError as error:
+            log.debug("consumer %s is left to its inactive threshold: %s", name, error)
+
+    def check_filters(self) -> None:
+        """More than one filter needs 2.10: an older server would ignore them and deliver everything."""
+        if len(self.options.subjects) > 1 and self.capabilities.at_least((2, 10)) is False:
+            raise self._too_old()
+
+    def _too_old(self) -> Exception:
+        return self.options.refuse(
+            "JETSTREAM_SERVER_TOO_OLD",
+            f"several subjects need nats-server 2.10, the server is {self.nc.server_info.version}; "
+            "give one filter, or filter what was read",
+        )
+
+
+def _nanoseconds(text: str) -> int | None:
+    """A time of the server as ns since 1970; None when it is not in the form that servers use."""
+    return Times().ns(text.encode()) if text.endswith("Z") and len(text) >= 20 else None
+
+
+def rfc3339(ns: int) -> str:
+    """Nanoseconds since 1970 as RFC 3339 with all nine digits."""
+    seconds, rest = divmod(ns, 10**9)
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{rest:09d}Z"
