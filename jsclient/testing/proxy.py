@@ -10,10 +10,12 @@ with NatsServer() as server, Proxy(server.port) as proxy:
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import struct
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from types import TracebackType
 from typing import Literal
@@ -31,7 +33,7 @@ class Flow:
     def __init__(self) -> None:
         self.bytes = 0  #: forwarded so far
         self.stalled = False
-        self.delay = 0.0  #: seconds every chunk is held back
+        self.delay = 0.0  #: seconds that every chunk is under way
         self.rate = 0.0  #: bytes per second; 0 is no limit
         self.chunk = CHUNK  #: at most so many bytes are sent at once
         self.cut_at: int | None = None  #: value of `bytes` at which the connection is cut
@@ -140,7 +142,7 @@ class Proxy:
             self._changed.notify_all()
 
     def delay(self, seconds: float, direction: Direction = "both") -> None:
-        """Hold every chunk back for so long (0 ends it)."""
+        """Let every chunk arrive so much later (0 ends it), as over a long line: many chunks are under way at once."""
         with self._changed:
             for flow in self._flows(direction):
                 flow.delay = seconds
@@ -244,15 +246,25 @@ class Proxy:
         self._threads = [thread for thread in self._threads if thread.is_alive()]
 
     def _pump(self, link: _Link, flow: Flow, source: socket.socket, sink: socket.socket) -> None:
+        line: deque[tuple[float, bytes]] = deque()  # (when it arrives, chunk)
         try:
             while not link.ending and self._wait_open(link, flow):
+                wait = line[0][0] - time.monotonic() if line else SLICE
+                if wait <= 0:
+                    if not self._forward(link, flow, sink, line.popleft()[1]):
+                        break
+                    continue
+                if line and not select.select([source], [], [], min(wait, SLICE))[0]:
+                    continue
                 try:
                     data = source.recv(CHUNK)
                 except TimeoutError:
                     continue
-                if not data or not self._forward(link, flow, sink, data):
+                if not data:
+                    self._drain(link, flow, sink, line)
                     break
-        except OSError:
+                line.append((time.monotonic() + flow.delay if flow.delay else 0.0, data))
+        except (OSError, ValueError):  # ValueError: select of a socket that was closed
             pass
         finally:
             link.end(reset=False)
@@ -263,6 +275,12 @@ class Proxy:
                     self._links.discard(link)
             if last:
                 link.close()
+
+    def _drain(self, link: _Link, flow: Flow, sink: socket.socket, line: deque[tuple[float, bytes]]) -> None:
+        """The source has ended; what it sent before that is under way, and arrives."""
+        for due, data in line:
+            if not self._pause(link, due - time.monotonic()) or not self._forward(link, flow, sink, data):
+                return
 
     def _wait_open(self, link: _Link, flow: Flow) -> bool:
         """Wait while the direction is stalled; False when the connection ends."""
@@ -284,8 +302,6 @@ class Proxy:
         """Send one received chunk with the faults of now; False when the connection ends here."""
         if flow.mutate is not None:
             data = flow.mutate(data)
-        if flow.delay and not self._pause(link, flow.delay):
-            return False
         view = memoryview(data)
         while view:
             if not self._wait_open(link, flow):

@@ -136,6 +136,21 @@ def test_delay_and_throttle_take_their_time(ends: Ends) -> None:
     assert len(take(client, 1_000_000)) == 1_000_000
 
 
+def test_delay_is_a_long_line_and_not_a_slow_one(ends: Ends) -> None:
+    """Chunks are under way at once: ten that are sent 20 ms apart need one delay, not ten."""
+    client, server = ends.connect()
+    ends.proxy.delay(0.5, "up")
+    start = time.monotonic()
+    for number in range(10):
+        client.sendall(b"%d" % number)
+        assert silent(client, 0.02)
+    assert take(server, 10) == b"0123456789"
+    assert 0.6 <= time.monotonic() - start < 4
+    client.sendall(b"the last words of this side")
+    client.shutdown(socket.SHUT_WR)
+    assert take(server, 27) == b"the last words of this side"
+
+
 def test_limit_makes_small_pieces(ends: Ends) -> None:
     client, server = ends.connect()
     ends.proxy.limit(3, "down")

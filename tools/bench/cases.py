@@ -147,14 +147,32 @@ THREADS = [
          params={"batch": 100}),
 ]  # fmt: skip
 
-FAR = [
-    # The same over a round trip of 60 ms, as between continents. The proxy (the bench's own process) holds each chunk
-    # back for 30 ms and then reads the next: more than a chunk per 30 ms it does not pass, for any client.
-    Case(name="far-publish-async", work="publish_async", count=20_000, rtt=0.06, params={"window": 1000}),
-    Case(name="far-fetch-100", work="fetch", count=2_000, rtt=0.06, seeded=True, params={"batch": 100}),
-    Case(name="far-messages-none", work="messages", count=10_000, rtt=0.06, seeded=True, params={"ack": "none"}),
-    Case(name="far-threads-publish-16", work="threads_publish", count=1_600, rtt=0.06, params={"threads": 16}),
-]
+
+def _far(milliseconds: int) -> list[Case]:
+    """The same over a long line; with the windows that both clients have by default."""
+
+    def case(name: str, work: str, count: int, **rest: Any) -> Case:
+        return Case(
+            name=f"far-{milliseconds}-{name}", work=work, count=count, rtt=milliseconds / 1000, wall=1.0, **rest
+        )
+
+    return [
+        case("publish-async", "publish_async", 60_000, params={"window": None}),
+        case("fetch-100", "fetch", 3_000, seeded=True, params={"batch": 100}),
+        case("messages-none", "messages", 60_000, seeded=True, params={"ack": "none"}),
+        case("messages-ack", "messages", 60_000, seeded=True, params={"ack": "explicit"}),
+        case("consume-none", "consume", 60_000, seeded=True, params={"ack": "none"}),
+        case("ordered", "ordered", 60_000, seeded=True),
+        case("kv-get", "kv_get", 20),
+        case("object-put", "object_put", 1, size=16 << 20),
+        case("object-get", "object_get", 1, size=16 << 20),
+        case("threads-publish-16", "threads_publish", 640, params={"threads": 16}),
+    ]
+
+
+# Over round trips as within a country, between continents, around the world. The proxy is the bench's own process: it
+# delays every chunk and passes as many as come.
+FAR = [case for milliseconds in (30, 60, 100, 200) for case in _far(milliseconds)]
 
 ALL = {case.name: case for case in [*MAIN, *SIZES, *OTHERS, *THREADS, *FAR]}
 

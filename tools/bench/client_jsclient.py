@@ -117,7 +117,8 @@ def publish_sync(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) ->
 
 
 def publish_async(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
-    js, payload = JetStream(nc, publish_async_max_pending=case["params"]["window"]), bytes(case["size"])
+    window = case["params"]["window"]
+    js, payload = JetStream(nc, **({"publish_async_max_pending": window} if window else {})), bytes(case["size"])
     name = new_stream(js, case["params"].get("storage", "memory"))
     subject = name.lower()
     with timed:

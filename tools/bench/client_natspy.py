@@ -94,7 +94,8 @@ async def publish_sync(nc: Any, case: dict[str, Any], timed: Timed) -> None:
 
 
 async def publish_async(nc: Any, case: dict[str, Any], timed: Timed) -> None:
-    js, payload = nc.jetstream(publish_async_max_pending=case["params"]["window"]), bytes(case["size"])
+    window = case["params"]["window"]
+    js, payload = nc.jetstream(**({"publish_async_max_pending": window} if window else {})), bytes(case["size"])
     name = await new_stream(js, case["params"].get("storage", "memory"))
     with timed:
         for _ in range(case["count"]):
