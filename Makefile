@@ -24,7 +24,7 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster test test-full test-servers test-pythons docker-test lint fuzz bench bench-check bench-spark clean
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster test test-full test-servers test-pythons docker-test lint fuzz bench bench-check bench-spark docs dist clean
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
@@ -33,6 +33,7 @@ help:
 	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27 and the newest"
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
 	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all)"
+	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
 	@echo "make lint | fuzz | bench-check | bench-spark | setup | clean"
 
 setup: $(STAMP)
@@ -103,6 +104,21 @@ bench-check: $(STAMP)
 
 bench-spark: $(STAMP)
 	@$(SERVER) && $(JAVA) && $(PY) -m tools.bench --spark $(ARGS)
+
+DOCS_STAMP = $(VENV)/.installed-docs
+
+$(DOCS_STAMP): setup.cfg pyproject.toml
+	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)
+	@echo "Installing what builds the site into $(VENV) ..." >&2
+	@$(PY) -m pip install -q -e '.[docs,nkeys]' >$(VENV)/install-docs.log 2>&1 || { \
+	  sed -n 's/^ *ERROR: /pip: /p' $(VENV)/install-docs.log | head -3 >&2; exit 1; }
+	@touch $@
+
+docs: $(DOCS_STAMP)
+	@$(PY) -m tools.docs $(ARGS)
+
+dist: $(STAMP)
+	@$(PY) tools/dist.py $(if $(URL),--url $(URL)) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-* .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse *.egg-info

@@ -1,0 +1,179 @@
+"""Build what a release uploads, and try it; nothing is uploaded: `make dist`.
+
+    python tools/dist.py [--url URL] [--pythons]
+
+1. The version stands in setup.cfg, in the library and in CHANGELOG.md, and is the same in all three.
+2. From a copy of the tracked files a source archive and a wheel are built into dist/. The description for a package
+   index is README.md with links that work there: below URL (make dist URL=https://...) or, without one, as plain text.
+3. `twine check --strict`; the wheel contains py.typed, the chapters and the plugin, and neither tests nor tools.
+4. In a fresh environment (with --pythons: one for each Python found) the wheel alone is installed: it imports, mypy
+   reads its types and finds a mistake, `jsclient --help` answers, pytest knows the fixtures.
+
+After that a release is: date the entry in CHANGELOG.md, commit, tag `v` and the version, upload dist/*.
+"""
+
+from __future__ import annotations
+
+import argparse
+import configparser
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+import zipfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+DIST = ROOT / "dist"
+sys.path.insert(0, str(ROOT / "tools"))
+
+LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
+IN_WHEEL = [
+    "jsclient/py.typed",
+    "protocol/py.typed",
+    "pytest_jsclient/py.typed",
+    "pyspark_jetstream/__init__.py",
+    "jsclient/jetstream/README.md",
+]
+USES_TYPES = """
+import jsclient
+from jsclient.jetstream import JetStream, PubAck
+
+def publish(nc: jsclient.Connection) -> PubAck:
+    return JetStream(nc).publish("orders.new", b"1", msg_id="1")
+
+def mistake(nc: jsclient.Connection) -> int:
+    return JetStream(nc).publish("orders.new", b"1")
+"""
+
+
+class DistError(Exception):
+    """The release is not fit; the text says why."""
+
+
+def run(*command: str, cwd: Path = ROOT, fails: bool = False) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    if (done.returncode != 0) != fails:
+        raise DistError(f"{' '.join(command)}: exit status {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def version() -> str:
+    """The version, if all three places agree."""
+    settings = configparser.ConfigParser(interpolation=None)
+    settings.read(ROOT / "setup.cfg")
+    wanted = settings["metadata"]["version"]
+    library = (ROOT / "jsclient" / "link.py").read_text(encoding="utf-8")
+    places = {
+        "CHANGELOG.md": re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M),
+        "jsclient/link.py": re.search(r'^VERSION: Final = "([^"]+)"', library, re.M),
+    }
+    for place, found in places.items():
+        if found is None or found[1] != wanted:
+            raise DistError(f"setup.cfg says version {wanted}, {place} says {found[1] if found else 'nothing'}")
+    return wanted
+
+
+def for_an_index(text: str, url: str) -> str:
+    """README text whose links and pictures work outside of the repository: below `url`, or as text without one."""
+
+    def change(match: re.Match[str]) -> str:
+        picture, label, target = match.groups()
+        if target.startswith(("#", "http://", "https://")):
+            return match[0]
+        if url:
+            return f"{picture}[{LINK.sub(change, label)}]({url.rstrip('/')}/{target})"
+        return "" if picture else LINK.sub(change, label)
+
+    return LINK.sub(change, text)
+
+
+def copy_tree(folder: Path, url: str) -> None:
+    """The tracked files in `folder`, with the description for an index and the project's URL."""
+    for name in run("git", "ls-files").splitlines():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    (folder / "DESCRIPTION.md").write_text(for_an_index(readme, url), encoding="utf-8")
+    with (folder / "MANIFEST.in").open("a") as manifest:
+        manifest.write("include DESCRIPTION.md\n")
+    settings = (folder / "setup.cfg").read_text(encoding="utf-8")
+    settings = settings.replace("long_description = file: README.md", "long_description = file: DESCRIPTION.md")
+    if url:
+        urls = f"project_urls =\n    Source = {url}\n    Changelog = {url.rstrip('/')}/CHANGELOG.md\n"
+        settings = settings.replace("[metadata]\n", f"[metadata]\nurl = {url}\n{urls}", 1)
+    (folder / "setup.cfg").write_text(settings, encoding="utf-8")
+
+
+def build(url: str) -> Path:
+    """dist/ with the source archive and the wheel; returns the wheel."""
+    shutil.rmtree(DIST, ignore_errors=True)
+    with tempfile.TemporaryDirectory(prefix="jsclient-dist-") as folder:
+        copy_tree(Path(folder), url)
+        run(sys.executable, "-m", "build", "--outdir", str(DIST), folder)
+    (wheel,) = DIST.glob("*.whl")
+    run(sys.executable, "-m", "twine", "check", "--strict", *map(str, DIST.iterdir()))
+    return wheel
+
+
+def check_contents(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    missing = [name for name in IN_WHEEL if name not in names]
+    strangers = [name for name in names if name.split("/")[0] in ("tests", "tools")]
+    if missing or strangers:
+        raise DistError(f"{wheel.name}: missing {missing}, too much {strangers[:5]}")
+
+
+def try_wheel(wheel: Path, python: str) -> None:
+    """Install the wheel and pytest into a fresh environment, and use it as a stranger would."""
+    with tempfile.TemporaryDirectory(prefix="jsclient-wheel-") as name:
+        folder = Path(name)
+        if python == sys.executable:
+            venv.create(folder / "venv", with_pip=True)
+        else:
+            run(python, "-m", "venv", str(folder / "venv"))
+        fresh = str(folder / "venv" / "bin" / "python")
+        run(fresh, "-m", "pip", "install", "-q", str(wheel), "pytest", cwd=folder)
+        run(fresh, "-c", "import jsclient, jsclient.jetstream, jsclient.workers, protocol", cwd=folder)
+        run(str(folder / "venv" / "bin" / "jsclient"), "--help", cwd=folder)
+        fixtures = run(fresh, "-m", "pytest", "--fixtures", "-q", cwd=folder)
+        if "nats_server" not in fixtures or "fault_proxy" not in fixtures:
+            raise DistError("pytest does not know the fixtures of the installed plugin")
+        (folder / "uses.py").write_text(USES_TYPES)
+        mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(folder / "cache")]
+        said = run(*mypy, "--python-executable", fresh, "uses.py", cwd=folder, fails=True)
+        if "return-value" not in said or "Found 1 error" not in said:
+            raise DistError(f"the types of the wheel are not read; mypy said:\n{said}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--url", default="", help="public address of the repository, for links and metadata")
+    parser.add_argument("--pythons", action="store_true", help="try the wheel on every Python that is found")
+    options = parser.parse_args()
+    try:
+        number = version()
+        wheel = build(options.url)
+        check_contents(wheel)
+        pythons = [sys.executable]
+        if options.pythons:
+            from pythons import interpreters
+
+            pythons = list(interpreters().values())
+        for python in pythons:
+            try_wheel(wheel, python)
+            print(f"{wheel.name} works with {run(python, '-V').strip()}")
+    except DistError as error:
+        print(f"make dist: {error}", file=sys.stderr)
+        return 1
+    print(
+        f"dist/ holds version {number}. Nothing was uploaded; what is left to do stands at the head of tools/dist.py."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
