@@ -18,6 +18,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import wait_until
+from jsclient.testing.external import forget_streams, in_container
 
 pytestmark = pytest.mark.docker
 
@@ -98,3 +99,13 @@ def test_the_data_survives_a_restart_of_the_container(container: DockerContainer
     again = f"nats://{container.get_container_host_ip()}:{container.get_exposed_port(4222)}"
     with wait_until(lambda: if_it_listens(again), 20) as nc:
         assert JetStream(nc).stream("KEPT").get_msg(1).data == b"still here"
+
+
+def test_the_container_of_the_pytest_plugin(container: DockerContainer) -> None:
+    with in_container(IMAGE) as found, jsclient.connect(found.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="HERE", subjects=["here"]))
+        forget_streams(js, found, set())
+        assert list(js.stream_names()) == []
+    with pytest.raises(errors.ConnectFailed):
+        jsclient.connect(found.url, connect_timeout=2)

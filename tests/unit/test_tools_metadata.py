@@ -6,6 +6,8 @@ import configparser
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+#: Folders that are installed under a name of their own, because Spark and pytest look for them there.
+TOP_LEVEL = {"jsclient.spark._autoload": "pyspark_jetstream", "jsclient.testing._pytest": "pytest_jsclient"}
 
 
 def settings() -> configparser.ConfigParser:
@@ -18,7 +20,7 @@ def test_every_package_is_installed() -> None:
     listed = set(settings()["options"]["packages"].split())
     folders = [path.parent for top in ("jsclient", "protocol") for path in (ROOT / top).rglob("__init__.py")]
     found = {".".join(folder.relative_to(ROOT).parts) for folder in folders}
-    found = {"pyspark_jetstream" if name == "jsclient.spark._autoload" else name for name in found}
+    found = {TOP_LEVEL.get(name, name) for name in found}
     assert listed == found
 
 
