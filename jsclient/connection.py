@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any, Final, Literal
 
 from jsclient import checks, errors, waiting
+from jsclient._engine import Engine
 from jsclient._engine.core import ConnectionCore, guarded
 from jsclient._engine.link import Link
 from jsclient._engine.mailbox import Mailbox
@@ -60,6 +61,14 @@ class Connection(ConnectionCore):
     Leaving its `with` block drains nothing but sends what is buffered and closes. It cannot be pickled, and in a
     forked child every call but `close` raises ForkedConnection.
     """
+
+    @property
+    def connection(self) -> Connection:
+        return self
+
+    @property
+    def _engine(self) -> Engine:
+        return self
 
     # --- opening and closing ----------------------------------------------------------------------------
 
@@ -707,6 +716,11 @@ def _as_bytes(payload: Any) -> bytes:
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
     raise errors.ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it first")
+
+
+def engine_of(connection: Connection) -> Engine:
+    """What the layers above use of a connection beside its public face. Not part of the API."""
+    return connection._engine
 
 
 def live_connections() -> list[Connection]:

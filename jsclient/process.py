@@ -23,7 +23,8 @@ FORKED_TEXT: Final = (
 
 _ALLOWED: Final = frozenset(
     ("close", "closed", "options", "number", "__class__", "__dict__", "__enter__", "__exit__", "__reduce__",
-     "__repr__", "__del__", "__init_subclass__", "refuse_pickle", "__reduce_ex__", "_forked_stream")
+     "__repr__", "__del__", "__init_subclass__", "refuse_pickle", "_engine",
+     "connection", "__reduce_ex__", "_forked_stream")
 )  # fmt: skip
 
 

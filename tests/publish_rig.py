@@ -36,6 +36,8 @@ class FakeClock:
 
 
 class FakeConnection:
+    """A connection and its engine in one."""
+
     max_payload = 1 << 20
     draining = False
     takes_headers = True
@@ -46,6 +48,7 @@ class FakeConnection:
         self.is_connected = True
         self.closed: BaseException | None = None
         self.callbacks: list[tuple[Any, ...]] = []
+        self._engine = self
 
     def post(self, frame: bytes) -> None:
         if self.closed is not None:

@@ -1,1 +1,185 @@
-"""What lives beneath a Connection: dialling, reading, sending, and who waits for what. Not part of the public API."""
+"""What lives beneath a Connection: dialling, reading, sending, and who waits for what. Not part of the public API.
+
+`Engine` is all that the layers above (JetStream, buckets, services, workers, Spark) use of it, beside the public
+face of `jsclient.Connection`. They get it from `jsclient.connection.engine_of`, and touch no private name in here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol
+
+if TYPE_CHECKING:
+    from jsclient import errors
+    from jsclient._engine.takers import Takers
+    from jsclient.cancel import Cancel
+    from jsclient.connection import Connection
+    from jsclient.durations import Deadline, Timeout
+    from jsclient.message import HeadersLike, Msg
+    from jsclient.states import LinkEvent
+    from jsclient.subscription import BaseSubscription, Inbox, SinkSubscription
+
+__all__ = ["Clock", "Engine", "Timer"]
+
+
+class Timer(Protocol):
+    """A call to be made later."""
+
+    def cancel(self) -> None:
+        """Do not make it; safe at any time and from any thread."""
+
+
+class Clock(Protocol):
+    """Timers on the flusher thread of a connection. Safe from any thread and in signal handlers: it takes no lock."""
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
+        """Make a call in so many seconds; it must be quick and must not block."""
+
+    def call_soon(self, call: Callable[[], None]) -> Timer:
+        """The same, at once."""
+
+
+class Engine(Protocol):
+    """One session with a NATS system that outlives its links, as the layers above see it.
+
+    In a forked child every use of it raises ForkedConnection.
+    """
+
+    @property
+    def connection(self) -> Connection:
+        """The Connection that holds it."""
+
+    @property
+    def clock(self) -> Clock: ...
+
+    @property
+    def takers(self) -> Takers:
+        """Whatever takes messages and has to end in order when the connection drains or closes."""
+
+    # --- sending: frames as `encode` makes them -----------------------------------------------------------
+
+    @property
+    def takes_headers(self) -> bool:
+        """Whether the server takes headers, as far as it has told; if not, `check_headers` says so."""
+
+    def check_headers(self) -> None:
+        """Raises HeadersNotSupported when the server takes no headers."""
+
+    def encode(
+        self,
+        subject: str,
+        payload: bytes | str = b"",
+        reply: str | bytes = b"",
+        headers: HeadersLike | bytes | None = None,
+    ) -> bytes:
+        """One validated PUB or HPUB frame. `reply` as bytes and `headers` as an encoded block are taken as they are."""
+
+    @property
+    def post(self) -> Callable[[bytes], None]:
+        """Queue a frame; it leaves with others, within about a millisecond."""
+
+    @property
+    def post_now(self) -> Callable[..., None]:
+        """Send a frame at once, with what is queued before it: `post_now(frame, deadline=None)`."""
+
+    @property
+    def flush_outbox(self) -> Callable[[], None]:
+        """Send what is queued. It never waits for the network; before any wait of ours."""
+
+    def when_read(self, call: Callable[[], None]) -> None:
+        """Make a call on the flusher thread, once the server has read all that was sent so far, and what it had sent
+        before is here; or the link is gone."""
+
+    # --- asking -------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        subject: str,
+        payload: bytes | str = b"",
+        *,
+        timeout: Timeout = ...,
+        headers: HeadersLike | bytes | None = None,
+        cancel: Cancel | None = None,
+        may_go_on: Callable[[bytes], bool] | None = None,
+    ) -> Msg:
+        """As `Connection.request`. Where `may_go_on(payload)` says so, further replies are heard: see `later_reply`."""
+
+    def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
+        """Another reply to a request whose first one `may_go_on`; None when none came in time.
+
+        Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
+        """
+
+    def forget_reply(self, reply: Msg) -> None:
+        """No further replies are wanted. Does nothing where none are heard."""
+
+    def request_repeatedly(self, subject: str, payload: bytes, *, timeout: Timeout, every: float) -> Msg:
+        """As `request`, and sent again every so many seconds until an answer to any of them comes. Only for what may be
+        done twice."""
+
+    def request_each(
+        self, subjects: list[bytes], payload: bytes, deadline: Deadline
+    ) -> tuple[dict[int, Msg], BaseException | None]:
+        """One request to each subject (validated), one write, one wait. Only for what may be done twice: frames that a
+        lost link has not taken go out on the next.
+
+        Returns the replies by number, those within the deadline, and what has ended the wait before that, if anything.
+        """
+
+    # --- receiving ----------------------------------------------------------------------------------------
+
+    def open_inbox(self, subject: str | None = None, queue: str = "") -> Inbox:
+        """A mailbox bounded by the credit that its owner grants; it also gets link events, in order."""
+
+    def open_sink(self, subject: str, sink: Any, queue: str = "") -> SinkSubscription:
+        """Messages go to `sink.deliver(messages, nbytes)`, link events to `sink.link_event`, on the reader thread."""
+
+    def remove_subscription(
+        self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False
+    ) -> None:
+        """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
+
+    # --- how it is with the connection --------------------------------------------------------------------
+
+    @property
+    def draining(self) -> bool:
+        """Whether a drain has begun: then `check_draining` and `check_takes` say what is still taken."""
+
+    def check_usable(self) -> None:
+        """Raises ConnectionClosed (in a forked child: ForkedConnection)."""
+
+    def check_process(self) -> None:
+        """Raises ForkedConnection in a forked child, where nothing comes that one could wait for."""
+
+    def check_draining(self) -> None:
+        """Raises ConnectionDraining once nothing new is published, ConnectionClosed."""
+
+    def check_takes(self) -> None:
+        """Raises ConnectionDraining or ConnectionClosed where nothing new may begin to take messages."""
+
+    def closed_error(self) -> errors.ConnectionClosed:
+        """Why nothing works any more; `reason` is what ended the connection, if it was not the application."""
+
+    def refuse_pickle(self, what: object) -> NoReturn:
+        """Raises the TypeError for whoever tries to send a live object to another process."""
+
+    # --- telling, and being told ----------------------------------------------------------------------------
+
+    def add_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
+        """`listener(event)` runs on an internal thread when the link goes down, comes back, or is closed; quick!"""
+
+    def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None: ...
+
+    def add_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
+        """`listener(error)` runs on the reader thread when the server refuses a subject; quick!"""
+
+    def remove_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None: ...
+
+    def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
+        """Queue user code for the events thread: serial, bounded, what it raises is logged."""
+
+    def run_last_callback(self, call: Callable[..., Any], *args: Any) -> None:
+        """The same for what comes once in a life, its end: never dropped, however many others wait."""
+
+    def report_error(self, error: BaseException, subscription: Any) -> None:
+        """To `on_error`, or to the log when there is none."""

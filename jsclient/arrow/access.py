@@ -15,6 +15,7 @@ from weakref import WeakKeyDictionary
 from jsclient import errors
 from jsclient.arrow.chunks import Times
 from jsclient.arrow.ranges import StreamState
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
@@ -248,7 +249,7 @@ class StreamAccess:
         try:
             subject = self.api.subject(f"CONSUMER.DELETE.{self.stream}.{name}")
             self.nc.publish(subject, b"", reply=self.nc.new_inbox())
-            self.nc.flush_outbox()
+            engine_of(self.nc).flush_outbox()
         except errors.JsClientError as error:
             log.debug("consumer %s is left to its inactive threshold: %s", name, error)
 

@@ -19,6 +19,7 @@ from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.chunks import Chunk, ChunkQueue, DirectParts, Times, direct_chunk, direct_parts
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
@@ -45,6 +46,7 @@ class RangeDirect:
     def __init__(self, access: StreamAccess, part: Range, gaps: Gaps, required: bool) -> None:
         self._access = access
         self._nc = access.nc
+        self._engine = engine_of(self._nc)
         self._part = part
         self._stream = access.stream.encode()
         self.next = part.start
@@ -62,7 +64,7 @@ class RangeDirect:
         queue = ChunkQueue()
         deadline = Deadline(self._access.options.reconnect_timeout)
         inbox = self._nc.new_inbox()
-        subscription = self._nc.open_sink(f"{inbox}.*", queue)
+        subscription = self._engine.open_sink(f"{inbox}.*", queue)
         try:
             while True:
                 if self.next >= self._part.end:
@@ -101,7 +103,7 @@ class RangeDirect:
             "next_by_subj": self._filter,
         }
         subject = self._access.api.subject(f"DIRECT.GET.{self._access.stream}")
-        self._nc.post_now(Unkept(self._nc.encode(subject, json.dumps(body).encode(), reply=reply)))
+        self._engine.post_now(Unkept(self._engine.encode(subject, json.dumps(body).encode(), reply=reply)))
         wanted = reply.encode()
         self._previous = 0
         while True:
@@ -109,7 +111,7 @@ class RangeDirect:
             if item is None:
                 raise Repeat(f"no answer for {SILENCE:g} s")
             if isinstance(item, LinkEvent):
-                self._nc.check_usable()
+                self._engine.check_usable()
                 if item is LinkEvent.DISCONNECTED:
                     raise Repeat("the link was lost")
                 continue

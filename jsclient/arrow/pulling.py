@@ -20,6 +20,7 @@ from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.chunks import Chunk, ChunkQueue, chunk_of, split_statuses
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
 from jsclient.states import LinkEvent
 from protocol import Msg, matches
@@ -43,6 +44,7 @@ class RangeConsumer:
     def __init__(self, access: StreamAccess, part: Range, label: str, gaps: Gaps) -> None:
         self._access = access
         self._nc = access.nc
+        self._engine = engine_of(self._nc)
         self._options = access.options
         self._part = part
         self._label = label
@@ -83,7 +85,7 @@ class RangeConsumer:
         """Until the connection is back; the pause also keeps a refused pull from being repeated in a tight loop."""
         time.sleep(deadline.at_most(PAUSE * min(restarts, 20)))
         while not self._nc.is_connected and not deadline.expired():
-            self._nc.check_usable()
+            self._engine.check_usable()
             time.sleep(deadline.at_most(0.05))
 
     # --- one consumer -----------------------------------------------------------------------------------
@@ -106,7 +108,7 @@ class RangeConsumer:
             return
         inbox = self._nc.new_inbox()
         queue = ChunkQueue()
-        subscription = self._nc.open_sink(inbox, queue)
+        subscription = self._engine.open_sink(inbox, queue)
         self._outstanding, self._delivery, self._too_large_at, self._alone = 0, 1, 0, False
         try:
             yield from self._deliveries(queue, inbox)
@@ -129,7 +131,7 @@ class RangeConsumer:
             if item is None:
                 raise Interrupted(f"consumer {self._name} has been silent for {SILENCE:g} s")
             if isinstance(item, LinkEvent):
-                self._nc.check_usable()
+                self._engine.check_usable()
                 raise Interrupted(f"the link was {item.value}")
             messages, statuses = split_statuses(item)
             if messages:
@@ -211,7 +213,7 @@ class RangeConsumer:
             body["max_bytes"] = self._options.pull_bytes
         subject = self._access.api.subject(f"CONSUMER.MSG.NEXT.{self._access.stream}.{self._name}")
         self._outstanding += count
-        self._nc.post_now(Unkept(self._nc.encode(subject, json.dumps(body).encode(), reply=inbox)))
+        self._engine.post_now(Unkept(self._engine.encode(subject, json.dumps(body).encode(), reply=inbox)))
 
     def _status(self, message: Msg) -> None:
         """A pull has ended without bringing all it was to bring, or the consumer cannot be read on."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient.cancel import Cancel
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout, resolve, seconds_of
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerInfo
@@ -242,7 +243,7 @@ class Consumer(PullSource):
         return f"<Consumer {self.name!r} of {self.stream_name!r}>"
 
     def __reduce__(self) -> Any:
-        return self.nc.refuse_pickle(self)
+        return engine_of(self.nc).refuse_pickle(self)
 
 
 def check_number(max_messages: int) -> None:

@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.jetstream.advisories import Advisories, Advisory, E
@@ -75,7 +76,7 @@ class JetStream(Publishing):
         return f"<JetStream {self.api.prefix[:-1]}>"
 
     def __reduce__(self) -> Any:
-        return self.nc.refuse_pickle(self)
+        return engine_of(self.nc).refuse_pickle(self)
 
     # --- account --------------------------------------------------------------------------------------------
 

@@ -17,6 +17,7 @@ from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStre
 
 if TYPE_CHECKING:
     import protocol
+    from jsclient._engine import Engine
     from jsclient.connection import Connection
     from jsclient.message import Msg
 
@@ -162,11 +163,16 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     msg: Msg
     """The wire message below."""
-    connection: Connection
+    _engine: Engine
     _open: bool = True
     _metadata: Metadata | None = None
 
     # --- what it holds ----------------------------------------------------------------------------------
+
+    @property
+    def connection(self) -> Connection:
+        """The connection over which it came, and over which its acks go."""
+        return self._engine.connection
 
     @property
     def subject(self) -> str:
@@ -248,7 +254,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         except AttributeError:
             _already()
         try:
-            self.connection.post(b"PUB " + reply + _ACK_TAIL)
+            self._engine.post(b"PUB " + reply + _ACK_TAIL)
         except BaseException:
             self._open = True
             raise
@@ -330,14 +336,14 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         reply = self.msg.raw_reply
         if not reply:
             _no_reply()
-        self.connection.post(b"PUB %b %d\r\n%b\r\n" % (reply, len(body), body))
+        self._engine.post(b"PUB %b %d\r\n%b\r\n" % (reply, len(body), body))
 
     def __repr__(self) -> str:
         state = "" if hasattr(self, "_open") else " acked"
         return f"<JetStreamMsg {self.subject!r} {len(self.msg.payload)} bytes reply={self.reply!r}{state}>"
 
     def __reduce__(self) -> Any:
-        return self.connection.refuse_pickle(self)
+        return self._engine.refuse_pickle(self)
 
 
 def _already() -> NoReturn:

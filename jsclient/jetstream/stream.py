@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerExists, ConsumerNotFound, NotPullConsumer, NotPushConsumer
 from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
@@ -45,7 +46,7 @@ class Stream:
         return f"<Stream {self.name!r}>"
 
     def __reduce__(self) -> Any:
-        return self.js.nc.refuse_pickle(self)
+        return engine_of(self.js.nc).refuse_pickle(self)
 
     # --- the stream -----------------------------------------------------------------------------------------
 

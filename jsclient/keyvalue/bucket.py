@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
     BadBucket,
@@ -81,6 +82,7 @@ class KeyValue:
     def __init__(self, js: JetStream, bucket: str, info: StreamInfo | None = None) -> None:
         self._js = js
         self._nc = js.nc
+        self._engine = engine_of(self._nc)
         self.bucket = bucket
         self.stream_name = stream_name(bucket)
         self._stream = Stream(js, self.stream_name)
@@ -150,7 +152,7 @@ class KeyValue:
         """A direct get; None when nobody serves them for this bucket, so that the leader is asked."""
         while True:
             try:
-                return self._nc.request(subject, body, timeout=deadline)
+                return self._engine.request(subject, body, timeout=deadline)
             except NoResponders:
                 return None
             except ConnectionLost:  # a read changes nothing: it is sent again over the next link
@@ -484,7 +486,7 @@ class KeyValue:
             raise BucketNotFound(f"there is no bucket {self.bucket!r}", self.bucket) from error
 
     def __reduce__(self) -> Any:
-        return self._nc.refuse_pickle(self)
+        return self._engine.refuse_pickle(self)
 
     def __repr__(self) -> str:
         return f"<KeyValue {self.bucket}>"

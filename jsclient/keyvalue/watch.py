@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import ConfigError, IteratorClosed, NotSupported, TimedOut
 from jsclient.jetstream.consuming.listing import CompleteReading
@@ -213,7 +214,7 @@ class StreamWatcher(Generic[T]):
         self.stop()
 
     def __reduce__(self) -> Any:
-        return self._nc.refuse_pickle(self)
+        return engine_of(self._nc).refuse_pickle(self)
 
 
 W = TypeVar("W", bound=StreamWatcher[Any])

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
 from jsclient import waiting
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -500,7 +501,7 @@ class ObjectStore:
             self._remember(replaced.name, replaced.nuid)
 
     def __reduce__(self) -> Any:
-        return self._js.nc.refuse_pickle(self)
+        return engine_of(self._js.nc).refuse_pickle(self)
 
     def __repr__(self) -> str:
         return f"<ObjectStore {self.bucket}>"

@@ -15,6 +15,7 @@ import msgspec
 
 from jsclient import waiting
 from jsclient._engine.takers import SLICE, Taker, start_all
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ConfigError,
@@ -163,7 +164,7 @@ class Endpoint(Taker):
             threading.Thread(target=self._work, name=f"{label}-{number}", daemon=True) for number in range(workers)
         ]
         try:
-            self._service.nc.takers.enter(self)
+            engine_of(self._service.nc).takers.enter(self)
             start_all(self._threads, f"endpoint {self.name!r} of service {self._service.config.name}")
             self._check_accepted()
         except BaseException:
@@ -330,6 +331,7 @@ class Service(Group):
     def __init__(self, nc: Connection, config: ServiceConfig) -> None:
         super().__init__(self, "", config.queue_group)
         self.nc = nc
+        self._engine = engine_of(self.nc)
         self.config = config
         self.id = next_nuid()
         self._lock = waiting.new_lock()
@@ -346,7 +348,7 @@ class Service(Group):
             for name, id in (("", ""), (self.config.name, ""), (self.config.name, self.id)):
                 subject = control_subject(verb, name, id)
                 self._verbs.append(self.nc.subscribe(subject, callback=self._verb_handler(answers[verb])))
-        self.nc.add_link_listener(self._on_link_event)
+        self._engine.add_link_listener(self._on_link_event)
         self.nc.flush()
 
     def _verb_handler(self, answer: Callable[[], ServicePing]) -> Callable[[Msg], None]:
@@ -452,7 +454,7 @@ class Service(Group):
         except (ConnectionError_, TimedOut) as error:
             logger.warning("service %s stopped, but not cleanly: %s", self.config.name, error)
         finally:
-            self.nc.remove_link_listener(self._on_link_event)
+            self._engine.remove_link_listener(self._on_link_event)
             self._stopped.set()
             self._tell()
 
@@ -480,9 +482,9 @@ class Service(Group):
             first = not self._stopping
             self._stopping = True
         if first:
-            self.error = self.nc.closed_error().reason
+            self.error = self._engine.closed_error().reason
             self._stopped.set()
-            self.nc.run_last_callback(self._tell)
+            self._engine.run_last_callback(self._tell)
 
     def __enter__(self) -> Service:
         return self

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from jsclient import errors
 from jsclient._engine.outbox import Unkept
 from jsclient.arrow.chunks import ChunkQueue
+from jsclient.connection import engine_of
 from jsclient.nuid import new_token
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.states import LinkEvent
@@ -28,13 +29,16 @@ def confirm_all(nc: Connection, replies: list[str]) -> int:
     queue = ChunkQueue()
     inbox = nc.new_inbox()
     skip = len(inbox) + 1
-    subscription = nc.open_sink(f"{inbox}.*", queue)
+    subscription = engine_of(nc).open_sink(f"{inbox}.*", queue)
     open_ = {new_token(): reply for reply in replies}
     try:
         for _ in range(ATTEMPTS):
-            frames = [nc.encode(reply, b"+ACK", reply=f"{inbox}.{token.decode()}") for token, reply in open_.items()]
+            frames = [
+                engine_of(nc).encode(reply, b"+ACK", reply=f"{inbox}.{token.decode()}")
+                for token, reply in open_.items()
+            ]
             try:
-                nc.post_now(Unkept(b"".join(frames)))
+                engine_of(nc).post_now(Unkept(b"".join(frames)))
             except errors.ConnectionLost:
                 pass
             while open_:
@@ -42,7 +46,7 @@ def confirm_all(nc: Connection, replies: list[str]) -> int:
                 if item is None or item is LinkEvent.RECONNECTED:
                     break
                 if isinstance(item, LinkEvent):
-                    nc.check_usable()
+                    engine_of(nc).check_usable()
                     continue
                 for message in item:
                     if message.status is None:

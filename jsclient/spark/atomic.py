@@ -19,6 +19,7 @@ import attrs
 
 from jsclient import errors
 from jsclient._engine.outbox import Unkept
+from jsclient.connection import engine_of
 from jsclient.jetstream.api.names import check_stream
 from jsclient.jetstream.api.requests import check_error
 from jsclient.nuid import next_nuid
@@ -154,18 +155,24 @@ class AtomicPublisher:
         fence = b"Nats-Expected-Last-Subject-Sequence: %d" % self._marker.revision
         block = b"%b1\r\n%b\r\n\r\n" % (start, fence)
         # The first message and the commit are requests, the others need no answer: a gap fails the commit.
-        first_answer = nc.request(self._subject, json.dumps(body).encode(), headers=block, timeout=timeout).payload
+        first_answer = (
+            engine_of(nc).request(self._subject, json.dumps(body).encode(), headers=block, timeout=timeout).payload
+        )
         if first_answer:
             check_error(first_answer)
         frames: list[bytes] = []
         for number, (subject, lines, value, _) in enumerate(rows[:-1], 2):
             headers = b"%b%d\r\n%b\r\n" % (start, number, lines)
-            frames.append(nc.encode(subject.decode("utf-8", "surrogateescape"), value, b"", headers))
+            frames.append(engine_of(nc).encode(subject.decode("utf-8", "surrogateescape"), value, b"", headers))
         if frames:
-            nc.post_now(Unkept(b"".join(frames)))
+            engine_of(nc).post_now(Unkept(b"".join(frames)))
         subject, lines, value, _ = rows[-1]
         block = b"%b%d\r\nNats-Batch-Commit: 1\r\n%b\r\n" % (start, len(rows) + 1, lines)
-        answer = nc.request(subject.decode("utf-8", "surrogateescape"), value, headers=block, timeout=timeout).payload
+        answer = (
+            engine_of(nc)
+            .request(subject.decode("utf-8", "surrogateescape"), value, headers=block, timeout=timeout)
+            .payload
+        )
         check_error(answer)
         ack = decode_ack(answer)
         first = ack.seq - len(rows)

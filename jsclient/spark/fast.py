@@ -17,6 +17,7 @@ import msgspec
 from jsclient import errors
 from jsclient._engine.outbox import Unkept
 from jsclient.arrow.chunks import ChunkQueue
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.nuid import next_nuid
 from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head, header_block, leader_may_come
@@ -65,7 +66,7 @@ class FastPublisher:
         self.seen: set[str] = set()
         self.guard: Callable[[], None] | None = None  # called before rows are sent again; raises if they must not be
         self._heads: dict[bytes, bytes] = {}
-        nc.check_headers()  # the message that ends a batch needs some
+        engine_of(nc).check_headers()  # the message that ends a batch needs some
 
     def publish(self, rows: Sequence[Row]) -> None:
         """Send the rows and return when all of them are stored."""
@@ -132,7 +133,7 @@ class FastPublisher:
     def _wait_for_link(self, deadline: Deadline, left: int) -> None:
         time.sleep(RETRY_PAUSE)
         while not self._nc.is_connected:
-            self._nc.check_usable()
+            engine_of(self._nc).check_usable()
             if deadline.expired():
                 raise errors.ConnectionLost(f"not connected for {self._options.reconnect_timeout:g} s, {left} unacked")
             time.sleep(deadline.at_most(0.05))
@@ -145,6 +146,7 @@ class _Batch:
 
     def __init__(self, nc: Connection, frames: list[tuple[bytes, bytes]], first: int, timeout: float) -> None:
         self._nc = nc
+        self._engine = engine_of(self._nc)
         self._frames = frames
         self._first = first
         last = frames[-1][0]
@@ -159,7 +161,7 @@ class _Batch:
         # The last token of the inbox is the id of the batch.
         prefix = f"{nc.new_inbox()}.{next_nuid()}"
         self._asked = prefix.encode() + b".%d.fail." % FLOW
-        self._subscription = nc.open_sink(prefix + ".>", self._queue)
+        self._subscription = engine_of(nc).open_sink(prefix + ".>", self._queue)
 
     def close(self) -> None:
         self._subscription.close()
@@ -178,14 +180,14 @@ class _Batch:
             size += len(frame)
             full = self.confirmed + self._flow * OUTSTANDING <= number
             if full or size >= BLOCK:
-                self._nc.post_now(Unkept(b"".join(block)))
+                self._engine.post_now(Unkept(b"".join(block)))
                 block, size = [], 0
                 if full:
                     self._number = number
                     self._wait(final=False)
         head = self._last
         block.append(b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, asked, number + 1, COMMIT_END))
-        self._nc.post_now(Unkept(b"".join(block)))
+        self._engine.post_now(Unkept(b"".join(block)))
         self._number = number + 1
         self._wait(final=True)
         assert self._final is not None
@@ -208,7 +210,7 @@ class _Batch:
                 continue
             deadline = Deadline(self._timeout)
             if isinstance(item, LinkEvent):
-                self._nc.check_usable()
+                self._engine.check_usable()
                 self.link_lost = True
                 raise Broken(f"the link was {item.value}")
             for message in item:
@@ -221,7 +223,7 @@ class _Batch:
         """Ask for an answer that may have been lost."""
         head = self._last
         frame = b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, self._asked, self._number, PING)
-        self._nc.post_now(Unkept(frame))
+        self._engine.post_now(Unkept(frame))
 
     def _take(self, payload: bytes) -> None:
         try:

@@ -18,6 +18,7 @@ import msgspec
 from jsclient import errors, waiting
 from jsclient._engine.outbox import Unkept
 from jsclient.arrow.access import RETRIED
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
 from jsclient.spark.access import SparkAccess
@@ -84,7 +85,7 @@ class Totals:
 
 def frame_head(nc: Connection, subject: bytes, reply: bytes) -> bytes:
     """`HPUB <subject> <reply>`, checked; the error names the subject."""
-    frame = nc.encode(subject.decode("utf-8", "surrogateescape"), b"", reply)
+    frame = engine_of(nc).encode(subject.decode("utf-8", "surrogateescape"), b"", reply)
     return b"H" + frame[: frame.rindex(b" ")]
 
 
@@ -99,6 +100,7 @@ class WindowPublisher:
 
     def __init__(self, nc: Connection, options: SparkOptions) -> None:
         self._nc = nc
+        self._engine = engine_of(self._nc)
         self._options = options
         self.guard: Callable[[], None] | None = None  # called before rows are sent again; raises if they must not be
         self._api = SparkAccess(nc, options, "(sink)").api.prefix
@@ -117,8 +119,8 @@ class WindowPublisher:
         self._ticket: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._acks = 0
         self._reconnected = False
-        self._subscription = nc.open_sink((self._inbox + b"*").decode(), self)
-        nc.add_violation_listener(self.failed)
+        self._subscription = engine_of(nc).open_sink((self._inbox + b"*").decode(), self)
+        engine_of(nc).add_violation_listener(self.failed)
 
     # --- the reader thread ------------------------------------------------------------------------------
 
@@ -213,8 +215,8 @@ class WindowPublisher:
             if msg_id is None and not lines:
                 total = len(value)
                 frame = b"%b%b %d\r\n%b\r\n" % (head[1:], token, total, value)  # PUB
-            elif not self._nc.takes_headers:
-                return self._nc.check_headers()
+            elif not self._engine.takes_headers:
+                return self._engine.check_headers()
             elif msg_id is None:
                 length = 12 + len(lines)
                 total = length + len(value)
@@ -252,7 +254,7 @@ class WindowPublisher:
         return self.totals
 
     def close(self) -> None:
-        self._nc.remove_violation_listener(self.failed)
+        self._engine.remove_violation_listener(self.failed)
         self._subscription.close()
 
     def _head(self, subject: bytes) -> bytes:
@@ -266,7 +268,7 @@ class WindowPublisher:
 
     def _post(self, data: bytes) -> None:
         try:
-            self._nc.post_now(Unkept(data))
+            self._engine.post_now(Unkept(data))
         except (errors.ConnectionLost, errors.BufferFull):
             # Offline, or nothing is taken: everything pending is sent again when the link is back.
             self._reconnected = self._reconnected or self._nc.is_connected
@@ -345,7 +347,7 @@ class WindowPublisher:
         self._parked = True
         # Looked at again after parking, so that an ack in between is not missed.
         if len(self._pending) > most or self._sent - self._freed >= UNACKED_BYTES:
-            self._nc.flush_outbox()
+            self._engine.flush_outbox()
             try:
                 waiting.get(self._ticket, TICK)
             except queue.Empty:

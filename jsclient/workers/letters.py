@@ -23,6 +23,7 @@ import attrs
 import msgspec
 
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, RawStreamMsg
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
 from jsclient.workers import dead_letters as names
@@ -224,7 +225,7 @@ class DeadLetters:
         while seconds > 0:
             Gate().wait(min(seconds, 0.5))
             seconds -= 0.5
-            self._js.nc.check_usable()
+            engine_of(self._js.nc).check_usable()
 
     def delete(self, letter: Letter | int) -> None:
         """Remove a letter for good; one that is gone already is fine."""

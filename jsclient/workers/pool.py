@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient._engine.takers import Taker, start_all, wait_for
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
@@ -67,6 +68,7 @@ class WorkerPool(Taker):
             raise errors.ConfigError(f"{error}; see jsclient.workers.PoolOptions") from None
         self.consumer = consumer
         self.connection = consumer.nc
+        self._engine = engine_of(self.connection)
         self.handler = handler
         waits = self._check_consumer()
         self.settler = Settler(self, waits.backoff)
@@ -110,8 +112,8 @@ class WorkerPool(Taker):
             worker.thread = threading.Thread(target=self._guard, args=(work, worker), name=name, daemon=True)
         threads = [worker.thread for worker in self._workers if worker.thread is not None]
         try:
-            self.connection.takers.enter(self, instead_of=self._messages)
-            self.connection.check_takes()
+            self._engine.takers.enter(self, instead_of=self._messages)
+            self._engine.check_takes()
             if self.options.in_progress:
                 self._progress.start()
             start_all(threads, f"the pool of {self.consumer}")
@@ -309,7 +311,7 @@ class WorkerPool(Taker):
         if self.settler.is_suspect(deliveries):
             with self._suspects:  # alone, and acked before the next: one that kills the process takes no other along
                 self._try_again(worker, message, deliveries)
-                self.connection.flush_outbox()
+                self._engine.flush_outbox()
         else:
             self._try_again(worker, message, deliveries)
         worker.held = ()
@@ -396,7 +398,7 @@ class WorkerPool(Taker):
         )
         if self.options.key is not None:
             self._keyed.hung(held.key)
-        self.connection.run_callback(self.event, "hung", held.hung, None, seconds)
+        self._engine.run_callback(self.event, "hung", held.hung, None, seconds)
 
     def _stuck(self, now: float) -> None:
         """Fast handlers prefetch. When all of a sudden every worker is busy for as long as after which the server is
@@ -416,7 +418,7 @@ class WorkerPool(Taker):
             while not self.stopping and (message := self._messages._get(0)) is not None:
                 self.settler.give_back(message)
                 count += 1
-            self.connection.flush_outbox()
+            self._engine.flush_outbox()
         except errors.JsClientError:
             pass  # stopped or closed: whoever did that gives back the rest
         finally:
@@ -471,7 +473,7 @@ class WorkerPool(Taker):
 
         Raises what ended it: ConsumerDeleted, AuthError of a connection that is given up ...
         """
-        self.connection.check_process()
+        self._engine.check_process()
         if not self._ended.wait(resolve(timeout, None)):
             return False
         if self.error is not None:
@@ -489,7 +491,7 @@ class WorkerPool(Taker):
         if not wait or self.runs_here():
             if not self._release_asked:
                 self._release_asked = True
-                self.connection.clock.call_soon(self._release_in_background)
+                self._engine.clock.call_soon(self._release_in_background)
             return None
         deadline = Deadline.of(timeout, self.options.stop_timeout)
         self._release(deadline.at_most(FLUSH_TIMEOUT))
@@ -514,7 +516,7 @@ class WorkerPool(Taker):
             self._messages.close(timeout)
             self._messages.not_started(self._keyed.clear())
         if not self.connection.closed:
-            self.connection.flush_outbox()
+            self._engine.flush_outbox()
 
     def _in_hand(self) -> list[JetStreamMsg]:
         """The messages whose handlers run."""
@@ -540,7 +542,7 @@ class WorkerPool(Taker):
 
     def end(self, reason: errors.ConnectionClosed) -> None:
         if not self.stopping and reason.reason is not None and self._note_end(reason.reason):
-            self.connection.run_callback(self.event, "failed", None, reason.reason)
+            self._engine.run_callback(self.event, "failed", None, reason.reason)
         self.stopping = True
         self._messages.end(reason)
         self._messages.not_started(self._keyed.clear())
@@ -574,7 +576,7 @@ class WorkerPool(Taker):
         return f"<WorkerPool of {self.consumer} {len(self._workers)} threads {state}>"
 
     def __reduce__(self) -> Any:
-        return self.connection.refuse_pickle(self)
+        return self._engine.refuse_pickle(self)
 
 
 def worker_threads(pool: WorkerPool) -> Iterator[threading.Thread]:

@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, Final
 
+from jsclient.connection import engine_of
+
 if TYPE_CHECKING:
     from jsclient.connection import Connection
 
@@ -62,7 +64,7 @@ class Progress:
         return self.intervals[min(delivered, len(self.intervals)) - 1]
 
     def start(self) -> None:
-        self._timer = self._connection.clock.call_later(self._tick, self._look)
+        self._timer = engine_of(self._connection).clock.call_later(self._tick, self._look)
 
     def stop(self) -> None:
         self._stopped = True

@@ -24,6 +24,7 @@ class FakeConnection:
     def __init__(self, *answers: Any, version: str = "2.15.1", level: int = 5) -> None:
         self.answers = list(answers)
         self.calls: list[tuple[str, Any, float | None]] = []
+        self._engine = self
         self.server_info = ServerInfo(server_id="A", client_id=1, version=version, jetstream=True, api_lvl=level)
 
     def request(self, subject: str, payload: bytes = b"", *, timeout: Any = DEFAULT, headers: Any = None) -> Msg:

@@ -23,6 +23,7 @@ class Recorder:
         self.frames: list[bytes] = []
         self.requests: list[tuple[str, bytes]] = []
         self.fail: Exception | None = None
+        self.connection = self._engine = self
         self.server_info = SimpleNamespace(version=version)
 
     def post(self, frame: bytes) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import waiting
 from jsclient.checks import FilterInSubject
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, FOREVER, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -64,6 +65,7 @@ class Api:
         on_response: ResponseHook | None = None,
     ) -> None:
         self.nc = nc
+        self._engine = engine_of(self.nc)
         self.prefix = names.api_prefix(domain, prefix)
         self.timeout = resolve(timeout, API_TIMEOUT)
         self.is_imported = prefix is not None and not self.prefix.startswith("$JS.")
@@ -170,8 +172,8 @@ class Api:
     def _send(self, subject: str, payload: bytes, timeout: Timeout, every: float = 0.0) -> Msg:
         try:
             if every:
-                return self.nc.request_repeatedly(subject, payload, timeout=timeout, every=every)
-            return self.nc.request(subject, payload, timeout=timeout)
+                return self._engine.request_repeatedly(subject, payload, timeout=timeout, every=every)
+            return self._engine.request(subject, payload, timeout=timeout)
         except NoResponders as error:
             raise self.unavailable(subject) from error
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient._engine.takers import Taker, start_all, wait_for
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 
@@ -50,8 +51,8 @@ class ConsumeContext(Taker):
             for i in range(workers)
         ]
         try:
-            messages.connection.takers.enter(self, instead_of=messages)
-            messages.connection.check_takes()
+            engine_of(messages.connection).takers.enter(self, instead_of=messages)
+            engine_of(messages.connection).check_takes()
             start_all(self._threads, f"the consume of {messages.source}")
         except BaseException:
             self._messages.stop()
@@ -131,7 +132,7 @@ class ConsumeContext(Taker):
 
         Raises what ended it: ConsumerDeleted, AuthError of a connection that is given up, SystemExit of a handler ...
         """
-        self._messages.connection.check_process()
+        engine_of(self._messages.connection).check_process()
         if not self._done.wait(resolve(timeout, None)):
             return False
         if self.error is not None:
@@ -199,4 +200,4 @@ class ConsumeContext(Taker):
         return f"<ConsumeContext of {self._messages.source} {'closed' if self.closed else 'running'}>"
 
     def __reduce__(self) -> Any:
-        return self._messages.connection.refuse_pickle(self)
+        return engine_of(self._messages.connection).refuse_pickle(self)

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.consuming.stale_acks import ASK_AFTER, forgotten, stale_delivery
 from jsclient.jetstream.message import ACK, JetStreamMsg
@@ -73,7 +74,7 @@ def _ask_for(
     """Ack these, and put the answers into `found`; returns what ended the wait early."""
     subjects = [wanted[number].msg.raw_reply or b"" for number in numbers]
     try:
-        answers, ended = wanted[0].connection.request_each(subjects, ACK, deadline)
+        answers, ended = engine_of(wanted[0].connection).request_each(subjects, ACK, deadline)
     except (errors.TimedOut, errors.ConnectionLost, errors.BufferFull) as error:
         return error
     found.update({numbers[index]: answer for index, answer in answers.items()})

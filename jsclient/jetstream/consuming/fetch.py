@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, overload
 from jsclient import errors
 from jsclient._engine.outbox import Unkept
 from jsclient.cancel import Cancel
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull import PullTerms, Verdict, classify
@@ -133,6 +134,7 @@ class Fetch:
         self.cancel = cancel
         self.consumer = consumer
         self.connection: Connection = consumer.nc
+        self._engine = engine_of(self.connection)
         self.want = want
         self.terms = terms
         self.max_bytes = max_bytes
@@ -196,12 +198,12 @@ class Fetch:
 
     def _handle(self, item: Any) -> None:
         """Take one item, and every plain message behind it."""
-        connection, append = self.connection, self.messages.append
+        engine, append = self._engine, self.messages.append
         popleft, group = self.inbox.mailbox.popleft, self.terms.group
         try:
             # A blank there may be the server's status. A pinned group learns its pin from the headers.
             while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
-                append(JetStreamMsg(item, connection))
+                append(JetStreamMsg(item, engine))
                 if self.max_bytes:
                     self._count(item)
                     if self.ended is not None:
@@ -218,7 +220,7 @@ class Fetch:
         if self.inbox.is_control(item):
             self._status(item)
             return
-        append(JetStreamMsg(item, connection))
+        append(JetStreamMsg(item, engine))
         if self.terms.group:
             self.consumer.learn_pin(self.terms.group, item)
         if self.max_bytes:
@@ -253,10 +255,10 @@ class Fetch:
         max_bytes = max(self.max_bytes - self.size, 1) if self.max_bytes else 0
         pin_id = self.consumer.pins.get(terms.group, "") if terms.group else ""
         body = terms.request(self.want - len(self.messages), max_bytes, pin_id, self.no_wait)
-        frame = self.connection.encode(self.subject, self.body_prefix + body, self.inbox.reply(number))
+        frame = self._engine.encode(self.subject, self.body_prefix + body, self.inbox.reply(number))
         self.heartbeat = terms.heartbeat
         try:
-            self.connection.post_now(Unkept(frame))
+            self._engine.post_now(Unkept(frame))
         except errors.ConnectionLost:
             if self.instant and self.interrupted is None:
                 raise
@@ -436,7 +438,7 @@ class Fetch:
         elif isinstance(error, errors.ConnectionClosed) and error.reason is None and not self.consumer.ack_none:
             # Closed by the application: their acks could not be sent any more, and others get them at once.
             self.messages = []
-            self.connection.takers.left.extend(nak_frames(held))
+            self._engine.takers.left.extend(nak_frames(held))
 
 
 def terms_for(

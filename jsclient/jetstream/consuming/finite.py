@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
 from jsclient._engine.takers import Taker
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, GRACE, NO_WAIT_TIMEOUT, Batch, Ended
@@ -128,7 +129,7 @@ class FiniteRead(Taker):
         self._doubt = False  # a pull did not end in order: what the server sent for it may be lost
         self._done = self.until.end_seq == 0
         self._closed: errors.ConnectionClosed | None = None
-        consumer.nc.takers.enter(self)
+        engine_of(consumer.nc).takers.enter(self)
 
     application_driven = True
 
@@ -284,7 +285,7 @@ class FiniteRead(Taker):
         self.close()
 
     def __reduce__(self) -> Any:
-        return self.consumer.nc.refuse_pickle(self)
+        return engine_of(self.consumer.nc).refuse_pickle(self)
 
 
 class OrderedRead:

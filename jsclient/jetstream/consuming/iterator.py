@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
 from jsclient._engine.takers import SLICE, Taker
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
@@ -120,7 +121,7 @@ class MessageIterator(Taker):
         self._mailbox.wake()
         # On another thread: ours may be interrupted in the middle of a subscription, with its lock taken.
         with contextlib.suppress(errors.ForkedConnection):  # in a forked child there is nothing to withdraw
-            self.connection.clock.call_soon(self.withdraw)
+            engine_of(self.connection).clock.call_soon(self.withdraw)
 
     @property
     def _wants_acks(self) -> bool:
@@ -223,7 +224,7 @@ class MessageIterator(Taker):
         self.close()
 
     def __reduce__(self) -> Any:
-        return self.connection.refuse_pickle(self)
+        return engine_of(self.connection).refuse_pickle(self)
 
 
 def call_hook(hook: Any, value: Any, text: str | None) -> None:

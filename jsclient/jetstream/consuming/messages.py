@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient._engine.outbox import Unkept
 from jsclient.cancel import Cancel
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.iterator import MessageIterator, call_hook
@@ -56,7 +57,8 @@ class Messages(MessageIterator):
         self.source = source
         self.options = options
         self.connection: Connection = source.nc
-        self.connection.check_usable()
+        self._engine = engine_of(self.connection)
+        self._engine.check_usable()
         if options.cancel is not None:
             options.cancel.check()
         self.missed_heartbeats = 0
@@ -78,7 +80,7 @@ class Messages(MessageIterator):
         self._draining = False
         self._returned = deque()
         self._closed = False
-        self.connection.takers.enter(self)
+        self._engine.takers.enter(self)
         if options.cancel is not None:
             options.cancel.enter(self._inbox, partial(_cancelled, weakref.ref(self), options.cancel))
 
@@ -102,7 +104,7 @@ class Messages(MessageIterator):
                     if headers is not None:
                         size += len(headers)
                     state.taken_bytes += size
-                return JetStreamMsg(item, self.connection)
+                return JetStreamMsg(item, self._engine)
         except IndexError:
             item = None
         except AttributeError:
@@ -137,7 +139,7 @@ class Messages(MessageIterator):
             if item.raw_headers is not None:
                 size += len(item.raw_headers)
             state.taken_bytes += size
-        return JetStreamMsg(item, self.connection)
+        return JetStreamMsg(item, self._engine)
 
     def _get_slowly(self, item: Any, timeout: float | None) -> JetStreamMsg | None:
         deadline = Deadline(timeout)
@@ -221,13 +223,13 @@ class Messages(MessageIterator):
         self._watchdog.restart(time.monotonic())
         pins = self.source.pins
         body = self._terms.request(*need, pins.get(self.options.group, "") if pins else "")
-        return self.connection.encode(self.source.pull_subject, body, self._inbox.reply(number))
+        return self._engine.encode(self.source.pull_subject, body, self._inbox.reply(number))
 
     def _post_pull(self, frame: bytes | None) -> None:
         if frame is None:
             return
         try:
-            self.connection.post_now(Unkept(frame))
+            self._engine.post_now(Unkept(frame))
         except errors.ConnectionLost:
             with self._lock:
                 self._disconnected()
@@ -442,7 +444,7 @@ class Messages(MessageIterator):
     def withdraw(self) -> None:
         self._draining = True
         if self._mailbox.closed is None:
-            self.connection.remove_subscription(self._inbox.inbox, tell_server=True, keep_sink=True)
+            self._engine.remove_subscription(self._inbox.inbox, tell_server=True, keep_sink=True)
 
     def complete(self) -> None:
         self._inbox.inbox.drain_sub()
@@ -475,7 +477,7 @@ class Messages(MessageIterator):
                 pool_of(self.connection).forget(self._inbox)
                 give_back = self._wants_acks and not self.options.leave_buffered and self.connection.is_connected
                 # A finalizer runs anywhere, also where our locks are held: the work is done on another thread.
-                self.connection.run_callback(_abandon, self._inbox, give_back)
+                self._engine.run_callback(_abandon, self._inbox, give_back)
             except Exception:  # the interpreter is going down
                 pass
 
@@ -488,7 +490,7 @@ def _cancelled(of: weakref.ref[Messages], token: Cancel) -> None:
     messages = of()
     if messages is not None:
         messages._fail(token.error())
-        messages.connection.clock.call_soon(messages.withdraw)
+        engine_of(messages.connection).clock.call_soon(messages.withdraw)
 
 
 def _abandon(inbox: PullInbox, give_back: bool) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.cancel import Cancel
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo
@@ -125,7 +126,7 @@ class OrderedSource(PullSource):
         self.info = None
         subject = self.js.api.subject(f"CONSUMER.DELETE.{self.stream_name}.{name}")
         try:
-            self.nc.post(self.nc.encode(subject, b"", self.nc.new_inbox().encode()))
+            engine_of(self.nc).post(engine_of(self.nc).encode(subject, b"", self.nc.new_inbox().encode()))
         except errors.JsClientError:
             pass
 
@@ -537,7 +538,7 @@ class OrderedConsumer:
         return f"<OrderedConsumer of {self.stream_name!r} after sequence {self.state.last_seq}>"
 
     def __reduce__(self) -> Any:
-        return self.js.nc.refuse_pickle(self)
+        return engine_of(self.js.nc).refuse_pickle(self)
 
 
 def _options(given: PullOptionsDict, state: OrderedState) -> PullOptions:

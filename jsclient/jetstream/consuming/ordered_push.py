@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
@@ -49,6 +50,7 @@ class OrderedPushSource:
     def __init__(self, js: JetStream, stream_name: str, state: OrderedState, heartbeat: float) -> None:
         self.js = js
         self.nc = js.nc
+        self._engine = engine_of(self.nc)
         self.stream_name = stream_name
         self.state = state
         self.heartbeat = heartbeat
@@ -82,7 +84,7 @@ class OrderedPushSource:
         self.info = None
         subject = self.js.api.subject(f"CONSUMER.DELETE.{self.stream_name}.{self.state.name.decode()}")
         try:
-            self.nc.post(self.nc.encode(subject, b"", self.nc.new_inbox().encode()))
+            self._engine.post(self._engine.encode(subject, b"", self.nc.new_inbox().encode()))
         except errors.JsClientError:
             pass
 
@@ -122,8 +124,8 @@ class OrderedPushMessages(PushMessages):
         if not self._connected:
             return False
         old, subject = self._subscription, self.connection.new_inbox()
-        self._subscription = self.connection.open_sink(subject, self._sink)
-        self.connection.remove_subscription(old, tell_server=True)
+        self._subscription = self._engine.open_sink(subject, self._sink)
+        self._engine.remove_subscription(old, tell_server=True)
         self.source.create(subject, timeout)
         self._subject, self._raw_subject = subject, subject.encode()
         self._watchdog.restart(time.monotonic())
@@ -145,7 +147,7 @@ class OrderedPushMessages(PushMessages):
             return None  # a control frame of an earlier consumer
         verdict = self.source.state.check(item.raw_reply)
         if verdict is DELIVER:
-            return JetStreamMsg(item, self.connection)
+            return JetStreamMsg(item, self._engine)
         if verdict is GAP:
             self._because = f"messages are missing before {item.reply}"
         return None
@@ -230,4 +232,4 @@ class OrderedPushConsumer:
         return f"<OrderedPushConsumer of {self.stream_name!r}>"
 
     def __reduce__(self) -> Any:
-        return self.js.nc.refuse_pickle(self)
+        return engine_of(self.js.nc).refuse_pickle(self)

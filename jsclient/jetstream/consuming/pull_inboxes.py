@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient._engine.outbox import Unkept
 from jsclient.cancel import Cancel
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.message import at_least
 from jsclient.states import LinkEvent
@@ -64,7 +65,8 @@ class PullInbox:
     def __init__(self, connection: Connection) -> None:
         base = connection.new_inbox()
         self.connection = connection
-        self.inbox: Inbox = connection.open_inbox(base + ".*")
+        self._engine = engine_of(self.connection)
+        self.inbox: Inbox = engine_of(connection).open_inbox(base + ".*")
         self.prefix = base.encode() + b"."
         self.mailbox = self.inbox.mailbox
         self.pull_subject = ""  # where the pulls of whoever holds it go
@@ -109,12 +111,12 @@ class PullInbox:
         if graceful:
             try:
                 if self.mailbox.closed is None:
-                    connection.remove_subscription(self.inbox, tell_server=True, keep_sink=True)
+                    engine_of(connection).remove_subscription(self.inbox, tell_server=True, keep_sink=True)
                     connection.flush(deadline)
                 if more or self.mailbox.items:
                     self._forget_pulls(deadline)
             except errors.TimedOut:
-                self.connection.when_read(self._settle_late)
+                self._engine.when_read(self._settle_late)
                 return []
             except errors.JsClientError:
                 pass  # nothing more comes over a link that is gone
@@ -136,7 +138,7 @@ class PullInbox:
         """
         subject = self._forgets_when_asked()
         if subject:
-            self.connection.request(subject, timeout=deadline)
+            self._engine.request(subject, timeout=deadline)
 
     def _forgets_when_asked(self) -> str:
         head, found, name = self.pull_subject.partition("CONSUMER.MSG.NEXT.")
@@ -148,7 +150,9 @@ class PullInbox:
         if subject:
             connection = self.connection
             with suppress(errors.JsClientError):  # without a link there is nothing to give back either
-                connection.post(Unkept(connection.encode(subject, b"", connection.new_inbox().encode())))
+                engine_of(connection).post(
+                    Unkept(engine_of(connection).encode(subject, b"", connection.new_inbox().encode()))
+                )
 
     def leftovers(self) -> list[Msg]:
         """Empty the mailbox; only delivered messages are returned."""
@@ -180,8 +184,8 @@ class PullInboxes:
         self.reconnected_at = float("-inf")
         self.pulled: set[str] = set()  # subjects of pulls: they tell through which API a consumer is reached
         self.forgetful: set[str] = set()  # consumers whose server has forgotten deliveries: see `stale`
-        connection.add_link_listener(self._link_event)
-        connection.add_violation_listener(self._violation)
+        engine_of(connection).add_link_listener(self._link_event)
+        engine_of(connection).add_violation_listener(self._violation)
 
     def _link_event(self, event: LinkEvent) -> None:
         if event is LinkEvent.RECONNECTED:
@@ -265,7 +269,7 @@ def nak_all(messages: list[Msg], connection: Connection) -> None:
     """Give messages back to the server, so that another consumer gets them now and not after ack_wait."""
     for frame in nak_frames(messages):
         try:
-            connection.post(frame)
+            engine_of(connection).post(frame)
         except errors.JsClientError:
             return  # the connection is gone: ack_wait does it
 

@@ -18,6 +18,7 @@ import attrs
 
 from jsclient import errors, waiting
 from jsclient._engine.mailbox import Mailbox
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
@@ -99,6 +100,7 @@ class PushMessages(MessageIterator):
         self.source = consumer
         self.options = options
         self.connection = consumer.nc
+        self._engine = engine_of(self.connection)
         self.missed_heartbeats = 0
         config = consumer.config
         self._subject = config.deliver_subject or ""
@@ -116,9 +118,9 @@ class PushMessages(MessageIterator):
         self._stopped = False
         self._delivered = 0
         self._returned = deque()
-        self._subscription = self.connection.open_sink(self._subject, self._sink, config.deliver_group or "")
+        self._subscription = self._engine.open_sink(self._subject, self._sink, config.deliver_group or "")
         self._closed = False
-        self.connection.takers.enter(self)
+        self._engine.takers.enter(self)
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -155,14 +157,14 @@ class PushMessages(MessageIterator):
 
     def _admit(self, item: Msg) -> JetStreamMsg | None:
         """Ordered push looks at the message first."""
-        return JetStreamMsg(item, self.connection)
+        return JetStreamMsg(item, self._engine)
 
     def _link_event(self, event: LinkEvent) -> None:
         self._connected = event is LinkEvent.RECONNECTED
         self._watchdog.restart(time.monotonic())
 
     def _wait(self, deadline: Deadline) -> Any:
-        self.connection.flush_outbox()
+        self._engine.flush_outbox()
         left = deadline.remaining()
         if self._beat and self._connected and not self._draining:
             due = self._watchdog.due(self._mailbox.last_frame) - time.monotonic()
@@ -242,10 +244,10 @@ class PushMessages(MessageIterator):
     def withdraw(self) -> None:
         self._draining = True
         if self._mailbox.closed is None:
-            self.connection.remove_subscription(self._subscription, tell_server=True, keep_sink=True)
+            self._engine.remove_subscription(self._subscription, tell_server=True, keep_sink=True)
 
     def complete(self) -> None:
-        self.connection.remove_subscription(self._subscription)
+        self._engine.remove_subscription(self._subscription)
         self._mailbox.close(errors.SubscriptionClosed(f"{self.source} was drained"))
 
     def _leftovers(self) -> list[Msg]:
@@ -268,7 +270,7 @@ class PushMessages(MessageIterator):
                 connection.flush(timeout)
         except errors.JsClientError:
             pass  # nothing more comes over a link that is gone
-        connection.remove_subscription(self._subscription)
+        engine_of(connection).remove_subscription(self._subscription)
 
     def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
         """Unsubscribe; what was received and not taken goes back to the server at once. Idempotent."""
@@ -290,7 +292,7 @@ class PushMessages(MessageIterator):
         if not getattr(self, "_closed", True):
             try:
                 # A finalizer runs anywhere, also where our locks are held: the work is done on another thread.
-                self.connection.run_callback(self._subscription.close)
+                self._engine.run_callback(self._subscription.close)
             except Exception:  # the interpreter is going down
                 pass
 
@@ -373,4 +375,4 @@ class PushConsumer:
         return f"<PushConsumer {self.name!r} of {self.stream_name!r}>"
 
     def __reduce__(self) -> Any:
-        return self.nc.refuse_pickle(self)
+        return engine_of(self.nc).refuse_pickle(self)

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import ConsumerInfo
@@ -32,7 +33,7 @@ def confirmed_ack(message: JetStreamMsg, timeout: Timeout) -> None:
     connection = message.connection
     pool = pool_if_any(connection)
     if pool is None:  # nothing was pulled: it is not known through which API to ask
-        connection.request(message.reply, ACK, timeout=timeout)
+        engine_of(connection).request(message.reply, ACK, timeout=timeout)
         return
     deadline = Deadline.of(timeout, connection.options.request_timeout)
     forgetful = pool.forgetful
@@ -40,11 +41,11 @@ def confirmed_ack(message: JetStreamMsg, timeout: Timeout) -> None:
         _refuse_forgotten(message, deadline)
     if deadline.at_most(ASK_AFTER) == ASK_AFTER:
         try:
-            connection.request(message.reply, ACK, timeout=ASK_AFTER)
+            engine_of(connection).request(message.reply, ACK, timeout=ASK_AFTER)
             return
         except errors.RequestTimeout:
             _refuse_forgotten(message, deadline)
-    connection.request(message.reply, ACK, timeout=deadline)  # acked twice is acked
+    engine_of(connection).request(message.reply, ACK, timeout=deadline)  # acked twice is acked
 
 
 def _refuse_forgotten(message: JetStreamMsg, deadline: Deadline) -> None:
@@ -99,7 +100,9 @@ def _ask(connection: Connection, key: str, deadline: Deadline) -> ConsumerInfo |
     if len(heads) != 1:
         return None
     try:
-        answer = connection.request(f"{heads.pop()}CONSUMER.INFO.{key}", timeout=deadline.at_most(ASK_TIMEOUT))
+        answer = engine_of(connection).request(
+            f"{heads.pop()}CONSUMER.INFO.{key}", timeout=deadline.at_most(ASK_TIMEOUT)
+        )
         return model_base.from_wire(check_error(answer.payload), ConsumerInfo)
     except errors.JsClientError:
         return None

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
 from jsclient._engine.outbox import LARGE_FRAME, Unkept, UnkeptVector
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import (
     AsyncPublishReplySet,
@@ -106,6 +107,7 @@ class AsyncPublisher:
             check_timeout(seconds, name)
         self.js = js
         self.nc = js.nc
+        self._engine = engine_of(self.nc)
         self.window = Window(max_pending, max_pending_bytes)
         self.futures = self.window.pending
         self.recovery = Recovery(self, ack_timeout, check_window(duplicate_window), retry_attempts, retry_wait)
@@ -115,7 +117,7 @@ class AsyncPublisher:
         self._on_ack = on_ack
         self._on_error = on_error
         self._lock = waiting.new_lock()
-        self._post = js.nc.post
+        self._post = engine_of(js.nc).post
         self._starts: dict[str, bytes] = {}  # subject -> "PUB subject inbox."
         self._ends: dict[int, bytes] = {}  # payload size -> " size\r\n"
         self._inbox: Any = None
@@ -146,8 +148,8 @@ class AsyncPublisher:
         Raises TooManyStalledMessages, ConnectionClosed, ConnectionDraining, NotSupported, InvalidSubject,
         PayloadTooLarge, PermissionViolation (of the inbox for acks).
         """
-        if self.nc.draining:
-            self.nc.check_draining()
+        if self._engine.draining:
+            self._engine.check_draining()
         if headers is None and msg_id is None and not options:
             block = None
         else:
@@ -170,8 +172,8 @@ class AsyncPublisher:
             else:
                 frame = UnkeptVector(start + token + end, payload, b"\r\n")
         else:
-            if not self.nc.takes_headers:
-                self.nc.check_headers()
+            if not self._engine.takes_headers:
+                self._engine.check_headers()
             size = len(payload) + len(block)
             head = b"H%b%b %d %d\r\n%b" % (start, token, len(block), size, block)
             if size < LARGE_FRAME:
@@ -204,14 +206,14 @@ class AsyncPublisher:
     def frame(self, future: PublishFuture) -> bytes:
         """The frame of a message that is to be sent again."""
         reply = self._inbox_start + future._token
-        return Unkept(self.nc.encode(future.subject, future.payload, reply, future._block))
+        return Unkept(self._engine.encode(future.subject, future.payload, reply, future._block))
 
     def _start(self, subject: str) -> bytes:
         """Check a subject and make the beginning of its PUB line; opens the inbox at first use."""
         if not self._permitted:
             self._open_inbox()
         token = new_token()
-        frame = self.nc.encode(subject, b"", self._inbox_start + token)  # checks everything
+        frame = self._engine.encode(subject, b"", self._inbox_start + token)  # checks everything
         if len(self._starts) >= MAX_CACHED:
             self._starts.clear()
         start = self._starts[subject] = frame.removesuffix(token + b" 0\r\n\r\n")
@@ -230,8 +232,8 @@ class AsyncPublisher:
                 self._inbox_start = inbox.encode() + b"."
                 self._cut = len(self._inbox_start)
                 self._refusal = None
-                self._inbox = self.nc.open_sink(inbox + ".*", self)
-                self.nc.add_violation_listener(self.recovery.refused_publish)
+                self._inbox = self._engine.open_sink(inbox + ".*", self)
+                self._engine.add_violation_listener(self.recovery.refused_publish)
         if self.nc.is_connected:
             # One round trip, once: a refusal is known before a message depends on acks that cannot come.
             with contextlib.suppress(TimedOut, ConnectionLost):
@@ -244,7 +246,7 @@ class AsyncPublisher:
 
     def _forget_inbox(self) -> None:
         """Without the lock: the reader does this too, and who holds it may wait for the server."""
-        self.nc.remove_violation_listener(self.recovery.refused_publish)
+        self._engine.remove_violation_listener(self.recovery.refused_publish)
         self._permitted = False
         self._inbox = None
         self._starts.clear()
@@ -265,7 +267,7 @@ class AsyncPublisher:
 
     def _make_room(self, size: int) -> None:
         """Back-pressure: what is coalesced leaves first, because its acks make the room."""
-        self.nc.flush_outbox()
+        self._engine.flush_outbox()
         wait = self._stall_wait
         if not self.window.wait_for_room(size, wait):
             raise TooManyStalledMessages(
@@ -303,7 +305,7 @@ class AsyncPublisher:
         if window.parked:
             window.unpark()
         if acked:
-            self.nc.run_callback(self._tell_acked, acked)
+            self._engine.run_callback(self._tell_acked, acked)
 
     def link_event(self, event: LinkEvent) -> None:
         """The link went down, came back, or the connection was closed."""
@@ -351,7 +353,7 @@ class AsyncPublisher:
         if future._watchers is not None:
             self.wake(future)
         if self._on_ack is not None:
-            self.nc.run_callback(self._on_ack, future)
+            self._engine.run_callback(self._on_ack, future)
 
     def fail(self, future: PublishFuture, error: BaseException) -> None:
         """Resolve a future with an error, unless it is resolved already."""
@@ -361,7 +363,7 @@ class AsyncPublisher:
         if future._watchers is not None:
             self.wake(future)
         if self._on_error is not None:
-            self.nc.run_callback(self._on_error, future, error)
+            self._engine.run_callback(self._on_error, future, error)
 
     def _forget(self, token: bytes) -> None:
         self.recovery.forget(token)
@@ -396,13 +398,13 @@ class AsyncPublisher:
             if isinstance(watcher, waiting.Ticket):
                 watcher.put(None)
             else:
-                self.nc.run_callback(watcher, future)
+                self._engine.run_callback(watcher, future)
 
     # --- all of them ------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Send what is coalesced."""
-        self.nc.flush_outbox()
+        self._engine.flush_outbox()
 
     def pending(self) -> int:
         """How many messages are not resolved yet."""
@@ -414,7 +416,7 @@ class AsyncPublisher:
         By default as long as it takes, which the ack timeout bounds. Raises TimedOut after `timeout` seconds.
         """
         seconds = resolve(timeout, None)
-        self.nc.flush_outbox()
+        self._engine.flush_outbox()
         if not self.window.wait_empty(seconds):
             raise TimedOut(f"{len(self.futures)} published messages are not acknowledged after {seconds:g} s")
 
@@ -446,4 +448,4 @@ class AsyncPublisher:
         return f"<AsyncPublisher pending={len(self.futures)} of {self.window.limit}>"
 
     def __reduce__(self) -> Any:
-        return self.nc.refuse_pickle(self)
+        return self._engine.refuse_pickle(self)

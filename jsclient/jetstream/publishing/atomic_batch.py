@@ -14,6 +14,7 @@ import msgspec
 
 from jsclient import nuid
 from jsclient._engine.outbox import Unkept
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -79,6 +80,7 @@ class AtomicBatch:
         self.ack: PubAck | None = None
         self._js = js
         self._nc = js.nc
+        self._engine = engine_of(self._nc)
         self._timeout = resolve(timeout, PUBLISH_TIMEOUT)
         self._ack_every = ack_every
         self._max = max_messages
@@ -164,7 +166,7 @@ class AtomicBatch:
         for name in (names.BATCH_ID, names.BATCH_SEQUENCE, names.BATCH_COMMIT):
             if name in built:
                 raise ConfigError(f"the header {name} is set by the batch itself")
-        self._nc.encode(subject, payload, b"", self._block(built, self._size + 1))  # what is wrong fails here
+        self._engine.encode(subject, payload, b"", self._block(built, self._size + 1))  # what is wrong fails here
         return subject, payload, built
 
     def _block(self, headers: Headers, number: int) -> bytes:
@@ -206,13 +208,13 @@ class AtomicBatch:
 
     def _request(self, subject: str, payload: bytes | str, block: bytes) -> bytes:
         try:
-            return self._nc.request(subject, payload, headers=block, timeout=self._timeout).payload
+            return self._engine.request(subject, payload, headers=block, timeout=self._timeout).payload
         except (NoResponders, RequestTimeout, ConnectionLost) as error:
             raise self._not_stored(error) from error
 
     def _post(self, subject: str, payload: bytes | str, block: bytes) -> None:
         try:
-            self._nc.post(Unkept(self._nc.encode(subject, payload, b"", block)))
+            self._engine.post(Unkept(self._engine.encode(subject, payload, b"", block)))
         except ConnectionLost as error:
             raise self._not_stored(error) from error
 
@@ -234,7 +236,7 @@ class AtomicBatch:
         return f"<AtomicBatch {self.id} size={self._size} {self._closed or 'open'}>"
 
     def __reduce__(self) -> Any:
-        return self._nc.refuse_pickle(self)
+        return self._engine.refuse_pickle(self)
 
 
 class _First(Delivery):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jsclient import waiting
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import (
     ApiError,
@@ -111,14 +112,14 @@ def wait_for_event(
         if event in events:
             happened.set()
 
-    nc.add_link_listener(listener)
+    engine_of(nc).add_link_listener(listener)
     try:
-        nc.check_usable()
+        engine_of(nc).check_usable()
         if not done():
             happened.wait(timeout)
-        nc.check_usable()
+        engine_of(nc).check_usable()
     finally:
-        nc.remove_link_listener(listener)
+        engine_of(nc).remove_link_listener(listener)
 
 
 def check_payload(payload: Any, limit: int, headers: int = 0) -> bytes:

@@ -10,6 +10,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Final
 
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline, check_timeout
 from jsclient.errors import (
     ApiError,
@@ -107,7 +108,7 @@ class Delivery:
                 ack = self.judge(error, reply)
             finally:
                 if reply is not None:
-                    self.js.nc.forget_reply(reply)
+                    engine_of(self.js.nc).forget_reply(reply)
             if ack is None and self.in_doubt:
                 ack = self._check_window(error)
             if ack is not None:
@@ -127,7 +128,9 @@ class Delivery:
     def send(self) -> Msg:
         """One attempt."""
         wait = self.deadline.at_most(ATTEMPT_TIMEOUT) if self.has_id else self.deadline.remaining()
-        return self.js.nc.request(self.subject, self.payload, timeout=wait, headers=self.headers, may_go_on=may_go_on)
+        return engine_of(self.js.nc).request(
+            self.subject, self.payload, timeout=wait, headers=self.headers, may_go_on=may_go_on
+        )
 
     def judge(self, error: Exception, reply: Msg | None = None) -> PubAck | None:
         """Raise what ends the publish, or return when another attempt is due; an ack when it came after all."""
@@ -213,7 +216,7 @@ class Delivery:
         if reply is None:
             wait_for_event(self.js.nc, (LinkEvent.CLOSED,), seconds, lambda: False)
         while reply is not None and not deadline.expired():
-            late = self.js.nc.later_reply(reply, deadline.remaining())
+            late = engine_of(self.js.nc).later_reply(reply, deadline.remaining())
             if late is not None:
                 with contextlib.suppress(JetStreamError):
                     return decode_ack(late.payload)

@@ -14,6 +14,7 @@ import msgspec
 
 from jsclient import nuid
 from jsclient._engine.outbox import Unkept
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -97,8 +98,9 @@ class FastBatch:
         self.errors: dict[int, ApiError] = {}
         self._js = js
         self._nc = js.nc
-        self._post = js.nc.post
-        self._encode = js.nc.encode
+        self._engine = engine_of(self._nc)
+        self._post = engine_of(js.nc).post
+        self._encode = engine_of(js.nc).encode
         self._check = js.header_check
         self._gap = gap
         self._flow = self._asked_flow = flow
@@ -197,19 +199,19 @@ class FastBatch:
         self._check.require(LEVEL_FAST_BATCH, "a fast batch")
         # The batch id is the last token of the inbox.
         subject = f"{self._nc.new_inbox()}.{self.id}"
-        self._inbox = self._nc.open_inbox(subject + ".>")
+        self._inbox = self._engine.open_inbox(subject + ".>")
         self._start = b"%b.%d.%b." % (subject.encode(), self._asked_flow, self._gap.encode())
 
     def _frame(self, subject: str, payload: bytes | str, block: bytes | None, number: int, operation: int) -> bytes:
         reply = b"%b%d.%d.$FI" % (self._start, number, operation)
-        return Unkept(self._nc.encode(subject, payload, reply, block))
+        return Unkept(self._engine.encode(subject, payload, reply, block))
 
     def _send(self, frame: bytes, now: bool = False) -> None:
         try:
             if now:
-                self._nc.post_now(frame)
+                self._engine.post_now(frame)
             else:
-                self._nc.post(frame)
+                self._engine.post(frame)
         except ConnectionLost as error:
             raise self._lost(error) from error
 
@@ -240,7 +242,7 @@ class FastBatch:
         """Take answers until `done()`; a ping asks for a lost one after a third of the time."""
         deadline = Deadline(self._timeout)
         third = None if self._timeout is None else self._timeout / 3
-        self._nc.flush_outbox()
+        self._engine.flush_outbox()
         while not done():
             wait = deadline.remaining() if third is None else deadline.at_most(third)
             item = self._inbox.next(wait)
@@ -335,4 +337,4 @@ class FastBatch:
         return f"<FastBatch {self.id} size={self._size} acked={self.acked} {self._closed or 'open'}>"
 
     def __reduce__(self) -> Any:
-        return self._nc.refuse_pickle(self)
+        return self._engine.refuse_pickle(self)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from jsclient import waiting
+from jsclient.connection import engine_of
 from jsclient.errors import ConfigError, TimedOut
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
@@ -112,7 +113,7 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         return f"<PublishFuture {self.subject!r} {state}>"
 
     def __reduce__(self) -> Any:
-        return self._owner.nc.refuse_pickle(self)
+        return engine_of(self._owner.nc).refuse_pickle(self)
 
 
 def _copy(error: BaseException) -> BaseException:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 
 from jsclient._engine.outbox import Unkept
+from jsclient.connection import engine_of
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.future import PublishFuture
@@ -43,6 +44,7 @@ class Questions:
         self.asking_since: float | None = None  # since when a window is asked for in vain
         self._owner = owner
         self._nc = owner.nc
+        self._engine = engine_of(self._nc)
         self._then: dict[bytes, tuple[str, Then]] = {}  # token of a question -> its subject, and who wants the answer
         self._asked_window = float("-inf")
 
@@ -57,12 +59,12 @@ class Questions:
         token = b"?" + new_token()
         subject = self._owner.js.api.subject(operation)
         self._then[token] = (subject, then)
-        self._nc.clock.call_soon(lambda: self._post(token, subject, body))
+        self._engine.clock.call_soon(lambda: self._post(token, subject, body))
 
     def _post(self, token: bytes, subject: str, body: bytes) -> None:
         try:
             reply = self._owner.inbox_start + token
-            self._nc.post(Unkept(self._nc.encode(subject, body, reply)))
+            self._engine.post(Unkept(self._engine.encode(subject, body, reply)))
         except JsClientError:
             self._then.pop(token, None)  # the link is gone
 
@@ -109,7 +111,7 @@ class Questions:
         elif not self.streams.learn(answer.payload, now):
             return
         self._asked_window = float("-inf")
-        self._nc.clock.call_soon(self._owner.recovery.send_held)
+        self._engine.clock.call_soon(self._owner.recovery.send_held)
 
     # --- inquiries --------------------------------------------------------------------------------------------------
 
@@ -145,7 +147,7 @@ class Questions:
             self.inquiries.pop(future._token, None)
             return
         if not self._nc.is_connected:
-            self._nc.clock.call_later(NO_LINK, lambda: self._step(future, inquiry))
+            self._engine.clock.call_later(NO_LINK, lambda: self._step(future, inquiry))
             return
         pause = inquiry.pause()
         if pause is None:
@@ -154,7 +156,7 @@ class Questions:
         inquiry.unanswered()
         self._look(future, inquiry)
         if not future.done():
-            self._nc.clock.call_later(pause, lambda: self._step(future, inquiry))
+            self._engine.clock.call_later(pause, lambda: self._step(future, inquiry))
 
     def _look(self, future: PublishFuture, inquiry: Inquiry) -> None:
         question = inquiry.question()

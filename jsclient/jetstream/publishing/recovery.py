@@ -15,6 +15,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
+from jsclient.connection import engine_of
 from jsclient.errors import (
     ApiError,
     BufferFull,
@@ -86,6 +87,7 @@ class Recovery:
         self.ticking = False
         self.calm = False  # the sweep runs and nothing is held: a publish needs nothing from here
         self._nc = owner.nc
+        self._engine = engine_of(self._nc)
         self._ack_timeout = ack_timeout
         self._tick = min(SWEEP, ack_timeout / 10)
         self._resend_after = min(ATTEMPT_TIMEOUT, max(ack_timeout / 3, 2 * self._tick))
@@ -124,7 +126,7 @@ class Recovery:
         if not self.ticking:
             self.start()
         if self.held or self._sending:
-            self._nc.check_usable()
+            self._engine.check_usable()
             with self._lock:
                 if self.held or self._sending:
                     future._sends = 0
@@ -227,7 +229,7 @@ class Recovery:
             self.retries[future._token] = future
             start, self._retry_due = not self._retry_due, True
         if start:
-            self._nc.clock.call_later(self._retry_wait, self._send_retries)
+            self._engine.clock.call_later(self._retry_wait, self._send_retries)
         if future.done():
             self.forget(future._token)
 
@@ -330,7 +332,7 @@ class Recovery:
         future._sends += 1
         future._last = now
         try:
-            self._nc.post(self.owner.frame(future))
+            self._engine.post(self.owner.frame(future))
         except (ConnectionLost, BufferFull):
             future._sends -= 1
             return False
@@ -409,7 +411,7 @@ class Recovery:
                 return
             self.ticking = True
             self._swept = time.monotonic()
-        self._nc.clock.call_later(self._tick, self._sweep)
+        self._engine.clock.call_later(self._tick, self._sweep)
 
     def _sweep(self) -> None:
         owner = self.owner
@@ -432,7 +434,7 @@ class Recovery:
                 self.ticking = bool(owner.futures or owner.window.parked)
                 self.calm = self.ticking and not self.held and not self._sending
             if self.ticking:
-                self._nc.clock.call_later(self._tick, self._sweep)
+                self._engine.clock.call_later(self._tick, self._sweep)
 
     def _look(self, future: PublishFuture, now: float) -> None:
         """Give up, or send again, what has waited for too long."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
+from jsclient.connection import engine_of
 from jsclient.durations import seconds_of
 from jsclient.errors import (
     ConfigError,
@@ -83,7 +84,7 @@ def ask_for_stream(js: JetStream, subject: str, timeout: float) -> str:
 
 def _ask(js: JetStream, operation: str, body: bytes, timeout: float, read: Any) -> Any:
     try:
-        return read(js.nc.request(js.api.subject(operation), body, timeout=timeout).payload)
+        return read(engine_of(js.nc).request(js.api.subject(operation), body, timeout=timeout).payload)
     except PermissionViolation:
         return FORBIDDEN
     except (NoResponders, RequestTimeout, ConnectionLost, JetStreamError):
