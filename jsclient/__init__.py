@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING
 
 import protocol as _protocol
 
@@ -30,11 +30,14 @@ from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
 from jsclient.message import Msg
-from jsclient.options import ConnectOptions, ReconnectPolicy, TLSOptions
+from jsclient.options import ConnectOptions, ConnectOptionsDict, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import Subscription
 from protocol import Headers, Status
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 __version__ = VERSION
 
@@ -63,7 +66,9 @@ __all__ = [
 logging.getLogger("jsclient").addHandler(logging.NullHandler())
 
 
-def connect(servers: str | Sequence[str] | ConnectOptions | None = None, **options: Any) -> Connection:
+def connect(
+    servers: str | Sequence[str] | ConnectOptions | None = None, **options: Unpack[ConnectOptionsDict]
+) -> Connection:
     """Connect and return the Connection; use it in a `with` block.
 
     `servers` is a URL, several (a sequence or with commas), or ConnectOptions; `options` are the fields of
@@ -73,10 +78,8 @@ def connect(servers: str | Sequence[str] | ConnectOptions | None = None, **optio
         if options:
             raise errors.ConfigError("give ConnectOptions or single options, not both (attrs.evolve changes options)")
         return open_connection(servers)
-    if servers is not None:
-        options["servers"] = servers
     try:
-        made = ConnectOptions(**options)
+        made = ConnectOptions(**options) if servers is None else ConnectOptions(servers=servers, **options)
     except TypeError as error:
         raise errors.ConfigError(f"{error}; the options are the fields of jsclient.ConnectOptions") from None
     return open_connection(made)

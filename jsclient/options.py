@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import attrs
 
@@ -192,3 +192,47 @@ class ConnectOptions:
         # Only what is known to hold no secret; URLs may carry passwords, so they are shown without user information.
         shown = ", ".join(masked(url) if isinstance(url, str) else "?" for url in self.servers)
         return f"ConnectOptions(servers={shown!r}, name={self.name!r})"
+
+
+class ConnectOptionsDict(TypedDict, total=False):
+    """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, but servers."""
+
+    name: str | None
+    connect_timeout: float
+    request_timeout: float | None
+    ping_interval: float
+    max_pings_out: int
+    drain_timeout: float
+    write_timeout: float
+    pending_buffer: int
+    pending_block: float | None
+    reconnect: ReconnectPolicy
+    retry_on_failed_connect: bool
+    randomize: bool
+    ignore_discovered: bool
+    local_address: str | None
+    socket_factory: Callable[..., Any] | None
+    no_echo: bool
+    verbose: bool
+    pedantic: bool
+    inbox_prefix: str
+    tls: TLSOptions | ssl.SSLContext | bool | None
+    ws_headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None
+    ws_compression: bool
+    user: SecretSource | None
+    password: SecretSource | None
+    token: SecretSource | None
+    nkey_seed: SecretSource | None
+    nkey_seed_file: str | os.PathLike[str] | None
+    nkey: str | None
+    jwt: SecretSource | None
+    credentials: str | os.PathLike[str] | bytes | Callable[[], Any] | None
+    signature_callback: Callable[[bytes], bytes | str] | None
+    auth_callback: Callable[..., Any] | None
+    auth_error_limit: int | None
+    on_disconnected: Callback | None
+    on_reconnected: Callback | None
+    on_closed: Callback | None
+    on_discovered_servers: Callback | None
+    on_lame_duck: Callback | None
+    on_error: Callback | None

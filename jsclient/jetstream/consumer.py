@@ -16,7 +16,14 @@ from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Fetch, terms_for
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullTerms
-from jsclient.jetstream.consuming.pull_options import MAX_MESSAGES, Paused, PullOptions, PullOptionsDict
+from jsclient.jetstream.consuming.pull_options import (
+    MAX_MESSAGES,
+    FetchBytesDict,
+    FetchDict,
+    Paused,
+    PullOptions,
+    PullOptionsDict,
+)
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.message import JetStreamMsg
 
@@ -149,8 +156,15 @@ class Consumer(PullSource):
         terms = self._limited(terms_for(0, 0.0))
         return Fetch(self, max_messages, terms, timeout=0, no_wait=True, answer_within=within).run()
 
-    def fetch_bytes(self, max_bytes: int, timeout: Timeout = DEFAULT, **options: Any) -> Batch:
-        """As `fetch`, limited by size: subjects, replies, headers and payloads together.
+    def fetch_bytes(
+        self,
+        max_bytes: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        max_messages: int | None = None,
+        **options: Unpack[FetchBytesDict],
+    ) -> Batch:
+        """As `fetch`, limited by size: subjects, replies, headers and payloads together; `max_messages`, too, if given.
 
         Raises MaxBytesExceeded when the next message alone is larger.
         """
@@ -159,9 +173,9 @@ class Consumer(PullSource):
         limit = UNLIMITED_BATCH
         if self._info is not None and self._info.config.max_batch:
             limit = min(limit, max(self._info.config.max_batch, 1))
-        return self.fetch(options.pop("max_messages", limit), timeout, max_bytes=max_bytes, **options)
+        return self.fetch(limit if max_messages is None else max_messages, timeout, max_bytes=max_bytes, **options)
 
-    def next(self, timeout: Timeout = DEFAULT, **options: Any) -> JetStreamMsg:
+    def next(self, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> JetStreamMsg:
         """One message; waits at most `timeout` seconds (30 by default; 0: only what is there).
 
         Raises NoMessages when none came in time: that is no failure. Options are those of `fetch`.

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.push import PushConsumer
+    from jsclient.jetstream.publishing.keywords import PublishWindowDict
 
 
 class JetStream(Publishing):
@@ -61,7 +62,7 @@ class JetStream(Publishing):
         direct_get: bool | None = None,
         on_request: RequestHook | None = None,
         on_response: ResponseHook | None = None,
-        **publish_async_options: Any,
+        **publish_async_options: Unpack[PublishWindowDict],
     ) -> None:
         self.nc = nc
         self.domain = domain

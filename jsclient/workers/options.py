@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import attrs
 
@@ -86,3 +86,23 @@ class PoolOptions:
             raise ConfigError("batch and key exclude each other: a batch mixes keys")
         if self.manual:
             raise ConfigError("batch and manual exclude each other: return outcomes instead")
+
+
+class PoolOptionsDict(TypedDict, total=False):
+    """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions."""
+
+    threads: int
+    key: Callable[[Any], Any] | None
+    attempts: int | None
+    dead_letter: str | None
+    backoff: Sequence[float] | None
+    confirm: bool
+    manual: bool
+    in_progress: bool
+    progress_limit: float
+    batch: tuple[int, float] | None
+    max_prefetch: int
+    ack_wait: float | None
+    group: str
+    stop_timeout: float
+    on_event: Callable[[Any], Any] | None

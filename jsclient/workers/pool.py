@@ -17,7 +17,7 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.keyed_work import KeyedWork
-from jsclient.workers.options import MAX_PREFETCH, PoolOptions
+from jsclient.workers.options import MAX_PREFETCH, PoolOptions, PoolOptionsDict
 from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Waits, Worker
 from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
 from jsclient.workers.progress import PART, Held, Progress
@@ -25,6 +25,8 @@ from jsclient.workers.settle import Settler
 from jsclient.workers.signals import until_signal
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream import Consumer, JetStreamMsg
 
 log = logging.getLogger("jsclient.workers")
@@ -59,7 +61,7 @@ class WorkerPool(Taker):
     `max_deliver` must be -1 with `attempts`, its ack policy explicit.
     """
 
-    def __init__(self, consumer: Consumer, handler: Callable[[Any], Any], **options: Any) -> None:
+    def __init__(self, consumer: Consumer, handler: Callable[[Any], Any], **options: Unpack[PoolOptionsDict]) -> None:
         if not callable(handler):
             raise errors.ConfigError("a pool needs a handler: a function that takes one message (or a list)")
         try:

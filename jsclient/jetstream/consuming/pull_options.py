@@ -9,7 +9,7 @@ from typing import Any, Final, TypedDict
 import attrs
 
 from jsclient.cancel import Cancel
-from jsclient.durations import DEFAULT, Default
+from jsclient.durations import DEFAULT, Default, Timeout
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.fetch import SHORTEST_HEARTBEAT, check_priority
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState, PullTerms
@@ -42,6 +42,31 @@ class Paused:
 @attrs.frozen
 class Resumed:
     """A paused consumer delivers again."""
+
+
+class FetchDict(TypedDict, total=False):
+    """Keyword arguments of `next()`, which are those of `fetch()`."""
+
+    no_wait_then: float | None
+    max_bytes: int
+    heartbeat: Timeout
+    group: str
+    min_pending: int
+    min_ack_pending: int
+    priority: int | None
+    cancel: Cancel | None
+
+
+class FetchBytesDict(TypedDict, total=False):
+    """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`."""
+
+    no_wait_then: float | None
+    heartbeat: Timeout
+    group: str
+    min_pending: int
+    min_ack_pending: int
+    priority: int | None
+    cancel: Cancel | None
 
 
 class PullOptionsDict(TypedDict, total=False):

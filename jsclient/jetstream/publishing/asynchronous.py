@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
     from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.keywords import PublishAsyncDict
     from jsclient.message import Msg
 
 WINDOW_MESSAGES: Final = 4_000
@@ -197,7 +198,7 @@ class AsyncPublisher:
             raise
         return future
 
-    def publish_msg(self, msg: PubMsg | Msg, **options: Any) -> PublishFuture:
+    def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishAsyncDict]) -> PublishFuture:
         """Publish a message object: its subject, headers and data. Its reply must be empty: it carries the ack."""
         if msg.reply:
             raise AsyncPublishReplySet(f"the message on {msg.subject!r} has a reply subject; publish_async needs it")

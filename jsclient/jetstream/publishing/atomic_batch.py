@@ -124,7 +124,7 @@ class AtomicBatch:
         self._held = message
         return self._size
 
-    def add_msg(self, msg: PubMsg | Msg, **options: Any) -> int:
+    def add_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishOptions]) -> int:
         """Add a message object."""
         return self.add(msg.subject, msg.data, headers=msg.headers, **options)
 

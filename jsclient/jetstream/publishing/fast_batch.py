@@ -160,7 +160,7 @@ class FastBatch:
             self._wait_until(lambda: self.acked + self._flow * self._outstanding > number)
         return number
 
-    def add_msg(self, msg: PubMsg | Msg, **options: Any) -> int:
+    def add_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishOptions]) -> int:
         """Publish a message object as part of the batch."""
         return self.add(msg.subject, msg.data, headers=msg.headers, **options)
 

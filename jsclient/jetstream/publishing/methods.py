@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
     from jsclient.jetstream.publishing.fast_batch import FastBatch
+    from jsclient.jetstream.publishing.keywords import (
+        AtomicBatchDict,
+        FastBatchDict,
+        PublishAsyncDict,
+        PublishDict,
+    )
     from jsclient.message import Msg
 
 OPTION_PREFIX: Final = "publish_async_"
@@ -105,7 +111,7 @@ class Publishing:
             delivery = Delivery(js, subject, payload, block, deadline, retry_attempts, retry_wait, began)
             return delivery.persist(error, reply)
 
-    def publish_msg(self, msg: PubMsg | Msg, **options: Any) -> PubAck:
+    def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishDict]) -> PubAck:
         """Publish a message object: its subject, headers and data; a received message may be passed on like this."""
         return self.publish(msg.subject, msg.data, headers=msg.headers, **options)
 
@@ -126,7 +132,7 @@ class Publishing:
         """
         return self.async_publisher.publish(subject, payload, headers=headers, msg_id=msg_id, **options)
 
-    def publish_msg_async(self, msg: PubMsg | Msg, **options: Any) -> PublishFuture:
+    def publish_msg_async(self, msg: PubMsg | Msg, **options: Unpack[PublishAsyncDict]) -> PublishFuture:
         """`publish_async` of a message object; its reply must be empty (AsyncPublishReplySet)."""
         return self.async_publisher.publish_msg(msg, **options)
 
@@ -141,13 +147,13 @@ class Publishing:
         """
         self.async_publisher.complete(timeout)
 
-    def atomic_batch(self, **options: Any) -> AtomicBatch:
+    def atomic_batch(self, **options: Unpack[AtomicBatchDict]) -> AtomicBatch:
         """A batch that is stored whole or not at all (server 2.12, allow_atomic); see AtomicBatch."""
         from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
 
         return AtomicBatch(cast("JetStream", self), **options)
 
-    def fast_batch(self, **options: Any) -> FastBatch:
+    def fast_batch(self, **options: Unpack[FastBatchDict]) -> FastBatch:
         """Many messages with few acks, each stored as it comes (server 2.14, allow_batched); see FastBatch."""
         from jsclient.jetstream.publishing.fast_batch import FastBatch
 

@@ -1,0 +1,121 @@
+"""What mypy --strict and pyright must refuse: one mistake on every line that ends in `# wrong`, and none elsewhere.
+
+Never run; test_typing.py hands it to both checkers.
+"""
+
+import datetime as dt
+
+import jsclient
+from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
+from jsclient.keyvalue import KeyValueConfig, create_key_value
+from jsclient.objectstore import ObjectStoreConfig, create_object_store
+from jsclient.services import ServiceConfig, add_service
+from jsclient.spark import publish_partition
+from jsclient.workers import WorkerPool
+
+
+def handle(msg: JetStreamMsg) -> None:
+    msg.ack()
+
+
+# --- connect
+jsclient.connect(servrs="nats://localhost")  # wrong
+jsclient.connect(connect_timeout="5")  # wrong
+jsclient.connect(pasword="secret")  # wrong
+jsclient.connect(4222)  # wrong
+jsclient.connect(tls="yes")  # wrong
+jsclient.connect(reconnect=True)  # wrong
+jsclient.ConnectOptions(pinginterval=3.0)  # wrong
+jsclient.TLSOptions(ca="ca.pem")  # wrong
+jsclient.ReconnectPolicy(max_attempts="3")  # wrong
+jsclient.shared(nme="worker")  # wrong
+
+nc = jsclient.connect()
+nc.publish("a", 5)  # wrong
+nc.publish(b"a", b"")  # wrong
+nc.request("a", b"", timeout="1")  # wrong
+nc.request()  # wrong
+nc.subscribe("a", queue_group="q")  # wrong
+nc.fail(RuntimeError())  # wrong
+
+# --- JetStream
+js = JetStream(nc, domian="hub")  # wrong
+js = JetStream(nc, publish_async_max_pendig=10)  # wrong
+js = JetStream("nats://localhost")  # wrong
+js = JetStream(nc, timeout="5")  # wrong
+js = JetStream(nc)
+js.create_stream("ORDERS")  # wrong
+js.create_stream(StreamConfig(name="S", subjects="a.b"))  # wrong
+js.create_stream(StreamConfig(name="S", retention="workqueu"))  # wrong
+js.create_stream(StreamConfig(name="S", max_age="1h"))  # wrong
+js.create_stream(StreamConfig(name="S", max_message=5))  # wrong
+js.create_stream(StreamConfig(name="S", storage="disk"))  # wrong
+
+# --- publishing
+js.publish("a", b"", msgid="1")  # wrong
+js.publish("a", {"json": 1})  # wrong
+js.publish("a", b"", expected_last_seq="4")  # wrong
+js.publish("a", b"", rollup="subject")  # wrong
+js.publish("a", b"", ttl="forever")  # wrong
+js.publish_async("a", b"", timout=3)  # wrong
+js.publish_msg(b"a")  # wrong
+js.atomic_batch(ack_evry=3)  # wrong
+js.fast_batch(gap="ignore")  # wrong
+with js.atomic_batch() as atomic:
+    atomic.add("a", 1)  # wrong
+with js.fast_batch() as fast:
+    fast.add_msg("a")  # wrong
+
+# --- consuming
+stream = js.stream("S")
+stream.create_consumer(ConsumerConfig(durable="C"))  # wrong
+stream.create_consumer(ConsumerConfig(ack_policy="Explicit"))  # wrong
+stream.create_consumer(ConsumerConfig(deliver_policy="latest"))  # wrong
+stream.create_consumer(ConsumerConfig(ack_wait="30s"))  # wrong
+stream.create_consumer(ConsumerConfig(opt_start_time="2026-01-01"))  # wrong
+consumer = stream.consumer("C")
+consumer.fetch("10")  # wrong
+consumer.fetch(10, timout=5)  # wrong
+consumer.fetch_bytes(100, min_pendig=1)  # wrong
+consumer.next(timeout="5")  # wrong
+consumer.next(max_wait=5)  # wrong
+consumer.messages(max_message=5)  # wrong
+consumer.messages(expires="30")  # wrong
+consumer.consume()  # wrong
+consumer.consume(handle, threads=4)  # wrong
+consumer.consume(lambda a, b: None)  # wrong
+stream.ordered_consumer(filter="a.>")  # wrong
+stream.ordered_consumer(deliver_policy="newest")  # wrong
+for msg in consumer.fetch(1):
+    msg.nak("5")  # wrong
+    msg.ackk()  # wrong
+    msg.data = b""  # wrong
+
+# --- buckets and stores
+create_key_value(js, KeyValueConfig(bucket="B", history="5"))  # wrong
+create_key_value(js, KeyValueConfig(name="B"))  # wrong
+kv = create_key_value(js, KeyValueConfig(bucket="B", storage="memory"))
+kv.put("k", 5)  # wrong
+kv.update("k", b"v")  # wrong
+kv.get("k", revison=3)  # wrong
+kv.watch("a", include_histry=True)  # wrong
+objects = create_object_store(js, ObjectStoreConfig(bucket="O", storage="tape"))  # wrong
+objects.put("name", 5)  # wrong
+objects.get_bytes("name", timeout=dt.date.today())  # wrong
+
+# --- services
+service = add_service(nc, ServiceConfig(name="s"))  # wrong
+service = add_service(nc, ServiceConfig(name="s", version=1))  # wrong
+service = add_service(nc, ServiceConfig(name="s", version="1.0.0"))
+service.add_endpoint("e")  # wrong
+service.add_endpoint("e", lambda request: None, queue="q")  # wrong
+
+# --- pools
+WorkerPool(consumer, handle, thread=4)  # wrong
+WorkerPool(consumer, handle, backoff="1s")  # wrong
+WorkerPool(consumer)  # wrong
+WorkerPool(js, handle)  # wrong
+
+# --- Spark
+publish_partition([], {"servers": 4222})  # wrong
+publish_partition([], {}, batch="1")  # wrong
