@@ -92,6 +92,7 @@ lint: $(STAMP)
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy $(if $(filter 0,$(SPARK)),--allow-subclassing-any)
 	@$(PY) tools/layers.py
+	@$(PY) tools/typing_check.py
 
 fuzz: $(STAMP)
 	@$(PY) tools/fuzz.py $(ARGS)

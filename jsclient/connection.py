@@ -26,7 +26,7 @@ from jsclient._engine.requests import MOST_REPLIES, Replies
 from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
 from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
-from jsclient.message import HeadersLike, Msg
+from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import (
     PENDING_BYTES,
@@ -254,7 +254,7 @@ class Connection(ConnectionCore):
     # --- publishing -------------------------------------------------------------------------------------
 
     def publish(
-        self, subject: str, payload: bytes | str = b"", *, reply: str = "", headers: HeadersLike | None = None
+        self, subject: str, payload: Payload = b"", *, reply: str = "", headers: HeadersLike | None = None
     ) -> None:
         """Publish; leaves with others within about a millisecond (`flush` waits for the server to have read it).
 
@@ -301,7 +301,7 @@ class Connection(ConnectionCore):
     def encode(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         reply: str | bytes = b"",
         headers: HeadersLike | bytes | None = None,
     ) -> bytes:
@@ -391,7 +391,7 @@ class Connection(ConnectionCore):
     def request(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         *,
         timeout: Timeout = DEFAULT,
         headers: HeadersLike | bytes | None = None,
@@ -563,7 +563,7 @@ class Connection(ConnectionCore):
     def request_many(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         *,
         timeout: Timeout = DEFAULT,
         max_messages: int | None = None,
@@ -588,7 +588,7 @@ class Connection(ConnectionCore):
     def _request_many(
         self,
         subject: str,
-        payload: bytes | str,
+        payload: Payload,
         seconds: float | None,
         max_messages: int | None,
         stall: float | None,

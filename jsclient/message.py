@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import protocol
 from jsclient import errors
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+
+Payload: TypeAlias = "bytes | bytearray | memoryview | str"
+"""What every publish takes: text goes out as UTF-8, a bytearray or memoryview as it is at that moment."""
 
 HeadersLike = Mapping[str, "str | Iterable[str]"] | protocol.Headers
 
@@ -28,7 +31,7 @@ class Msg(protocol.Msg, gc=False):
         shown = repr(self.payload[:40]) + ("..." if len(self.payload) > 40 else "")
         return f"Msg(subject={self.subject!r}{reply}{headers}, payload={shown}, {len(self.payload)} bytes)"
 
-    def respond(self, payload: bytes | str = b"", *, headers: HeadersLike | None = None) -> None:
+    def respond(self, payload: Payload = b"", *, headers: HeadersLike | None = None) -> None:
         """Publish an answer to the reply subject; raises InvalidSubject when the sender wants none."""
         if self.connection is None or not self.raw_reply:
             raise errors.InvalidSubject("this message has no reply subject: its sender expects no answer")

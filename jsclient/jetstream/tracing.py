@@ -14,7 +14,7 @@ from protocol import Headers
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.message import HeadersLike
+    from jsclient.message import HeadersLike, Payload
 
 TRACE_TIMEOUT: Final = 2.0
 
@@ -68,7 +68,7 @@ class Trace(Wire, kw_only=True, frozen=True):
 def trace(
     nc: Connection,
     subject: str,
-    payload: bytes | str = b"",
+    payload: Payload = b"",
     *,
     headers: HeadersLike | None = None,
     deliver: bool = False,

@@ -55,6 +55,7 @@ from jsclient.nuid import next_nuid
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
+    from jsclient.message import Payload
     from protocol import Msg
 
 log = logging.getLogger("jsclient.keyvalue")
@@ -219,7 +220,7 @@ class KeyValue:
 
     # --- writing ------------------------------------------------------------------------------------------
 
-    def put(self, key: str, value: bytes | str, *, timeout: Timeout = DEFAULT) -> int:
+    def put(self, key: str, value: Payload, *, timeout: Timeout = DEFAULT) -> int:
         """Store a value, whatever was there before; returns its revision."""
         try:
             if not valid_key(key) or len(key) > self._limit:
@@ -229,7 +230,7 @@ class KeyValue:
         return self._js.publish(self._write_prefix + key, value, timeout=timeout).seq
 
     def create(
-        self, key: str, value: bytes | str, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
+        self, key: str, value: Payload, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
     ) -> int:
         """Store a value if the key has none (or was deleted); KeyExists otherwise. Returns the revision.
 
@@ -254,7 +255,7 @@ class KeyValue:
     def update(
         self,
         key: str,
-        value: bytes | str,
+        value: Payload,
         revision: int,
         *,
         ttl: float | dt.timedelta | None = None,
@@ -298,7 +299,7 @@ class KeyValue:
     def _store(
         self,
         key: str,
-        value: bytes | str,
+        value: Payload,
         expected: int,
         ttl: float | dt.timedelta | None,
         own: str,

@@ -14,6 +14,7 @@ from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+    from jsclient.message import Payload
     from protocol import Msg
 
 
@@ -52,7 +53,7 @@ class Request:
         except BAD_JSON as error:
             raise ServiceError("400", f"the request is not JSON: {error}") from error
 
-    def respond(self, payload: bytes | str = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
+    def respond(self, payload: Payload = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
         """Answer. A request without a reply subject raises ConfigError: look at `reply` where that can happen."""
         if not self.message.reply:
             raise ConfigError(f"the request on {self.subject!r} has no reply subject: its sender waits for no answer")
@@ -66,7 +67,7 @@ class Request:
         self,
         code: str | int,
         description: str,
-        data: bytes | str = b"",
+        data: Payload = b"",
         headers: Mapping[str, str] | Headers | None = None,
     ) -> None:
         """Answer with an error; it is counted in the statistics of the endpoint."""

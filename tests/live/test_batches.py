@@ -66,6 +66,19 @@ def test_atomic_batch_is_stored_whole(js: JetStream) -> None:
         batch.commit()
 
 
+def test_an_atomic_batch_copies_a_buffer_when_it_is_added(js: JetStream) -> None:
+    """A message goes out with the next one: a bytearray that is filled anew in between must not change it."""
+    if not needs(js, LEVEL_ATOMIC):
+        return
+    buffer = bytearray(b"one")
+    with js.atomic_batch() as batch:
+        batch.add("a.x", buffer)
+        buffer[:] = b"two"
+        batch.add("a.x", memoryview(buffer))
+        buffer[:] = b"end"
+    assert [js.stream("A").get_msg(seq).data for seq in (1, 2)] == [b"one", b"two"]
+
+
 def test_an_atomic_batch_of_one_that_is_refused_has_ended(js: JetStream) -> None:
     if not needs(js, LEVEL_ATOMIC):
         return

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.keywords import PublishAsyncDict
-    from jsclient.message import Msg
+    from jsclient.message import Msg, Payload
 
 WINDOW_MESSAGES: Final = 4_000
 """Unacknowledged messages at most (nats.go)."""
@@ -136,7 +136,7 @@ class AsyncPublisher:
     def publish(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
         msg_id: str | None = None,

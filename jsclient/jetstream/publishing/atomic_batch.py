@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.future import PubMsg
-    from jsclient.message import Msg
+    from jsclient.message import Msg, Payload
 
 MAX_MESSAGES: Final = 1_000
 """Messages in one batch (server default, `max_msgs`)."""
@@ -85,7 +85,7 @@ class AtomicBatch:
         self._ack_every = ack_every
         self._max = max_messages
         self._size = 0
-        self._held: tuple[str, bytes | str, Headers] | None = None
+        self._held: tuple[str, Payload, Headers] | None = None
         self._closed = ""
         self._expected: int | None = None  # the highest sequence that any message expects
 
@@ -100,7 +100,7 @@ class AtomicBatch:
     def add(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
         **options: Unpack[PublishOptions],
@@ -160,14 +160,15 @@ class AtomicBatch:
             raise BatchClosed(f"the batch {self._closed}: begin another one")
 
     def _prepare(
-        self, subject: str, payload: bytes | str, headers: HeadersLike | None, options: Mapping[str, Any]
-    ) -> tuple[str, bytes | str, Headers]:
+        self, subject: str, payload: Payload, headers: HeadersLike | None, options: Mapping[str, Any]
+    ) -> tuple[str, Payload, Headers]:
         built = build_headers(headers, None, options) or Headers()
         for name in (names.BATCH_ID, names.BATCH_SEQUENCE, names.BATCH_COMMIT):
             if name in built:
                 raise ConfigError(f"the header {name} is set by the batch itself")
         self._engine.encode(subject, payload, b"", self._block(built, self._size + 1))  # what is wrong fails here
-        return subject, payload, built
+        # A message goes out when the next one comes: a buffer that its owner uses again until then is copied now.
+        return subject, payload if isinstance(payload, str) else bytes(payload), built
 
     def _block(self, headers: Headers, number: int) -> bytes:
         headers[names.BATCH_ID] = self.id
@@ -191,7 +192,7 @@ class AtomicBatch:
             self._post(subject, payload, block)
         self._closed = closed
 
-    def _request_first(self, subject: str, payload: bytes | str, block: bytes) -> bytes:
+    def _request_first(self, subject: str, payload: Payload, block: bytes) -> bytes:
         """The first message finds the stream: 503s are retried by the rules of `publish`."""
         first = _First(self._js, subject, payload, block, self._timeout)
         while True:
@@ -206,13 +207,13 @@ class AtomicBatch:
                     raise self._not_stored(unknown) from error
                 first.attempts += 1
 
-    def _request(self, subject: str, payload: bytes | str, block: bytes) -> bytes:
+    def _request(self, subject: str, payload: Payload, block: bytes) -> bytes:
         try:
             return self._engine.request(subject, payload, headers=block, timeout=self._timeout).payload
         except (NoResponders, RequestTimeout, ConnectionLost) as error:
             raise self._not_stored(error) from error
 
-    def _post(self, subject: str, payload: bytes | str, block: bytes) -> None:
+    def _post(self, subject: str, payload: Payload, block: bytes) -> None:
         try:
             self._engine.post(Unkept(self._engine.encode(subject, payload, b"", block)))
         except ConnectionLost as error:
@@ -242,7 +243,7 @@ class AtomicBatch:
 class _First(Delivery):
     """The first message of a batch, which is not stored before the commit: every refusal is the end of it."""
 
-    def __init__(self, js: JetStream, subject: str, payload: bytes | str, block: bytes, timeout: float | None) -> None:
+    def __init__(self, js: JetStream, subject: str, payload: Payload, block: bytes, timeout: float | None) -> None:
         super().__init__(js, subject, payload, block, Deadline(timeout), None, RETRY_WAIT, 0.0)
         self.has_id = False  # a message of a batch must not be sent twice
 
@@ -259,7 +260,7 @@ class _Commit(Delivery):
         self,
         js: JetStream,
         subject: str,
-        payload: bytes | str,
+        payload: Payload,
         block: bytes,
         timeout: float | None,
         batch: str,

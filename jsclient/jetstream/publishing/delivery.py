@@ -54,7 +54,7 @@ from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
-    from jsclient.message import Msg
+    from jsclient.message import Msg, Payload
 
 LOOK_TIMEOUT: Final = 1.0
 """Seconds that one look may take."""
@@ -67,7 +67,7 @@ class Delivery:
         self,
         js: JetStream,
         subject: str,
-        payload: bytes | str,
+        payload: Payload,
         headers: bytes | None,
         deadline: Deadline,
         retry_attempts: int | None,

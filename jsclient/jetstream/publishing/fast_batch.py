@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.future import PubMsg
-    from jsclient.message import Msg
+    from jsclient.message import Msg, Payload
 
 FLOW: Final = 100
 """Messages per answer that we ask for (ADR-50); the server may lower it."""
@@ -126,7 +126,7 @@ class FastBatch:
     def add(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
         **options: Unpack[PublishOptions],
@@ -165,7 +165,7 @@ class FastBatch:
         return self.add(msg.subject, msg.data, headers=msg.headers, **options)
 
     def commit(
-        self, subject: str | None = None, payload: bytes | str = b"", *, headers: HeadersLike | None = None
+        self, subject: str | None = None, payload: Payload = b"", *, headers: HeadersLike | None = None
     ) -> PubAck:
         """End the batch, with a last message if a subject is given, and wait until all of it is stored."""
         self._check_open()
@@ -202,7 +202,7 @@ class FastBatch:
         self._inbox = self._engine.open_inbox(subject + ".>")
         self._start = b"%b.%d.%b." % (subject.encode(), self._asked_flow, self._gap.encode())
 
-    def _frame(self, subject: str, payload: bytes | str, block: bytes | None, number: int, operation: int) -> bytes:
+    def _frame(self, subject: str, payload: Payload, block: bytes | None, number: int, operation: int) -> bytes:
         reply = b"%b%d.%d.$FI" % (self._start, number, operation)
         return Unkept(self._engine.encode(subject, payload, reply, block))
 

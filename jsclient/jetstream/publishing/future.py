@@ -17,18 +17,19 @@ from protocol import Headers
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+    from jsclient.message import Payload
 
 
 class PubMsg(msgspec.Struct, frozen=True):
     """A message to publish: what `publish_msg` takes, and what a future or an error handler shows."""
 
     subject: str
-    payload: bytes | str = b""
+    payload: Payload = b""
     headers: Headers | dict[str, str] | None = None
     reply: str = ""
 
     @property
-    def data(self) -> bytes | str:
+    def data(self) -> Payload:
         return self.payload
 
 

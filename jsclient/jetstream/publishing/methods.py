@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         PublishAsyncDict,
         PublishDict,
     )
-    from jsclient.message import Msg
+    from jsclient.message import Msg, Payload
 
 OPTION_PREFIX: Final = "publish_async_"
 
@@ -67,7 +67,7 @@ class Publishing:
     def publish(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
         msg_id: str | None = None,
@@ -118,7 +118,7 @@ class Publishing:
     def publish_async(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
         msg_id: str | None = None,

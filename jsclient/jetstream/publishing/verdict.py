@@ -25,7 +25,7 @@ from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api import model_base, stored_messages
 from jsclient.jetstream.api.models import MessageResponse, PubAck, RawStreamMsg
 from jsclient.jetstream.api.requests import check_error
-from jsclient.message import Msg
+from jsclient.message import Msg, Payload
 from protocol import Headers, matches
 from protocol.errors import ProtocolError
 
@@ -70,9 +70,9 @@ class Published:
     """The subject or filter of that expectation."""
 
     @classmethod
-    def of(cls, subject: str, payload: bytes | str, block: bytes | None) -> Published:
+    def of(cls, subject: str, payload: Payload, block: bytes | None) -> Published:
         """From a publish with an encoded header block."""
-        raw = payload.encode() if isinstance(payload, str) else payload
+        raw = payload.encode() if isinstance(payload, str) else bytes(payload)
         found = Headers() if block is None else Headers.decode(block)
         msg_id = found.get(names.MSG_ID)
         return cls(

@@ -1,0 +1,85 @@
+"""What type checkers see: tools/typing_check.py, and the typed dictionaries that repeat other signatures."""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+
+from jsclient.jetstream import AtomicBatch, Consumer, FastBatch, JetStream
+from jsclient.jetstream.consuming.pull_options import FetchBytesDict, FetchDict, PullOptions, PullOptionsDict
+from jsclient.jetstream.publishing import keywords
+from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+from jsclient.options import ConnectOptions, ConnectOptionsDict
+from jsclient.workers.options import PoolOptions, PoolOptionsDict
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def load(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_what_is_missed_and_what_is_too_much() -> None:
+    compare = load("typing_check").compare
+    text = "good()\nbad()  # wrong\nworse()  # wrong\n"
+    assert list(compare(text, [(2, "no"), (3, "no")])) == []
+    assert list(compare(text, [(1, "no"), (2, "no")])) == [
+        "line 1: refused although it is correct: no",
+        "line 3: not refused: worse()  # wrong",
+    ]
+
+
+def test_there_are_enough_mistakes() -> None:
+    assert len(load("typing_check").expected((ROOT / "tests/typed/mistakes.py").read_text())) >= 70
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_checkers_refuse_every_mistake_and_no_correct_program(capsys: pytest.CaptureFixture[str]) -> None:
+    assert load("typing_check").main() == 0, capsys.readouterr().out
+
+
+def names(parameters: Callable[..., Any], *but: str) -> set[str]:
+    found = inspect.signature(parameters).parameters.values()
+    return {one.name for one in found if one.kind is not inspect.Parameter.VAR_KEYWORD} - {"self", *but}
+
+
+def fields(options: type[attrs.AttrsInstance]) -> set[str]:
+    return {field.name for field in attrs.fields(options)}
+
+
+@pytest.mark.parametrize(
+    ("typed", "accepted"),
+    [
+        (ConnectOptionsDict, fields(ConnectOptions) - {"servers"}),
+        (PoolOptionsDict, fields(PoolOptions)),
+        (PullOptionsDict, fields(PullOptions)),
+        (FetchDict, names(Consumer.fetch, "max_messages", "timeout")),
+        (FetchBytesDict, names(Consumer.fetch, "max_messages", "timeout", "max_bytes")),
+        (keywords.AtomicBatchDict, names(AtomicBatch, "js")),
+        (keywords.FastBatchDict, names(FastBatch, "js")),
+        (
+            keywords.PublishDict,
+            names(JetStream.publish, "subject", "payload", "headers") | set(keywords.PublishOptions.__annotations__),
+        ),
+        (keywords.PublishAsyncDict, {"msg_id"} | set(keywords.PublishOptions.__annotations__)),
+        (
+            keywords.PublishWindowDict,
+            {f"publish_async_{name}" for name in names(AsyncPublisher, "js", "capabilities")},
+        ),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_a_typed_dictionary_has_all_that_is_accepted(typed: type, accepted: set[str]) -> None:
+    assert set(typed.__annotations__) == accepted
