@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
     from jsclient.durations import Deadline, Timeout
-    from jsclient.message import HeadersLike, Msg
+    from jsclient.message import HeadersLike, Msg, Payload
     from jsclient.states import LinkEvent
     from jsclient.subscription import BaseSubscription, Inbox, SinkSubscription
 
@@ -68,7 +68,7 @@ class Engine(Protocol):
     def encode(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         reply: str | bytes = b"",
         headers: HeadersLike | bytes | None = None,
     ) -> bytes:
@@ -95,7 +95,7 @@ class Engine(Protocol):
     def request(
         self,
         subject: str,
-        payload: bytes | str = b"",
+        payload: Payload = b"",
         *,
         timeout: Timeout = ...,
         headers: HeadersLike | bytes | None = None,
