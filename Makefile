@@ -6,6 +6,8 @@ VENV ?= .venv
 ifndef SPARK
 SPARK := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info >= (3, 11)))' 2>/dev/null || echo 1)
 endif
+# `make test` runs in this many processes at once; JOBS=0 runs all in one.
+JOBS ?= 2
 ARGS ?=
 CASES ?=
 PY := $(VENV)/bin/python
@@ -68,7 +70,7 @@ demo-cluster: $(STAMP)
 	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo.pipeline --cluster
 
 test: $(STAMP)
-	@$(SAY_SPARK); $(SERVER) && $(JAVA) && $(PY) -m pytest -m "$(SHORT)$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
+	@$(SAY_SPARK); $(SERVER) && $(JAVA) && $(PY) -m pytest -n $(JOBS) -m "$(SHORT)$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
 
 test-full: $(STAMP)
 	@$(SERVER) && $(JAVA) && JSCLIENT_FULL=1 $(PY) -m pytest -m "not docker$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)

@@ -46,6 +46,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.live)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`pytest -n 2`: a file stays in one process, and the whole of Spark in one, where it has one session."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+    return ByFile(config, log)
+
+
 @pytest.fixture(scope="session")
 def full() -> bool:
     """True in `make test-full`."""

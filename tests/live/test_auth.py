@@ -185,6 +185,7 @@ def test_a_creds_file_that_is_missing_for_a_moment(jwt_server: NatsServer, opera
     path.write_text(operator.creds())
     path.chmod(0o600)
     with jsclient.connect(jwt_server.url, credentials=path) as nc:
+        nc.flush()  # so that the next dial comes at once
         away = path.rename(tmp_path / "away")
         nc.force_reconnect()
         wait_until(lambda: isinstance(nc.last_error, errors.ConfigError))

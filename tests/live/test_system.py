@@ -87,6 +87,7 @@ def test_a_kicked_client_comes_back(server: NatsServer, system: SystemClient) ->
     with pytest.raises(errors.ServerError, match="no such client"):
         system.kick(999_999, "alone")
     with app(server, "kicked") as nc:
+        nc.flush()  # so that it is dialled again at once
         before = nc.client_id
         system.kick(before, "alone")
         wait_until(lambda: nc.client_id not in (None, before))

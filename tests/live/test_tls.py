@@ -222,6 +222,7 @@ def test_no_byte_in_clear_to_a_discovered_server(certs: Certificates, ours: TLSO
         for count, url in [(1, tls_url(server)), (2, server.url)]:
             with jsclient.connect(url, tls=ours, user="u", password="marker") as nc:
                 wait_until(lambda nc=nc: any(str(fake.port) in url for url in nc.servers))
+                nc.flush()
                 server.stop()
                 wait_until(lambda count=count: len(fake.clients) >= count)
                 wait_until(lambda nc=nc: isinstance(nc.last_error, errors.TlsError))
@@ -341,6 +342,7 @@ def test_a_nats_url_is_encrypted_again_once_it_was(
 
 def test_a_reconnect_is_encrypted_again(tls_server: NatsServer, ours: TLSOptions) -> None:
     with Proxy(tls_server.port) as proxy, jsclient.connect(f"tls://127.0.0.1:{proxy.port}", tls=ours) as nc:
+        nc.flush()
         for count in range(1, 4):
             proxy.cut()
             wait_until(lambda count=count: nc.stats().reconnects == count and nc.is_connected)

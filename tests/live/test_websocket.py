@@ -146,6 +146,7 @@ def test_a_token_in_the_query_never_shows(
             on_disconnected=lambda nc, error: told.put(repr(error)),
         ) as nc:
             texts += [repr(nc), repr(nc.health()), repr(nc.servers), nc.connected_url, repr(nc.options)]
+            nc.flush()
             proxy.refuse()
             proxy.cut()
             texts += [told.get(timeout=10), told.get(timeout=10), str(nc.last_error)]
@@ -199,6 +200,7 @@ def test_reconnect(ws_server: NatsServer) -> None:
     with Proxy(int(ws_server.websocket_url.rsplit(":", 1)[1])) as proxy:
         with jsclient.connect(f"ws://127.0.0.1:{proxy.port}") as nc:
             subscription = nc.subscribe("after")
+            nc.flush()
             for count in range(1, 6):
                 # Cut inside a frame as well as between two of them.
                 proxy.cut_after(3 + count, "down")
