@@ -8,7 +8,8 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, manage
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream.api import consumer_requests
 from jsclient.testing import Cluster, NatsServer
 
 
@@ -49,7 +50,7 @@ def test_300_consumers(own_server: NatsServer) -> None:
         js = JetStream(nc)
         stream = js.create_stream(StreamConfig(name="S", subjects=["s"], storage="memory"))
         for name in wanted:
-            manage.put(js, "S", ConsumerConfig(durable_name=name), "create")
+            consumer_requests.put(js, "S", ConsumerConfig(durable_name=name), "create")
         assert sorted(stream.consumer_names()) == wanted
         assert sorted(info.name for info in stream.consumers()) == wanted
         assert sorted(js.consumer_names("S")) == wanted
