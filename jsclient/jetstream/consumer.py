@@ -13,9 +13,9 @@ from jsclient.durations import DEFAULT, Timeout, resolve, seconds_of
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming import diagnosis
-from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Fetch, terms_for
+from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages
-from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullTerms
+from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_options import (
     MAX_MESSAGES,
     FetchBytesDict,
@@ -24,6 +24,7 @@ from jsclient.jetstream.consuming.pull_options import (
     PullOptions,
     PullOptionsDict,
 )
+from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.message import JetStreamMsg
 
@@ -141,7 +142,14 @@ class Consumer(PullSource):
         )
         no_wait = seconds == 0 or no_wait_then is not None
         return Fetch(
-            self, max_messages, terms, timeout=seconds, max_bytes=max_bytes, no_wait=no_wait, cancel=cancel
+            self,
+            max_messages,
+            terms,
+            JetStreamMsg,
+            timeout=seconds,
+            max_bytes=max_bytes,
+            no_wait=no_wait,
+            cancel=cancel,
         ).run()
 
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch:
@@ -154,7 +162,7 @@ class Consumer(PullSource):
             return self.fetch(max_messages, 0)
         check_number(max_messages)
         terms = self._limited(terms_for(0, 0.0))
-        return Fetch(self, max_messages, terms, timeout=0, no_wait=True, answer_within=within).run()
+        return Fetch(self, max_messages, terms, JetStreamMsg, timeout=0, no_wait=True, answer_within=within).run()
 
     def fetch_bytes(
         self,

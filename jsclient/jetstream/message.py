@@ -14,6 +14,7 @@ import msgspec
 
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout, to_ns
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
+from jsclient.jetstream.api.capabilities import server_at_least
 
 if TYPE_CHECKING:
     import protocol
@@ -270,7 +271,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
         self._claim()
         try:
-            confirmed_ack(self, timeout)
+            confirmed_ack(self, ACK, timeout)
         except BaseException:
             self._open = True
             raise
@@ -289,7 +290,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         where the server would ignore the whole ack."""
         body = TERM
         if reason is not None:
-            if not at_least(self.connection, _TERM_REASON_SINCE):
+            if not server_at_least(self.connection, _TERM_REASON_SINCE):
                 raise NotSupported("term(reason) needs nats-server 2.10.4: an older one ignores such an ack")
             body = TERM + b" " + reason.encode()
         self._finish(body)
@@ -352,15 +353,6 @@ def _already() -> NoReturn:
 
 def _no_reply() -> NoReturn:
     raise MsgNoReply("the message has no reply subject: no consumer waits for an ack of it")
-
-
-def at_least(connection: Connection, wanted: tuple[int, int, int]) -> bool:
-    """Whether the server that we are connected to is so new."""
-    numbers = connection.server_info.version.split("-")[0].split(".")
-    try:
-        return tuple(int(n) for n in numbers[:3]) >= wanted
-    except ValueError:
-        return True  # a development build; it is newer than any number
 
 
 def timestamp_ns(moment: dt.datetime) -> int:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import threading
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,6 +12,7 @@ import pytest
 from jsclient import errors
 from jsclient.jetstream.message import JetStreamMsg, consumer_position, parse_ack_subject, timestamp_ns
 from jsclient.message import Msg
+from protocol import ServerInfo
 
 V1 = b"$JS.ACK.S.C.2.30.20.1700000000123456789.5"
 V2 = b"$JS.ACK.hub.acchash.S.C.2.30.20.1700000000123456789.5"
@@ -24,7 +24,7 @@ class Recorder:
         self.requests: list[tuple[str, bytes]] = []
         self.fail: Exception | None = None
         self.connection = self._engine = self
-        self.server_info = SimpleNamespace(version=version)
+        self.server_info = ServerInfo(version=version)
 
     def post(self, frame: bytes) -> None:
         if self.fail is not None:

@@ -14,10 +14,9 @@ from jsclient.jetstream.consuming.pull import (
     REMEMBERED,
     UNLIMITED_BATCH,
     PullState,
-    PullTerms,
-    Verdict,
-    classify,
 )
+from jsclient.jetstream.consuming.pull_request import PullTerms
+from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 
 PENDING = {"Nats-Pending-Messages": "7", "Nats-Pending-Bytes": "1000"}
 

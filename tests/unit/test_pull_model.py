@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState, Verdict
+from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
+from jsclient.jetstream.consuming.pull_statuses import Verdict
 
 
 class Server:

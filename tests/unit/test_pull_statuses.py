@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from jsclient import errors
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.fetch import Ended
+from jsclient.jetstream.consuming.pull_statuses import as_markdown, row_of
 from jsclient.testing import FakeClient, FakeServer, Hold, ScriptFailed, wait_until
 
 P = "Nats-Pending-Messages: {left}\r\nNats-Pending-Bytes: 0\r\n"
@@ -254,3 +256,19 @@ def test_the_late_status_of_a_fetch_does_not_end_the_pull_of_an_iterator() -> No
                     messages.next(timeout=0.05)
             assert ended == [False]
             assert len(messages._state.open) == 1
+
+
+def test_the_documentation_prints_the_table_of_the_code() -> None:
+    readme = Path(jsclient.__file__).parent / "jetstream" / "README.md"
+    assert as_markdown() in readme.read_text()
+
+
+@every_status
+def test_the_table_says_what_happens(
+    status: str, headers: str, consume: str, error: type[Exception] | None, fetch: Any
+) -> None:
+    code, _, description = status.partition(" ")
+    row = row_of(int(code), description)
+    assert (row.error if consume in (TOLD, ENDS) else None) == error
+    assert {GOES_ON: "alive", QUIET: "quiet", TOLD: "report", ENDS: "terminal"}[consume] == row.kind
+    assert (fetch == GOES_ON) == (row.kind == "alive" or row.again or row.reason == "timeout")

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from jsclient.jetstream.consuming.pull import PullState, PullTerms, Verdict
+from jsclient.jetstream.consuming.pull import PullState
+from jsclient.jetstream.consuming.pull_request import PullTerms
+from jsclient.jetstream.consuming.pull_statuses import Verdict
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.workers.prefetch import Prefetch
 

@@ -17,6 +17,7 @@ from jsclient.jetstream.api.models import AccountInfo, ConsumerConfig, StreamCon
 from protocol import parse_version
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.jetstream.api.requests import Api
 
 Version = tuple[int, int]
@@ -173,3 +174,9 @@ def _set(config: Any, fields: dict[str, Version], prefix: str) -> Iterator[tuple
     for name, version in fields.items():
         if getattr(config, name) not in _NEUTRAL:
             yield prefix + name, version
+
+
+def server_at_least(connection: Connection, release: tuple[int, int, int]) -> bool:
+    """Whether the server that we are connected to is so new; a build without a number is newer than any."""
+    version = connection.server_info.version_tuple
+    return version == (0, 0, 0) or version >= release

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, overload
 
@@ -18,9 +18,8 @@ from jsclient import errors
 from jsclient._engine.outbox import Unkept
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
-from jsclient.jetstream.consuming.pull import PullTerms, Verdict, classify
 from jsclient.jetstream.consuming.pull_inboxes import (
     ELECTION,
     FLUSH_TIMEOUT,
@@ -30,25 +29,20 @@ from jsclient.jetstream.consuming.pull_inboxes import (
     nak_frames,
     pool_of,
 )
+from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
+from jsclient.jetstream.consuming.pull_source import AckedConsumer
+from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 from jsclient.jetstream.consuming.watchdog import SHORTEST_ASK, Look, Watchdog
-from jsclient.jetstream.message import JetStreamMsg
 from jsclient.states import LinkEvent, Wake
 
 if TYPE_CHECKING:
+    from jsclient._engine import Engine
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.pull_source import PullSource
+    from jsclient.jetstream.message import JetStreamMsg
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.pull")
-
-FETCH_TIMEOUT: Final = 30.0
-"""Seconds that fetch and next wait unless told otherwise (nats.go, nats.java: 30 s)."""
-
-FETCH_HEARTBEAT: Final = 5.0
-"""Idle heartbeat of pulls that wait for 10 s or more (nats.go)."""
-
-SHORTEST_HEARTBEAT: Final = 0.1
-"""Less would make the server send more of them than messages."""
 
 GRACE: Final = 1.0
 """Seconds that a pull which does not wait may take to be answered."""
@@ -80,7 +74,7 @@ class Ended(str, enum.Enum):
     ERROR = "error"
 
 
-class Batch(Sequence[JetStreamMsg]):
+class Batch(Sequence["JetStreamMsg"]):
     """What a fetch brought: an immutable sequence, false when empty.
 
     `ended` says why it ended; `error` is what cut it short, None in good order and after a plain timeout.
@@ -121,6 +115,7 @@ class Fetch:
         consumer: PullSource,
         want: int,
         terms: PullTerms,
+        make: Callable[[Msg, Engine], JetStreamMsg],
         *,
         timeout: float | None,
         max_bytes: int = 0,
@@ -129,9 +124,11 @@ class Fetch:
         answer_within: float = NO_WAIT_TIMEOUT,
         cancel: Cancel | None = None,
     ) -> None:
+        """`make` turns what came into what the batch holds."""
         if cancel is not None:
             cancel.check()
         self.cancel = cancel
+        self._make = make
         self.consumer = consumer
         self.connection: Connection = consumer.nc
         self._engine = engine_of(self.connection)
@@ -198,12 +195,12 @@ class Fetch:
 
     def _handle(self, item: Any) -> None:
         """Take one item, and every plain message behind it."""
-        engine, append = self._engine, self.messages.append
+        engine, make, append = self._engine, self._make, self.messages.append
         popleft, group = self.inbox.mailbox.popleft, self.terms.group
         try:
             # A blank there may be the server's status. A pinned group learns its pin from the headers.
             while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
-                append(JetStreamMsg(item, engine))
+                append(make(item, engine))
                 if self.max_bytes:
                     self._count(item)
                     if self.ended is not None:
@@ -220,7 +217,7 @@ class Fetch:
         if self.inbox.is_control(item):
             self._status(item)
             return
-        append(JetStreamMsg(item, engine))
+        append(make(item, engine))
         if self.terms.group:
             self.consumer.learn_pin(self.terms.group, item)
         if self.max_bytes:
@@ -368,7 +365,7 @@ class Fetch:
             self._pull()
         elif isinstance(verdict.error, errors.PullNoResponders):
             self._nobody_there(verdict.error)
-        elif verdict.kind == "report" and verdict.all_pulls:
+        elif verdict.again:
             self.disturbed = time.monotonic()
             self._pull_later(verdict.error)
         elif isinstance(verdict.error, errors.ConsumerDeleted):
@@ -441,49 +438,14 @@ class Fetch:
             self._engine.takers.left.extend(nak_frames(held))
 
 
-def terms_for(
-    timeout: float | None,
-    heartbeat: Timeout,
-    *,
-    group: str = "",
-    min_pending: int = 0,
-    min_ack_pending: int = 0,
-    priority: int | None = None,
-) -> PullTerms:
-    """The pull terms of a fetch; heartbeats by default from 10 s on. Raises ConfigError."""
-    expires = FETCH_TIMEOUT if timeout is None else timeout
-    if heartbeat is DEFAULT:
-        beat = FETCH_HEARTBEAT if expires >= 2 * FETCH_HEARTBEAT else 0.0
-    else:
-        beat = resolve(heartbeat, None) or 0.0
-        if 0 < beat < SHORTEST_HEARTBEAT:
-            raise errors.ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, or None; got {beat:g}")
-        if 2 * beat > expires:
-            raise errors.ConfigError(f"heartbeat must be at most half of the timeout, {expires / 2:g} s; got {beat:g}")
-    check_priority(group, min_pending, min_ack_pending, priority)
-    return PullTerms(expires, beat, group, min_pending, min_ack_pending, priority)
-
-
-def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:
-    """Refuse what the server would answer with 400 or ignore."""
-    if (min_pending or min_ack_pending or priority is not None) and not group:
-        raise errors.ConfigError("min_pending, min_ack_pending and priority need group=, a priority group")
-    if min_pending < 0 or min_ack_pending < 0:
-        raise errors.ConfigError("min_pending and min_ack_pending must not be negative")
-    if priority is not None and not 0 <= priority <= 9:
-        raise errors.ConfigError(f"priority must be between 0 (highest) and 9, got {priority}")
-
-
 def next_after(message: JetStreamMsg, timeout: Timeout) -> JetStreamMsg:
     """Send +NXT: ack `message` (claimed by the caller) and wait for the next one of its consumer."""
-    from jsclient.jetstream.consuming.pull_source import AckedConsumer
-
     seconds = resolve(timeout, FETCH_TIMEOUT)
     reply = message.msg.raw_reply
     assert reply is not None
     try:
         source, terms = AckedConsumer(message.connection), terms_for(seconds, 0.0)
-        fetch = Fetch(source, 1, terms, timeout=seconds, no_wait=seconds == 0, ack=reply)
+        fetch = Fetch(source, 1, terms, type(message), timeout=seconds, no_wait=seconds == 0, ack=reply)
         batch = fetch.run()
     except BaseException:
         message.release()

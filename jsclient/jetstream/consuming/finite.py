@@ -18,9 +18,10 @@ from jsclient._engine.takers import Taker
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api.models import StreamInfo
-from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, GRACE, NO_WAIT_TIMEOUT, Batch, Ended
+from jsclient.jetstream.consuming.fetch import GRACE, NO_WAIT_TIMEOUT, Batch, Ended
 from jsclient.jetstream.consuming.listing import Reading
 from jsclient.jetstream.consuming.pull_inboxes import nak_all, nak_frames
+from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.publishing.attempts import wait_connected
 

@@ -12,8 +12,8 @@ from jsclient import errors, waiting
 from jsclient._engine.takers import SLICE, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
+from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 
 if TYPE_CHECKING:
     from jsclient._engine.mailbox import Mailbox

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.ordered_sequence import LAST_PER_SUBJECT
-from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import ConsumerInfo
@@ -171,7 +170,7 @@ class CompleteReading:
         complete: bool = False,
     ) -> None:
         self._js = js
-        self._stream = Stream(js, stream)
+        self._stream = js.stream(stream, fetch_info=False)
         self._options: dict[str, Any] = {"filter_subjects": list(subjects), "headers_only": headers_only}
         self._window: dict[str, Any] = {"leave_buffered": True, **(window or {})}  # nothing is to be given back
         self.complete = complete
@@ -322,7 +321,8 @@ class CompleteReading:
 
 def last_matching(consumer: OrderedConsumer, deadline: Deadline) -> int:
     """Sequence of the last message that the consumer's filters select, as the stream's leader knows it; 0: none."""
-    stream, given = Stream(consumer.js, consumer.stream_name), consumer.state.options.filter_subjects
+    given = consumer.state.options.filter_subjects
+    stream = consumer.js.stream(consumer.stream_name, fetch_info=False)
     last = 0
     for subject in ([given] if isinstance(given, str) else given) or [">"]:
         try:

@@ -22,9 +22,9 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.iterator import MessageIterator, call_hook
-from jsclient.jetstream.consuming.pull import Verdict, classify
 from jsclient.jetstream.consuming.pull_inboxes import ELECTION, FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions, Resumed
+from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.states import WAKE, LinkEvent

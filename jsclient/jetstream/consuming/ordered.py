@@ -23,7 +23,7 @@ from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
-from jsclient.jetstream.consuming.fetch import FETCH_TIMEOUT, NO_WAIT_TIMEOUT, Batch, Ended
+from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Ended
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.ordered_reset import (
     CREATE_AGAIN,
@@ -44,6 +44,7 @@ from jsclient.jetstream.consuming.ordered_sequence import (
 )
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, message_size
 from jsclient.jetstream.consuming.pull_options import PullOptions, PullOptionsDict
+from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.states import LinkEvent

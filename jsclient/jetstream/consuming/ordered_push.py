@@ -15,6 +15,7 @@ from jsclient import errors, waiting
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.api import consumer_requests, names
+from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.ordered_reset import (
@@ -154,7 +155,7 @@ class OrderedPushMessages(PushMessages):
 
     def _heartbeat(self, message: Msg) -> None:
         headers = message.headers
-        last = headers.get("Nats-Last-Consumer") if headers is not None else None
+        last = headers.get(header_names.LAST_CONSUMER) if headers is not None else None
         if last is not None and last.isdigit() and self.source.state.behind(int(last)):
             self._because = f"a heartbeat tells of message {last} that has not come"
         super()._heartbeat(message)

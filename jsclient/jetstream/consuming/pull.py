@@ -1,4 +1,4 @@
-"""The bookkeeping of pull requests: credit, statuses, back-off. No socket, no clock, no thread.
+"""The bookkeeping of pull requests: credit and back-off. No socket, no clock, no thread.
 
 Invariant: what is buffered and what is requested never exceed `max_messages` together (and `max_bytes`): credit
 returns when the *application* takes a message. The server answers every pull on its own reply subject
@@ -10,12 +10,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final
 
-import msgspec
-
-from jsclient import errors
-from jsclient.durations import to_ns
+from jsclient.jetstream.consuming.pull_statuses import Verdict
 
 UNLIMITED_BATCH: Final = 1_000_000
 """Messages asked for where only bytes are limited (nats.go, nats.java)."""
@@ -30,134 +27,6 @@ FIRST_DELAY: Final = 0.1
 LONGEST_DELAY: Final = 1.0
 """Back-off after statuses that would come again at once, such as 503 while a leader is elected (4-8 s): with 5 s the
 first message after an election that took 4.3 s came after 9.3 s."""
-
-
-class PullRequest(msgspec.Struct, omit_defaults=True):
-    """The JSON body of CONSUMER.MSG.NEXT; durations in ns."""
-
-    batch: int = 0
-    expires: int = 0
-    max_bytes: int = 0
-    no_wait: bool = False
-    idle_heartbeat: int = 0
-    group: str = ""
-    min_pending: int = 0
-    min_ack_pending: int = 0
-    id: str = ""
-    priority: int | None = None  # 0 is the highest and must be sent
-
-
-class PullTerms(msgspec.Struct, frozen=True):
-    """What all pulls of one call share: seconds, and the priority group options."""
-
-    expires: float = 30.0
-    heartbeat: float = 0.0
-    group: str = ""
-    min_pending: int = 0
-    min_ack_pending: int = 0
-    priority: int | None = None
-
-    def request(self, batch: int, max_bytes: int = 0, pin_id: str = "", no_wait: bool = False) -> bytes:
-        """The body of one pull."""
-        return msgspec.json.encode(
-            PullRequest(
-                batch=batch,
-                expires=to_ns(self.expires),
-                max_bytes=max_bytes,
-                no_wait=no_wait,
-                idle_heartbeat=to_ns(self.heartbeat),
-                group=self.group,
-                min_pending=self.min_pending,
-                min_ack_pending=self.min_ack_pending,
-                id=pin_id,
-                priority=self.priority,
-            )
-        )
-
-
-# --- statuses -------------------------------------------------------------------------------------------------
-
-
-class Verdict(NamedTuple):
-    """What a status of a pull inbox means."""
-
-    kind: str
-    """"alive": heartbeat · "quiet": this pull ended in good order · "report": tell the application and go on ·
-    "terminal": no pull of this consumer can work any more."""
-    error: Exception | None = None
-    all_pulls: bool = False
-    """Every pull of the consumer is gone, not only this one."""
-    unserved: tuple[int, int] | None = None
-    """Messages and bytes of the pull that will not come, where the server says so."""
-    back_off: bool = False
-    forget_pin: bool = False
-    reason: str = ""
-    """Of a quiet end: "no messages", "timeout", "max bytes", "complete"."""
-
-
-def classify(code: int, description: str, headers: Any = None, subject: str = "") -> Verdict:
-    """The verdict on one status (features.md 1.17); descriptions are compared as substrings without case."""
-    text = description.lower()
-    unserved = _unserved(headers)
-    if code == 100:
-        return Verdict("alive")
-    if code == 404:
-        return Verdict("quiet", unserved=unserved, reason="no messages")
-    if code in (408, 409) and "exceeds maxbytes" in text:  # 2.8 sent it as 408
-        error = errors.MaxBytesExceeded(code, description)
-        return Verdict("quiet", error, unserved=unserved, reason="max bytes")
-    if code == 408:
-        reason = "no messages" if "requests pending" in text else "timeout"
-        return Verdict("quiet", unserved=unserved, reason=reason)
-    if code == 409:
-        return _conflict(text, description, unserved)
-    if code == 423:
-        return Verdict(
-            "report", errors.PinIdMismatch(code, description), all_pulls=True, unserved=unserved, forget_pin=True
-        )
-    if code == 400:
-        return Verdict("terminal", errors.BadPullRequest(code, description), unserved=unserved)
-    if code == 503:
-        text = f"nobody answers pulls on {subject or 'the consumer'}: no such stream or consumer, or no leader"
-        return Verdict("report", errors.PullNoResponders(text, subject), unserved=unserved, back_off=True)
-    return Verdict("report", errors.PullStatusError(code, description), unserved=unserved, back_off=True)
-
-
-def _conflict(text: str, description: str, unserved: tuple[int, int] | None) -> Verdict:
-    if "batch completed" in text:
-        return Verdict("quiet", unserved=unserved or (0, 0), reason="complete")
-    if "consumer deleted" in text:
-        return Verdict("terminal", errors.ConsumerDeleted(409, description), all_pulls=True)
-    if "leadership change" in text:
-        error: Exception = errors.ConsumerLeadershipChanged(409, description)
-        return Verdict("report", error, all_pulls=True, unserved=unserved, back_off=True)
-    if "server shutdown" in text:
-        error = errors.PullServerShutdown(409, description)
-        return Verdict("report", error, all_pulls=True, unserved=unserved, back_off=True)
-    if "push based" in text:
-        return Verdict("terminal", errors.NotPullConsumer(f"cannot pull: {description}"), all_pulls=True)
-    if "maxwaiting" in text:
-        return Verdict("report", errors.MaxWaitingExceeded(409, description), unserved=unserved, back_off=True)
-    if "exceeded" in text:
-        # A limit of the consumer's configuration: the same pull would be refused again and again.
-        return Verdict("report", errors.BadPullRequest(409, description), unserved=unserved, back_off=True)
-    return Verdict("report", errors.PullStatusError(409, description), unserved=unserved, back_off=True)
-
-
-def _unserved(headers: Any) -> tuple[int, int] | None:
-    if headers is None:
-        return None
-    messages = headers.get("Nats-Pending-Messages")
-    if messages is None:
-        return None
-    try:
-        # Servers say -1 for a pull that has nothing left: what will not come never adds to what may.
-        return max(int(messages), 0), max(int(headers.get("Nats-Pending-Bytes") or 0), 0)
-    except ValueError:
-        return None
-
-
-# --- credit ---------------------------------------------------------------------------------------------------
 
 
 class PullState:

@@ -22,7 +22,7 @@ from jsclient._engine.outbox import Unkept
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
-from jsclient.jetstream.message import at_least
+from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ class PullInbox:
 
     def _forgets_when_asked(self) -> str:
         head, found, name = self.pull_subject.partition("CONSUMER.MSG.NEXT.")
-        return f"{head}CONSUMER.INFO.{name}" if found and not at_least(self.connection, (2, 10, 0)) else ""
+        return f"{head}CONSUMER.INFO.{name}" if found and not server_at_least(self.connection, (2, 10, 0)) else ""
 
     def ask_to_forget_pulls(self) -> None:
         """The same without waiting for the answer: the connection ends, and waits for the server in any case."""

@@ -11,8 +11,8 @@ import attrs
 from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Default, Timeout
 from jsclient.errors import ConfigError
-from jsclient.jetstream.consuming.fetch import SHORTEST_HEARTBEAT, check_priority
-from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState, PullTerms
+from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
+from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTerms, check_priority
 
 MAX_MESSAGES: Final = 500
 """Messages buffered and requested together (nats.go, nats.java, async-nats 200-500)."""

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
+from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.consuming.pull_options import Paused
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
 
 EXAMINE_EVERY: Final = 5.0
 """Seconds between two CONSUMER.INFO that fetches of one handle send to find out about silence."""
-
-_PIN_HEADER: Final = "Nats-Pin-Id"
 
 
 class PullSource:
@@ -33,7 +32,7 @@ class PullSource:
 
     def learn_pin(self, group: str, message: Msg) -> None:
         headers = message.headers
-        pin = headers.get(_PIN_HEADER) if headers is not None else None
+        pin = headers.get(header_names.PIN_ID) if headers is not None else None
         if pin:
             self.pins[group] = pin
 

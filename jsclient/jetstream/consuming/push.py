@@ -20,6 +20,7 @@ from jsclient import errors, waiting
 from jsclient._engine.mailbox import Mailbox
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming import diagnosis
@@ -201,7 +202,7 @@ class PushMessages(MessageIterator):
 
     def _heartbeat(self, message: Msg) -> None:
         headers = message.headers
-        stalled = headers.get("Nats-Consumer-Stalled") if headers is not None else None
+        stalled = headers.get(header_names.CONSUMER_STALLED) if headers is not None else None
         if stalled:
             self._answer(stalled)
 

@@ -17,10 +17,10 @@ from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.api.requests import check_error
 from jsclient.jetstream.consuming.pull_inboxes import pool_if_any, pool_of
-from jsclient.jetstream.message import ACK, JetStreamMsg
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+    from jsclient.jetstream.message import JetStreamMsg
 
 ASK_AFTER: Final = 0.5
 """Seconds without a confirmation, which takes milliseconds, after which to ask."""
@@ -28,12 +28,12 @@ ASK_AFTER: Final = 0.5
 ASK_TIMEOUT: Final = 1.0
 
 
-def confirmed_ack(message: JetStreamMsg, timeout: Timeout) -> None:
-    """Ack and wait for the confirmation. Raises StaleDelivery, and what a request raises."""
+def confirmed_ack(message: JetStreamMsg, ack: bytes, timeout: Timeout) -> None:
+    """Send `ack` and wait for the confirmation. Raises StaleDelivery, and what a request raises."""
     connection = message.connection
     pool = pool_if_any(connection)
     if pool is None:  # nothing was pulled: it is not known through which API to ask
-        engine_of(connection).request(message.reply, ACK, timeout=timeout)
+        engine_of(connection).request(message.reply, ack, timeout=timeout)
         return
     deadline = Deadline.of(timeout, connection.options.request_timeout)
     forgetful = pool.forgetful
@@ -41,11 +41,11 @@ def confirmed_ack(message: JetStreamMsg, timeout: Timeout) -> None:
         _refuse_forgotten(message, deadline)
     if deadline.at_most(ASK_AFTER) == ASK_AFTER:
         try:
-            engine_of(connection).request(message.reply, ACK, timeout=ASK_AFTER)
+            engine_of(connection).request(message.reply, ack, timeout=ASK_AFTER)
             return
         except errors.RequestTimeout:
             _refuse_forgotten(message, deadline)
-    engine_of(connection).request(message.reply, ACK, timeout=deadline)  # acked twice is acked
+    engine_of(connection).request(message.reply, ack, timeout=deadline)  # acked twice is acked
 
 
 def _refuse_forgotten(message: JetStreamMsg, deadline: Deadline) -> None:

@@ -10,7 +10,8 @@ import enum
 from typing import Final
 
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.pull import PullState, PullTerms
+from jsclient.jetstream.consuming.pull import PullState
+from jsclient.jetstream.consuming.pull_request import PullTerms
 
 NEVER: Final = float("inf")
 

@@ -1,14 +1,13 @@
-"""One class per JetStream error code that a program may want to tell apart; public through `jsclient.errors`.
+"""One class per JetStream error code that a program may want to tell apart.
 
-Import them from `jsclient.errors` (this module is loaded at its end). Codes without a class stay `ApiError`
-with `.err_code`; `advice` says what to do and is part of the text.
+Codes without a class stay `ApiError` with `.err_code`; `advice` says what to do and is part of the text.
 """
 
 from __future__ import annotations
 
 import re
 
-from jsclient.errors import ApiError
+from jsclient.errors.jetstream import ApiError
 
 _NUMBER = re.compile(r"(\d+)\s*$")
 

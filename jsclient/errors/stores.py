@@ -1,4 +1,4 @@
-"""The errors of key-value buckets, object stores and services; public through `jsclient.errors`.
+"""The errors of key-value buckets, object stores and services.
 
     JetStreamError
     +-- BucketError
@@ -23,7 +23,8 @@ Names that must not reach the wire raise `InvalidName` (a ValueError), as everyw
 
 from __future__ import annotations
 
-from jsclient.errors import JetStreamError, JsClientError
+from jsclient.errors.core import JsClientError
+from jsclient.errors.jetstream import JetStreamError
 
 
 class BucketError(JetStreamError):

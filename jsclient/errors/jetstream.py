@@ -1,0 +1,246 @@
+"""What JetStream answers or refuses: the base of the server's codes, publishing, consumers and pulls."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from jsclient.errors.core import (
+    ConfigError,
+    JsClientError,
+    NoResponders,
+    SubscriptionClosed,
+    TimedOut,
+    UnknownOutcome,
+)
+
+
+class JetStreamError(JsClientError):
+    """Base of everything that JetStream answers or refuses."""
+
+
+class ApiError(JetStreamError):
+    """The JetStream API answered with an error; subclasses are chosen by `err_code`.
+
+    `code` is the HTTP-like class of the error (171 of the server's 226 errors share 400: compare
+    `err_code`), `description` the server's own text.
+    """
+
+    err_code_of_class: ClassVar[int | None] = None
+    registry: ClassVar[dict[int, type[ApiError]]] = {}
+    advice: ClassVar[str] = ""
+
+    def __init_subclass__(cls, err_code: int | tuple[int, ...] | None = None, advice: str = "") -> None:
+        codes = (err_code,) if isinstance(err_code, int) else err_code or ()
+        for code in codes:
+            ApiError.registry[code] = cls
+        cls.err_code_of_class = codes[0] if codes else None
+        if advice:
+            cls.advice = advice
+
+    def __init__(self, code: int = 0, err_code: int = 0, description: str = "") -> None:
+        super().__init__(code, err_code, description)
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+
+    def __str__(self) -> str:
+        text = f"{self.description} (err_code {self.err_code}, code {self.code})"
+        return f"{text}: {self.advice}" if self.advice else text
+
+
+def api_error(code: int, err_code: int, description: str) -> ApiError:
+    """The typed error for an `error` object of a JetStream response; unknown codes stay ApiError."""
+    return ApiError.registry.get(err_code, ApiError)(code, err_code, description)
+
+
+# --- JetStream, found by the client -----------------------------------------------------------------------
+
+
+class JetStreamUnavailable(JetStreamError, NoResponders):
+    """Nobody answers on the JetStream API (status 503): not enabled, no such domain or import, or a cut leaf link."""
+
+
+class BadResponse(JetStreamError):
+    """The server's answer could not be understood (not JSON, or fields of another type); `raw` holds its start."""
+
+    def __init__(self, message: str, raw: bytes = b"") -> None:
+        super().__init__(message)
+        self.raw = raw[:1024]
+
+
+class ListingIncomplete(JetStreamError):
+    """A listing that is not proven to be complete: what came before this error is not all there is.
+
+    `missing` names streams or consumers of a cluster that did not answer.
+    """
+
+    def __init__(self, message: str, missing: list[str] | None = None) -> None:
+        super().__init__(message)
+        self.missing = missing or []
+
+
+class ImportPassesOneResponse(JetStreamError):
+    """The import behind an `api_prefix` passes one response for each request, and messages were lost by it.
+
+    The account that exports the API must say `response_type: stream`.
+    """
+
+
+class NotPullConsumer(JetStreamError):
+    """The consumer has a deliver subject: use `push_consumer`."""
+
+
+class NotPushConsumer(JetStreamError):
+    """The consumer has no deliver subject: use `consumer`."""
+
+
+class NotStored(JetStreamError):
+    """The published message was certainly not stored; publishing it again cannot store it twice."""
+
+
+class NoStreamForSubject(NotStored, NoResponders):
+    """No stream takes messages on this subject (asked after the second 503): a typo, or not created yet."""
+
+
+class NoStreamResponse(NotStored, NoResponders):
+    """Nobody took the message (503) until retries or the deadline were used up: no stream, or no leader."""
+
+
+class PublishUnknown(UnknownOutcome, JetStreamError):
+    """The message was sent and it is not known whether it is stored. Publish it again only with the same message id,
+    and only inside the stream's duplicate window. `__cause__` is the last refusal or failure."""
+
+
+class InvalidPubAck(JetStreamError):
+    """The answer to a publish is not a PubAck: something else than a stream listens on the subject and replies."""
+
+
+class TooManyStalledMessages(NotStored):
+    """The window of unacknowledged asynchronous publishes stayed full; this message was not sent."""
+
+
+class AsyncPublishReplySet(ConfigError):
+    """A message for publish_async must not have a reply subject: it carries the ack."""
+
+
+class BatchClosed(JetStreamError):
+    """The batch was committed, discarded, or has failed: it takes no more messages."""
+
+
+class BatchTooLarge(JetStreamError):
+    """The batch has as many messages as the server takes in one (1,000 by default); this one was not added."""
+
+
+class BatchGap(JetStreamError):
+    """Messages of a fast batch were lost on their way; the batch has ended. `lost` are their numbers in the batch."""
+
+    def __init__(self, message: str, lost: range = range(0)) -> None:
+        super().__init__(message)
+        self.lost = lost
+
+
+class MsgAlreadyAcked(JetStreamError):
+    """The message was already acknowledged (ack, nak or term); nothing was sent."""
+
+
+class StaleDelivery(JetStreamError):
+    """The server has lost its knowledge of this delivery (it crashed): the message is not acked, and comes again."""
+
+
+class NotJetStreamMessage(JetStreamError):
+    """The message was not delivered by a JetStream consumer (its reply is no ack subject)."""
+
+
+class MsgNoReply(JetStreamError):
+    """The message has no reply subject: its consumer's ack policy is "none", or it was not delivered by a consumer."""
+
+
+class IteratorClosed(SubscriptionClosed, JetStreamError):
+    """`next()` on a message iterator that was stopped or drained and is empty."""
+
+
+class PullError(JetStreamError):
+    """Base of what ends a pull or a continuous consume other than messages and expiry."""
+
+
+class NoHeartbeat(PullError, TimedOut):
+    """The server went silent: no message and no idle heartbeat within twice the interval."""
+
+
+class PullStatusError(PullError):
+    """The server ended the pull with a status of its own; `code` and `description` are the server's."""
+
+    def __init__(self, code: int = 0, description: str = "", message: str = "") -> None:
+        super().__init__(message or f"the server ended the pull: {code} {description}".rstrip())
+        self.code = code
+        self.description = description
+
+
+class ConsumerDeleted(PullStatusError):
+    """The consumer was deleted (or has been idle for longer than its inactive_threshold)."""
+
+
+class StreamRecreated(ConsumerDeleted):
+    """The stream was deleted and made again while it was read: its consumers went with it, sequences start anew.
+
+    Known only where the handle knows when its consumer was made: not with `fetch_info=False`.
+    """
+
+
+class ConsumerLeadershipChanged(PullStatusError):
+    """The consumer's leader changed; pulls waiting there are gone."""
+
+
+class MaxBytesExceeded(PullStatusError):
+    """The next message is larger than the max_bytes of the pull: it cannot be delivered within that limit."""
+
+
+class BadPullRequest(PullStatusError):
+    """The server refused the pull request (400, or a limit of the consumer such as max_batch)."""
+
+
+class MaxWaitingExceeded(PullStatusError):
+    """Too many pulls wait on the consumer already (its max_waiting, 512 by default)."""
+
+
+class PinIdMismatch(PullStatusError):
+    """Another client is pinned on the priority group (status 423)."""
+
+
+class OrderedConsumerReset(JetStreamError):
+    """The ordered consumer could not be re-created within its number of attempts; the cause is `__cause__`."""
+
+
+class OrderedConsumerConcurrentRequests(JetStreamError):
+    """An ordered consumer serves one fetch, iteration or consume at a time."""
+
+
+class OrderedConsumerNotCreated(JetStreamError):
+    """The ordered consumer has no consumer on the server yet (first use, or in the middle of a reset)."""
+
+
+class ConsumerAlreadyBound(JetStreamError):
+    """Somebody else is subscribed to the push consumer, and it has no deliver group."""
+
+
+# --- pulls ----------------------------------------------------------------------------------------------
+
+
+class NoMessages(PullError, TimedOut):
+    """`next()` found no message in time. Nothing is wrong: that is what an empty stream looks like."""
+
+
+class PullNoResponders(PullStatusError, NoResponders):
+    """Nobody answers pulls (503): no such stream or consumer, a cut leaf link, or a leader is being elected."""
+
+    def __init__(self, message: str = "", subject: str = "") -> None:
+        PullStatusError.__init__(self, 503, "no responders", message)
+        self.subject = subject
+
+
+class PullServerShutdown(PullStatusError):
+    """The server that served the consumer shuts down; pulls waiting there are gone."""
+
+
+class ReadStalled(PullError, TimedOut):
+    """A finite read got no answer: ack what was taken (max_ack_pending), or the consumer is paused or busy."""

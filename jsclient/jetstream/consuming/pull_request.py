@@ -1,0 +1,95 @@
+"""One pull: the body of its request, and the terms that all pulls of a call share."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import msgspec
+
+from jsclient.durations import DEFAULT, Timeout, resolve, to_ns
+from jsclient.errors import ConfigError
+
+FETCH_TIMEOUT: Final = 30.0
+"""Seconds that fetch and next wait unless told otherwise (nats.go, nats.java: 30 s)."""
+
+FETCH_HEARTBEAT: Final = 5.0
+"""Idle heartbeat of pulls that wait for 10 s or more (nats.go)."""
+
+SHORTEST_HEARTBEAT: Final = 0.1
+"""Less would make the server send more of them than messages."""
+
+
+class PullRequest(msgspec.Struct, omit_defaults=True):
+    """The JSON body of CONSUMER.MSG.NEXT; durations in ns."""
+
+    batch: int = 0
+    expires: int = 0
+    max_bytes: int = 0
+    no_wait: bool = False
+    idle_heartbeat: int = 0
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    id: str = ""
+    priority: int | None = None  # 0 is the highest and must be sent
+
+
+class PullTerms(msgspec.Struct, frozen=True):
+    """What all pulls of one call share: seconds, and the priority group options."""
+
+    expires: float = 30.0
+    heartbeat: float = 0.0
+    group: str = ""
+    min_pending: int = 0
+    min_ack_pending: int = 0
+    priority: int | None = None
+
+    def request(self, batch: int, max_bytes: int = 0, pin_id: str = "", no_wait: bool = False) -> bytes:
+        """The body of one pull."""
+        return msgspec.json.encode(
+            PullRequest(
+                batch=batch,
+                expires=to_ns(self.expires),
+                max_bytes=max_bytes,
+                no_wait=no_wait,
+                idle_heartbeat=to_ns(self.heartbeat),
+                group=self.group,
+                min_pending=self.min_pending,
+                min_ack_pending=self.min_ack_pending,
+                id=pin_id,
+                priority=self.priority,
+            )
+        )
+
+
+def terms_for(
+    timeout: float | None,
+    heartbeat: Timeout,
+    *,
+    group: str = "",
+    min_pending: int = 0,
+    min_ack_pending: int = 0,
+    priority: int | None = None,
+) -> PullTerms:
+    """The pull terms of a fetch; heartbeats by default from 10 s on. Raises ConfigError."""
+    expires = FETCH_TIMEOUT if timeout is None else timeout
+    if heartbeat is DEFAULT:
+        beat = FETCH_HEARTBEAT if expires >= 2 * FETCH_HEARTBEAT else 0.0
+    else:
+        beat = resolve(heartbeat, None) or 0.0
+        if 0 < beat < SHORTEST_HEARTBEAT:
+            raise ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, or None; got {beat:g}")
+        if 2 * beat > expires:
+            raise ConfigError(f"heartbeat must be at most half of the timeout, {expires / 2:g} s; got {beat:g}")
+    check_priority(group, min_pending, min_ack_pending, priority)
+    return PullTerms(expires, beat, group, min_pending, min_ack_pending, priority)
+
+
+def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:
+    """Refuse what the server would answer with 400 or ignore."""
+    if (min_pending or min_ack_pending or priority is not None) and not group:
+        raise ConfigError("min_pending, min_ack_pending and priority need group=, a priority group")
+    if min_pending < 0 or min_ack_pending < 0:
+        raise ConfigError("min_pending and min_ack_pending must not be negative")
+    if priority is not None and not 0 <= priority <= 9:
+        raise ConfigError(f"priority must be between 0 (highest) and 9, got {priority}")
