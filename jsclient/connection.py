@@ -21,7 +21,7 @@ from jsclient._engine import Engine
 from jsclient._engine.core import ConnectionCore, guarded
 from jsclient._engine.link import Link
 from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.outbox import LARGE_FRAME, Unkept, Vector
+from jsclient._engine.outbox import Unkept
 from jsclient._engine.requests import MOST_REPLIES, Replies
 from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
 from jsclient.cancel import Cancel
@@ -34,18 +34,14 @@ from jsclient.subscription import (
     BaseSubscription,
     Subscription,
 )
+from protocol.errors import LineTooLong
+from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame, hpub, pub, pub_parts, pub_start, with_reply
 from protocol.headers import encode_plain
 
 log = logging.getLogger("jsclient.connection")
 
 KNOWN_SUBJECTS: Final = 4096
 """Validated subjects that a connection remembers: a check costs 1 us, a dictionary look-up 40 ns."""
-
-LINE_ROOM: Final = 4096 - 32
-"""Bytes for subject and reply in a control line: the server reads 4,096 with the sizes."""
-
-KNOWN_SIZES: Final = 4096
-"""Sizes of which the digits are remembered: formatting them was a tenth of what a publish costs."""
 
 LAST_FLUSH: Final = 0.1
 """Seconds that a drain whose time is up gives the server to read what was sent."""
@@ -266,22 +262,18 @@ class Connection(ConnectionCore):
             self.check_draining()
         if reply or payload.__class__ is not bytes:
             _refuse_raw(reply, headers)
-            frame = self.encode(subject, payload, reply, headers)
+            frame: Frame = self.encode(subject, payload, reply, headers)
         else:
             # `encode` once more for the usual cases: its call and its questions are a tenth of what a publish costs.
             try:
-                prefix = self._subjects[subject]
+                start = self._starts[subject]
             except (KeyError, TypeError):  # new, or no str at all
-                prefix = self._learn_subject(subject)
+                start = self._learn_subject(subject)
             size = len(payload)
             if headers is None:
                 if size > self._max_payload:
                     raise self._too_large(size)
-                total = _digits.get(size) or _learn_size(size)
-                if size < LARGE_FRAME:
-                    frame = b"".join((b"PUB ", prefix, total, b"\r\n", payload, b"\r\n"))
-                else:
-                    frame = Vector(b"PUB %b%b\r\n" % (prefix, total), payload, b"\r\n")
+                frame = pub(start, payload) if size < LARGE_PAYLOAD else LargeFrame(pub_parts(start, payload))
             else:
                 if not self.takes_headers:
                     self.check_headers()
@@ -289,12 +281,10 @@ class Connection(ConnectionCore):
                 if block is None:
                     _refuse_raw(reply, headers)
                     block = checks.header_block(headers)
-                length = len(block)
-                size += length
+                size += len(block)
                 if size > self._max_payload:
                     raise self._too_large(size)
-                own, total = _digits.get(length) or _learn_size(length), _digits.get(size) or _learn_size(size)
-                frame = b"".join((b"HPUB ", prefix, own, total, b"\r\n", block, payload, b"\r\n"))
+                frame = hpub(start, block, payload)
         self._messages_out += 1
         self.post_core(frame)
 
@@ -307,44 +297,48 @@ class Connection(ConnectionCore):
     ) -> bytes:
         """One validated PUB or HPUB frame. For layers: `reply` as bytes and `headers` as an encoded block are
         taken as they are."""
-        # Straight-line code: this is half of what a publish costs. Pieces are joined: `%` takes 30 ns more for every
-        # number, str formatting with encode twice as long.
-        try:
-            prefix = self._subjects[subject]
-        except (KeyError, TypeError):  # new, or no str at all
-            prefix = self._learn_subject(subject)
+        start = self.pub_start(subject, reply)
         if payload.__class__ is not bytes:
             payload = _as_bytes(payload)
-        if reply:
-            prefix = b"%b %b" % (prefix, reply if reply.__class__ is bytes else checks.subject(reply, "reply"))  # type: ignore[arg-type]
-            if len(prefix) > LINE_ROOM:
-                raise errors.InvalidSubject(f"subject and reply have {len(prefix)} bytes, the server reads {LINE_ROOM}")
         size = len(payload)
         if headers is None:
             if size > self._max_payload:
                 raise self._too_large(size)
-            return b"".join((b"PUB ", prefix, _digits.get(size) or _learn_size(size), b"\r\n", payload, b"\r\n"))
+            return pub(start, payload)
         if not self.takes_headers:
             self.check_headers()
         block = headers if headers.__class__ is bytes else checks.header_block(headers)  # type: ignore[arg-type]
-        length = len(block)
-        size += length
+        size += len(block)
         if size > self._max_payload:
             raise self._too_large(size)
-        own, total = _digits.get(length) or _learn_size(length), _digits.get(size) or _learn_size(size)
-        return b"".join((b"HPUB ", prefix, own, total, b"\r\n", block, payload, b"\r\n"))
+        return hpub(start, block, payload)
+
+    def pub_start(self, subject: str, reply: str | bytes = b"") -> bytes:
+        """For layers: how the line of a message begins (see `protocol.frames`), validated as in `encode`."""
+        try:
+            start = self._starts[subject]
+        except (KeyError, TypeError):  # new, or no str at all
+            start = self._learn_subject(subject)
+        if not reply:
+            return start
+        try:
+            return with_reply(start, reply if isinstance(reply, bytes) else checks.subject(reply, "reply"))
+        except LineTooLong as error:
+            raise errors.InvalidSubject(str(error)) from None
 
     def _learn_subject(self, subject: str) -> bytes:
         with_filter = isinstance(subject, checks.FilterInSubject)
         raw = checks.filter_subject(subject) if with_filter else checks.subject(subject)
-        if len(raw) > LINE_ROOM:
-            raise errors.InvalidSubject(f"the subject has {len(raw)} bytes, the server reads at most {LINE_ROOM}")
+        try:
+            start = pub_start(raw)
+        except LineTooLong as error:
+            raise errors.InvalidSubject(str(error)) from None
         if with_filter:
-            return raw  # not remembered, or a plain str that is equal to it would pass
-        if len(self._subjects) >= KNOWN_SUBJECTS:
-            self._subjects.clear()
-        self._subjects[subject] = raw
-        return raw
+            return start  # not remembered, or a plain str that is equal to it would pass
+        if len(self._starts) >= KNOWN_SUBJECTS:
+            self._starts.clear()
+        self._starts[subject] = start
+        return start
 
     def _too_large(self, size: int) -> errors.PayloadTooLarge:
         return errors.PayloadTooLarge(
@@ -697,17 +691,6 @@ def _unsent(subject: str, seconds: float | None) -> errors.RequestTimeout:
 def _refuse_raw(reply: Any, headers: Any) -> None:
     if isinstance(reply, bytes) or isinstance(headers, bytes):
         raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
-
-
-_digits: dict[int, bytes] = {}
-
-
-def _learn_size(size: int) -> bytes:
-    """A size as it stands in a control line, behind a blank."""
-    if len(_digits) >= KNOWN_SIZES:
-        _digits.clear()
-    digits = _digits[size] = b" %d" % size
-    return digits
 
 
 def _as_bytes(payload: Any) -> bytes:

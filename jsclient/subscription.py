@@ -17,6 +17,7 @@ from jsclient._engine.takers import Taker
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.message import Msg
 from jsclient.states import LinkEvent, Wake
+from protocol.frames import Frame
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
@@ -419,7 +420,7 @@ class SinkSubscription(BaseSubscription):
     def link_event(self, event: LinkEvent) -> None:
         self.sink.link_event(event)
 
-    def withdrawn(self, frames: list[bytes]) -> None:
+    def withdrawn(self, frames: list[Frame]) -> None:
         """Frames (of anybody) that were queued when the link went down, and of which no byte was sent."""
         withdrawn = getattr(self.sink, "withdrawn", None)
         if withdrawn is not None:

@@ -1,7 +1,6 @@
 """The NATS wire format: bytes <-> events. No socket, thread or clock anywhere in this package."""
 
 from protocol.columns import Acks, Columns, complete_frames, parse_columns
-from protocol.commands import PING, PONG, encode_connect, hpub, pub, sub, unsub
 from protocol.errors import (
     InvalidArgument,
     InvalidHeader,
@@ -15,6 +14,7 @@ from protocol.errors import (
     WebSocketError,
 )
 from protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
+from protocol.frames import PING, PONG, Frame, LargeFrame, encode_connect, hpub, pub, pub_start, reply_of, sub, unsub
 from protocol.headers import Headers, Status
 from protocol.info import ConnectInfo, ServerInfo, parse_version
 from protocol.parser import Parser
@@ -31,11 +31,13 @@ __all__ = [
     "ConnectInfo",
     "Err",
     "Event",
+    "Frame",
     "Headers",
     "Info",
     "InvalidArgument",
     "InvalidHeader",
     "InvalidInfo",
+    "LargeFrame",
     "LimitExceeded",
     "LineTooLong",
     "MalformedHeaders",
@@ -62,6 +64,8 @@ __all__ = [
     "parse_columns",
     "parse_version",
     "pub",
+    "pub_start",
+    "reply_of",
     "sub",
     "unsub",
 ]

@@ -16,6 +16,7 @@ from jsclient.jetstream.publishing.options import Capabilities
 from jsclient.jetstream.publishing.streams import Streams
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
+from protocol import frames
 
 
 class FakeClock:
@@ -57,11 +58,12 @@ class FakeConnection:
             raise errors.ConnectionLost("not connected at the moment: nothing was sent")
         self.sent.append(frame)
 
+    def pub_start(self, subject: str, reply: bytes) -> bytes:
+        return frames.with_reply(frames.pub_start(subject.encode()), reply)
+
     def encode(self, subject: str, payload: bytes, reply: bytes, block: bytes | None = None) -> bytes:
-        if block is None:
-            return b"PUB %b %b %d\r\n%b\r\n" % (subject.encode(), reply, len(payload), payload)
-        size = len(block)
-        return b"HPUB %b %b %d %d\r\n%b%b\r\n" % (subject.encode(), reply, size, size + len(payload), block, payload)
+        start = self.pub_start(subject, reply)
+        return frames.pub(start, payload) if block is None else frames.hpub(start, block, payload)
 
     def check_usable(self) -> None:
         if self.closed is not None:
@@ -118,7 +120,7 @@ class Rig:
         return self.publisher.publish(subject, b"x", msg_id=msg_id)
 
     def reply_of(self, frame: bytes) -> bytes:
-        return frame.split(b"\r\n")[0].split(b" ")[2]
+        return frames.reply_of(frame)
 
     def answer(self, frame: bytes, payload: bytes, headers: bytes | None = None) -> None:
         self.publisher.deliver([Msg(self.reply_of(frame), b"1", None, payload, headers)], 0)

@@ -4,14 +4,16 @@
 
 The rules: imports point one way only (LAYERS); `protocol` knows no socket, thread, queue or clock and nothing of
 jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep;
-nothing imports tools; threads of the library wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event,
-and only `waiting` makes locks (testing and the command line may make both). Imports under
+nothing imports tools; threads of the library wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event;
+only `waiting` makes locks (testing and the command line may make both); only `protocol.frames` knows how PUB, HPUB,
+SUB and UNSUB look. Imports under
 `if TYPE_CHECKING:` are for the type checker and are left out.
 """
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,6 +48,10 @@ BANNED = {
 #: What only `waiting` makes, by the rule for locks that stands there.
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
 LOCKSMITHS = {"jsclient/waiting.py"}
+
+#: What a client sends has one encoder.
+ENCODER = "protocol/frames.py"
+SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -99,6 +105,13 @@ def calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
+def frames(tree: ast.AST) -> Iterator[int]:
+    """Lines of literals that begin a frame of a client."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, bytes) and SENT.search(node.value):
+            yield node.lineno
+
+
 def check_library(root: Path, path: Path) -> Iterator[str]:
     """Findings in one file of protocol or jsclient."""
     relative = path.relative_to(root)
@@ -113,6 +126,9 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
                 yield f"{relative}:{line}: makes an Event; Ctrl-C leaves its lock taken, use waiting.Gate"
             elif name in LOCKS and relative.as_posix() not in LOCKSMITHS:
                 yield f"{relative}:{line}: makes a {name}; a signal handler may hang on it, see the rule in waiting"
+    if relative.as_posix() != ENCODER:
+        for line in frames(tree):
+            yield f"{relative}:{line}: builds a frame by hand; only {ENCODER} does"
     for line, target in imports(tree, package):
         top = target.split(".")[0]
         where = f"{relative}:{line}: imports {target}"

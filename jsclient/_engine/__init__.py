@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jsclient.message import HeadersLike, Msg, Payload
     from jsclient.states import LinkEvent
     from jsclient.subscription import BaseSubscription, Inbox, SinkSubscription
+    from protocol.frames import Frame
 
 __all__ = ["Clock", "Engine", "Timer"]
 
@@ -74,8 +75,11 @@ class Engine(Protocol):
     ) -> bytes:
         """One validated PUB or HPUB frame. `reply` as bytes and `headers` as an encoded block are taken as they are."""
 
+    def pub_start(self, subject: str, reply: str | bytes = b"") -> bytes:
+        """How the line of a message begins, validated as in `encode`: for who sends many, see `protocol.frames`."""
+
     @property
-    def post(self) -> Callable[[bytes], None]:
+    def post(self) -> Callable[[Frame], None]:
         """Queue a frame; it leaves with others, within about a millisecond."""
 
     @property

@@ -39,6 +39,7 @@ from jsclient.subscription import (
     SinkSubscription,
     Subscription,
 )
+from protocol.frames import Frame
 
 if TYPE_CHECKING:
     from jsclient.cancel import Cancel
@@ -118,7 +119,7 @@ class ConnectionCore:
         self.woke_taker = False  # the reader did, with the chunk it has just delivered
         self._links = 0  # made so far
         self._sids = itertools.count(1)
-        self._subjects: dict[str, bytes] = {}
+        self._starts: dict[str, bytes] = {}  # subject, checked -> how its line begins
         self._max_payload = 1024 * 1024
         self.takes_headers = True  # the server, as far as it has told
         self._messages_out = 0
@@ -334,7 +335,7 @@ class ConnectionCore:
             self._callback(self.options.on_reconnected)
 
     def link_lost(
-        self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[bytes]
+        self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
     ) -> None:
         """Reader thread: whoever waits for an answer over the dead link learns it now.
 
@@ -347,7 +348,7 @@ class ConnectionCore:
         self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self._dispatcher.sinks.values()))
         self._callback(self.options.on_disconnected, reason)
 
-    def link_left(self, withdrawn: list[bytes]) -> None:
+    def link_left(self, withdrawn: list[Frame]) -> None:
         """Connector thread: the link is given up for one that stands already. The application is told nothing, and the
         requests under way stay under way: their answers come over the new link, too."""
         for subscription in self.subscribed() if withdrawn else ():

@@ -21,7 +21,7 @@ from jsclient.durations import Deadline
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions, TLSOptions
 from jsclient.servers import Server
-from protocol.commands import PING, encode_connect
+from protocol.frames import PING, encode_connect
 from protocol.parser import payload_limit
 
 VERSION: Final = "0.1.0"

@@ -32,9 +32,10 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient._engine.sending import BULK, LARGE_FRAME, Sending, Vector, at_work
+from jsclient._engine.sending import BULK, Sending, at_work
 from jsclient._transport.tcp import permitted
 from jsclient.durations import FOREVER, Deadline
+from protocol.frames import Frame, LargeFrame, has_headers
 
 if TYPE_CHECKING:
     from jsclient._transport import Transport
@@ -84,7 +85,7 @@ MOST_LEFT: Final = 32
 ROUNDS: Final = 64
 """Writes that one caller does for the others before it hands the rest to the flusher."""
 
-__all__ = ["AT_ONCE", "BULK", "COALESCE", "LARGE_FRAME", "Outbox", "Unkept", "UnkeptVector", "Vector"]
+__all__ = ["AT_ONCE", "BULK", "COALESCE", "Outbox", "Unkept", "UnkeptLarge"]
 
 
 class Unkept(bytes):
@@ -93,8 +94,13 @@ class Unkept(bytes):
     __slots__ = ()
 
 
-class UnkeptVector(Vector, Unkept):
-    """The same for a frame that must not be sent again."""
+class UnkeptLarge(LargeFrame):
+    """The same for a large frame."""
+
+    __slots__ = ()
+
+
+_UNKEPT: Final = (Unkept, UnkeptLarge)
 
 
 _Right = tuple[Any, list[int], Iterator[None]]
@@ -117,7 +123,7 @@ class Outbox:
         block_when_full: float | None = None,
         write_timeout: float = WRITE_TIMEOUT,
     ) -> None:
-        self.frames: deque[bytes] = deque()
+        self.frames: deque[Frame] = deque()
         self.size = 0  # bytes queued; lock-free, so a trigger and not an account. Exact whenever the queue is empty
         self.offline = True
         self.closed: Callable[[], BaseException] | None = None
@@ -143,7 +149,7 @@ class Outbox:
 
     # --- ways in ----------------------------------------------------------------------------------------
 
-    def post(self, frame: bytes, limit: int = COALESCE) -> None:
+    def post(self, frame: Frame, limit: int = COALESCE) -> None:
         """Queue a frame; it leaves with others, at once when `limit` bytes are queued.
 
         Raises BufferFull, ConnectionLost (Unkept while offline) or why the connection is closed: in each case nothing
@@ -160,7 +166,7 @@ class Outbox:
         elif not self.ticking:
             self._kick()
 
-    def post_core(self, frame: bytes) -> None:
+    def post_core(self, frame: Frame) -> None:
         """`post` for core publishes: after a quiet moment a frame leaves at once, in a crowd they are coalesced."""
         if self.offline:
             self._post_offline(frame)
@@ -186,7 +192,7 @@ class Outbox:
         if not self.ticking:
             self._kick()
 
-    def post_now(self, frame: bytes, deadline: Deadline | None = None) -> None:
+    def post_now(self, frame: Frame, deadline: Deadline | None = None) -> None:
         """Queue a frame and send what the kernel takes at once. Raises as `post` does.
 
         `deadline` bounds the wait for room in a full queue (None: `write_timeout`), then BufferFull.
@@ -202,7 +208,7 @@ class Outbox:
         if not self.drain(AT_ONCE):
             self._kick()
 
-    def leave(self, frame: bytes) -> bool:
+    def leave(self, frame: Frame) -> bool:
         """Queue a frame that others will send (see `relay`); False when it has to be posted."""
         size = len(frame)
         if self.offline or self.size + size > COALESCE or len(self.frames) >= MOST_LEFT:
@@ -213,7 +219,7 @@ class Outbox:
         self.size += size
         return True
 
-    def withdraw(self, frame: bytes) -> bool:
+    def withdraw(self, frame: Frame) -> bool:
         """Take a frame back that its caller does not want any more; True when it was still queued: nothing is sent."""
         try:
             self.frames.remove(frame)
@@ -365,7 +371,7 @@ class Outbox:
 
     # --- a full queue -----------------------------------------------------------------------------------
 
-    def _relieve(self, frame: bytes) -> None:
+    def _relieve(self, frame: Frame) -> None:
         """The coalescing limit is reached: send, or make a publisher wait while too much is queued."""
         if self._pushing and self.size < HIGH_WATER and len(self.frames) < HIGH_WATER_FRAMES:
             # Another thread is at it and looks again: beside eight that publish, nine of ten publishes come here.
@@ -425,7 +431,7 @@ class Outbox:
 
     # --- offline ----------------------------------------------------------------------------------------
 
-    def _post_offline(self, frame: bytes) -> None:
+    def _post_offline(self, frame: Frame) -> None:
         deadline: Deadline | None = None
         while True:
             online = self._online  # before the look: the end of this offline time is not missed
@@ -442,12 +448,12 @@ class Outbox:
         if not self.offline:
             self._kick()
 
-    def _admit_offline(self, frame: bytes) -> bool:
+    def _admit_offline(self, frame: Frame) -> bool:
         cost = len(frame) + FRAME_OVERHEAD
         if self.offline:
             if self.closed is not None:
                 raise self.closed()
-            if isinstance(frame, Unkept):
+            if isinstance(frame, _UNKEPT):
                 raise errors.ConnectionLost("not connected at the moment: nothing was sent", sent=False)
             if self._offline_bytes + cost > self._limit:
                 return False
@@ -465,11 +471,11 @@ class Outbox:
         with self._account:
             # An Unkept frame that slipped in while the old link went down belongs to nobody any more. Another one
             # may slip in right now, without a lock: so the queue is emptied and refilled, never iterated.
-            kept = [frame for frame in self._take_all() if not isinstance(frame, Unkept)]
-            refused = 0 if headers else sum(frame.startswith(b"HPUB ") for frame in kept)
+            kept = [frame for frame in self._take_all() if not isinstance(frame, _UNKEPT)]
+            refused = 0 if headers else sum(map(has_headers, kept))
             if refused:
-                kept = [frame for frame in kept if not frame.startswith(b"HPUB ")]
-            queue = [*map(Unkept, first), *kept]
+                kept = [frame for frame in kept if not has_headers(frame)]
+            queue: list[Frame] = [*map(Unkept, first), *kept]
             self.frames.extendleft(reversed(queue))
             self.size = sum(map(len, queue))
             self._offline_bytes = 0
@@ -481,7 +487,7 @@ class Outbox:
             self._online.set()
             return refused
 
-    def detach(self) -> list[bytes]:
+    def detach(self) -> list[Frame]:
         """Go offline: keep what may be sent again, forget the rest, and return what was forgotten unsent.
 
         The transport must have been shut down: a thread that is writing then fails and lets go of the send lock.
@@ -514,20 +520,20 @@ class Outbox:
                 return lock
             lock.release()
 
-    def _withdraw_all(self, settled: bool) -> list[bytes]:
+    def _withdraw_all(self, settled: bool) -> list[Frame]:
         with self._account:
             sending, self._sending = self._sending, None
             self._bytes_before += 0 if sending is None else sending.bytes_taken
             pending = [*(sending.untouched() if sending is not None and settled else ()), *self._take_all()]
-            kept = [frame for frame in pending if not isinstance(frame, Unkept)]
-            withdrawn: list[bytes] = [frame for frame in pending if isinstance(frame, Unkept)]
+            kept = [frame for frame in pending if not isinstance(frame, _UNKEPT)]
+            withdrawn: list[Frame] = [frame for frame in pending if isinstance(frame, _UNKEPT)]
             self.frames.extendleft(reversed(kept))
             self._offline_bytes = sum(map(len, kept)) + FRAME_OVERHEAD * len(kept)
             self.size = sum(map(len, kept))
             return withdrawn
 
-    def _take_all(self) -> list[bytes]:
-        taken: list[bytes] = []
+    def _take_all(self) -> list[Frame]:
+        taken: list[Frame] = []
         while True:
             try:
                 taken.append(self.frames.popleft())
@@ -546,7 +552,7 @@ class Outbox:
         self.refuse(reason)
         with self._account:
             self._sending = None
-            left = sum(not isinstance(frame, Unkept) for frame in self._take_all())
+            left = sum(not isinstance(frame, _UNKEPT) for frame in self._take_all())
             self.size = 0
             return left
 

@@ -38,6 +38,7 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from jsclient._engine.outbox import Outbox
     from jsclient.durations import Deadline
+    from protocol.frames import Frame
 
 CHAINS: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether threads share an interpreter lock."""
@@ -106,7 +107,7 @@ class Relay:
             if ticket is not own:
                 return True
 
-    def leave(self, frame: bytes, deadline: Deadline) -> None:
+    def leave(self, frame: Frame, deadline: Deadline) -> None:
         """Post a frame while a chain runs: whatever ends it sends what was left."""
         if not self._outbox.leave(frame):
             self._outbox.post_now(frame, deadline)

@@ -16,6 +16,7 @@ from jsclient.durations import Deadline
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
 from jsclient.waiting import Ticket, get, new_lock
+from protocol.frames import Frame, pub, pub_start, reply_of, with_reply
 
 if TYPE_CHECKING:
     from jsclient.message import Msg
@@ -170,7 +171,7 @@ class Requests:
         frames = []
         for number, (subject, token) in enumerate(zip(subjects, tokens, strict=True)):
             collector.expect(token, number)
-            frames.append(b"PUB %b %b%b %d\r\n%b\r\n" % (subject, prefix, token, len(payload), payload))
+            frames.append(pub(with_reply(pub_start(subject), prefix + token), payload))
         try:
             self.waiting.update(zip(tokens, repeat((collector, ""))))
             self.check_open()
@@ -248,12 +249,14 @@ class Requests:
                 self.waiting.pop(token, None)
         return True
 
-    def withdrawn(self, frames: list[bytes]) -> None:
+    def withdrawn(self, frames: list[Frame]) -> None:
         """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""
-        start = b" " + (self._prefix or b"?")
+        prefix = self._prefix
+        if prefix is None:
+            return
         for frame in frames:
-            _, found, rest = frame.partition(b"\r\n")[0].partition(start)
-            waiter = self.waiting.get(rest.partition(b" ")[0]) if found else None
+            reply = reply_of(frame)
+            waiter = self.waiting.get(reply[self._cut :]) if reply.startswith(prefix) else None
             if waiter is not None:
                 waiter[0].put(errors.ConnectionLost("the link went down: nothing of the request was sent", sent=False))
 

@@ -35,17 +35,16 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from jsclient import errors
 from jsclient._transport import tcp
 from jsclient._transport.tcp import permitted
+from protocol.frames import LARGE_PAYLOAD, LargeFrame
 
 if TYPE_CHECKING:
     from jsclient._transport import Transport
     from jsclient._transport.tcp import Buffer
+    from protocol.frames import Frame
 
 BULK: Final = 96 * 1024
 """Bytes that are joined into one write. Beside 32 KiB a publish of 128 B takes 0.49 us of CPU instead of 0.55, of
 1 KiB 0.91 instead of 1.27, of 16 KiB 7.0 instead of 12.4. 512 KiB gain another tenth, for large messages only."""
-
-LARGE_FRAME: Final = 16 * 1024
-"""From this size frames go out as buffers of their own: copying them into one block costs twice as much."""
 
 FEW_BLOCKS: Final = 3
 """Up to so many buffers (one message with a large payload) leave as they are: joining the small ones gains nothing."""
@@ -57,30 +56,13 @@ AT_A_TIME: Final = 64
 _popleft: Final = deque.popleft
 
 
-class Vector(bytes):
-    """A frame with a large payload, in parts that are never joined: a publish of 128 KiB was copied three times on
-    its way to the kernel, 60 us of it. As bytes it is its first part (the control line), `len()` is that of all."""
-
-    parts: tuple[bytes, ...]
-    __eq__ = object.__eq__  # two messages with the same control line are not the same
-    __hash__ = object.__hash__
-
-    def __new__(cls, *parts: bytes) -> Vector:
-        self = super().__new__(cls, parts[0])
-        self.parts = parts
-        return self
-
-    def __len__(self) -> int:
-        return sum(map(len, self.parts))
-
-
 class Batch:
     """Frames that have left the queue, and what the transport has taken of them."""
 
     __slots__ = ("blocks", "frames", "size", "taken")
 
     def __init__(self) -> None:
-        self.frames: list[bytes] = []
+        self.frames: list[Frame] = []
         self.taken: list[int] = []  # bytes, as the kernel answered
         self.size = 0  # known once there are blocks
         self.blocks: Sequence[Buffer] | None = None
@@ -88,18 +70,16 @@ class Batch:
     def form(self) -> None:
         """Make the blocks to send; the frames are complete."""
         sizes = list(map(len, self.frames))
-        self.form_as(sum(sizes), max(sizes, default=0) >= LARGE_FRAME)
+        self.form_as(sum(sizes), max(sizes, default=0) >= LARGE_PAYLOAD)
 
     def form_as(self, size: int, large: bool) -> None:
         """The same, knowing how many bytes that are, and whether some frame is large."""
-        frames = self.frames
         self.size = size
         if large:
-            self.blocks = _gather(frames)
-        elif len(frames) == 1:
-            self.blocks = frames
-        else:
-            self.blocks = [b"".join(frames)]
+            self.blocks = _gather(self.frames)
+            return
+        small: list[bytes] = self.frames  # type: ignore[assignment]  # a LargeFrame is never smaller
+        self.blocks = small if len(small) == 1 else [b"".join(small)]
 
     def unsent(self) -> int:
         if self.blocks is None:
@@ -123,10 +103,10 @@ class Batch:
                 taken = 0
         return rest
 
-    def untouched(self) -> list[bytes]:
+    def untouched(self) -> list[Frame]:
         """The frames of which the transport has taken no byte."""
         unsent = self.unsent()
-        whole: list[bytes] = []
+        whole: list[Frame] = []
         for frame in reversed(self.frames):
             if len(frame) > unsent:
                 break
@@ -135,11 +115,11 @@ class Batch:
         return whole[::-1]
 
 
-def _gather(frames: list[bytes]) -> list[Buffer]:
+def _gather(frames: list[Frame]) -> list[Buffer]:
     """Join runs of small frames, leave large payloads alone: copying those costs more than a vector does."""
     parts: list[Buffer] = []
     for frame in frames:
-        if isinstance(frame, Vector):
+        if isinstance(frame, LargeFrame):
             parts += frame.parts
         else:
             parts.append(frame)
@@ -148,7 +128,7 @@ def _gather(frames: list[bytes]) -> list[Buffer]:
     blocks: list[Buffer] = []
     small: list[Buffer] = []
     for part in parts:
-        if len(part) < LARGE_FRAME:
+        if len(part) < LARGE_PAYLOAD:
             small.append(part)
             continue
         if small:
@@ -163,7 +143,7 @@ def _gather(frames: list[bytes]) -> list[Buffer]:
 class Queue(Protocol):
     """What is to be sent."""
 
-    frames: deque[bytes]
+    frames: deque[Frame]
     size: int
 
 
@@ -219,9 +199,9 @@ class Sending:
         if frames:
             size = len(frames[0])
             self._count(size)
-            if size < LARGE_FRAME:
+            if size < LARGE_PAYLOAD:
                 batch.size = size
-                batch.blocks = frames
+                batch.blocks = frames  # type: ignore[assignment]  # as in `form_as`
         return batch
 
     def _take(self, permit: list[int]) -> Batch:
@@ -237,8 +217,8 @@ class Sending:
                 some = map(_popleft, repeat(queue, min(len(queue), AT_A_TIME)))
                 frames.extend(chain.from_iterable(map(permitted, permit, (some,))))
                 added = sum(map(len, frames[known:] if known else frames))
-                if added >= LARGE_FRAME and not large:
-                    large = max(map(len, frames[known:])) >= LARGE_FRAME
+                if added >= LARGE_PAYLOAD and not large:
+                    large = max(map(len, frames[known:])) >= LARGE_PAYLOAD
                 size += added
                 known = len(frames)
         except IndexError as error:
@@ -329,7 +309,7 @@ class Sending:
         self.broken = True
         self._tell_broken(self.transport, error)
 
-    def untouched(self) -> list[bytes]:
+    def untouched(self) -> list[Frame]:
         """The frames of which no byte is out, after the end of the link.
 
         After the interruption of a transport that cannot tell, nothing is claimed: a frame that is sent twice is worse

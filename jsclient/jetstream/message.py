@@ -15,6 +15,7 @@ import msgspec
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout, to_ns
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
 from jsclient.jetstream.api.capabilities import server_at_least
+from protocol.frames import pub, pub_start, pub_to
 
 if TYPE_CHECKING:
     import protocol
@@ -29,7 +30,7 @@ TERM: Final = b"+TERM"
 NEXT: Final = b"+NXT"
 
 _ACK_PREFIX: Final = b"$JS.ACK."
-_ACK_TAIL: Final = b" 4\r\n+ACK\r\n"
+_ACK: Final = pub_to(ACK)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _TERM_REASON_SINCE: Final = (2, 10, 4)
 
@@ -255,7 +256,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         except AttributeError:
             _already()
         try:
-            self._engine.post(b"PUB " + reply + _ACK_TAIL)
+            self._engine.post(_ACK(reply))
         except BaseException:
             self._open = True
             raise
@@ -337,7 +338,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         reply = self.msg.raw_reply
         if not reply:
             _no_reply()
-        self._engine.post(b"PUB %b %d\r\n%b\r\n" % (reply, len(body), body))
+        self._engine.post(pub(pub_start(reply), body))
 
     def __repr__(self) -> str:
         state = "" if hasattr(self, "_open") else " acked"

@@ -20,9 +20,10 @@ from jsclient.arrow.chunks import ChunkQueue
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.nuid import next_nuid
-from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, frame_head, header_block, leader_may_come
+from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, header_block, leader_may_come, line_start
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
+from protocol.frames import hpub, pub
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -52,6 +53,10 @@ class Answer(msgspec.Struct, gc=False):
 decode_answer = msgspec.json.Decoder(Answer).decode
 
 
+Message = tuple[bytes, bytes, bytes]
+"""How its line begins (checked), its header block or b"", its value."""
+
+
 class Broken(Exception):
     """The batch cannot go on; a new one takes over after the last confirmed row."""
 
@@ -65,29 +70,25 @@ class FastPublisher:
         self.totals = Totals()  # without duplicates: the server does not tell them here
         self.seen: set[str] = set()
         self.guard: Callable[[], None] | None = None  # called before rows are sent again; raises if they must not be
-        self._heads: dict[bytes, bytes] = {}
+        self._starts: dict[bytes, bytes] = {}
         engine_of(nc).check_headers()  # the message that ends a batch needs some
 
     def publish(self, rows: Sequence[Row]) -> None:
         """Send the rows and return when all of them are stored."""
         limit = self._nc.max_payload
-        frames: list[tuple[bytes, bytes]] = []
+        checked: list[Message] = []
         nbytes = 0
         for subject, lines, value, msg_id in rows:
-            head = self._heads.get(subject) or self._head(subject)
-            if msg_id is None and not lines:
-                total = len(value)
-                frames.append((head[1:], b"%d\r\n%b\r\n" % (total, value)))  # PUB
-            else:
-                headers = header_block(lines, msg_id)
-                total = len(headers) + len(value)
-                frames.append((head, b"%d %d\r\n%b%b\r\n" % (len(headers), total, headers, value)))
+            start = self._starts.get(subject) or self._start(subject)
+            headers = b"" if msg_id is None and not lines else header_block(lines, msg_id)
+            total = len(headers) + len(value)
             if total > limit:
                 raise errors.PayloadTooLarge(f"a row of {total} bytes; the server takes {limit} (max_payload)")
+            checked.append((start, headers, value))
             nbytes += len(value)
-        if frames:
-            self._until_stored(frames)
-        self.totals.rows += len(frames)
+        if checked:
+            self._until_stored(checked)
+        self.totals.rows += len(checked)
         self.totals.bytes += nbytes
 
     def finish(self) -> Totals:
@@ -96,17 +97,17 @@ class FastPublisher:
     def close(self) -> None:
         """Nothing is left open between two lists."""
 
-    def _head(self, subject: bytes) -> bytes:
-        if len(self._heads) >= 10_000:
-            self._heads.clear()
-        head = self._heads[subject] = frame_head(self._nc, subject, b"x")[:-1]
-        return head
+    def _start(self, subject: bytes) -> bytes:
+        if len(self._starts) >= 10_000:
+            self._starts.clear()
+        start = self._starts[subject] = line_start(self._nc, subject, b"x")[:-1]
+        return start
 
-    def _until_stored(self, frames: list[tuple[bytes, bytes]]) -> None:
+    def _until_stored(self, rows: list[Message]) -> None:
         done, attempts = 0, 0
         offline = Deadline(self._options.reconnect_timeout)
-        while done < len(frames):
-            batch = _Batch(self._nc, frames, done, self._options.ack_timeout)
+        while done < len(rows):
+            batch = _Batch(self._nc, rows, done, self._options.ack_timeout)
             try:
                 answer = batch.run()
                 self.seen.add(answer.stream)
@@ -115,16 +116,16 @@ class FastPublisher:
                 return
             except (Broken, errors.ConnectionLost) as error:
                 confirmed = done + batch.confirmed
-                log.info("fast batch: %s; %d of %d rows are confirmed", error, confirmed, len(frames))
+                log.info("fast batch: %s; %d of %d rows are confirmed", error, confirmed, len(rows))
                 attempts = 0 if confirmed > done else attempts + 1
                 if confirmed > done:
                     offline = Deadline(self._options.reconnect_timeout)
                 done = confirmed
                 exhausted = attempts > self._options.publish_retries and self._nc.is_connected and not batch.link_lost
-                subject = frames[-1][0].split(b" ", 2)[1]
+                subject = rows[-1][0].split(b" ", 2)[1]
                 if exhausted and not leader_may_come(self._nc, self._options, subject):
-                    raise errors.NoStreamResponse(f"{len(frames) - done} rows are not confirmed: {error}") from error
-                self._wait_for_link(offline, len(frames) - done)
+                    raise errors.NoStreamResponse(f"{len(rows) - done} rows are not confirmed: {error}") from error
+                self._wait_for_link(offline, len(rows) - done)
                 if self.guard is not None:
                     self.guard()
             finally:
@@ -142,15 +143,14 @@ class FastPublisher:
 
 
 class _Batch:
-    """One batch on the wire: rows `first` to the end of `frames`."""
+    """One batch on the wire: rows `first` to the end of `rows`."""
 
-    def __init__(self, nc: Connection, frames: list[tuple[bytes, bytes]], first: int, timeout: float) -> None:
+    def __init__(self, nc: Connection, rows: list[Message], first: int, timeout: float) -> None:
         self._nc = nc
         self._engine = engine_of(self._nc)
-        self._frames = frames
+        self._rows = rows
         self._first = first
-        last = frames[-1][0]
-        self._last = last if last.startswith(b"H") else b"H" + last  # for what is sent with a header block
+        self._last = rows[-1][0]  # for what belongs to no row
         self._timeout = timeout
         self._flow = FIRST_FLOW
         self.confirmed = 0
@@ -171,11 +171,12 @@ class _Batch:
         asked = self._asked
         number, size = 0, 0
         block: list[bytes] = []
-        operation = b".0.$FI "
-        for head, tail in self._frames[self._first :] if self._first else self._frames:
+        operation = b".0.$FI"
+        for start, headers, value in self._rows[self._first :] if self._first else self._rows:
             number += 1
-            frame = b"%b%b%d%b%b" % (head, asked, number, operation, tail)
-            operation = b".1.$FI "
+            start = b"%b%b%d%b" % (start, asked, number, operation)
+            frame = hpub(start, headers, value) if headers else pub(start, value)
+            operation = b".1.$FI"
             block.append(frame)
             size += len(frame)
             full = self.confirmed + self._flow * OUTSTANDING <= number
@@ -185,8 +186,7 @@ class _Batch:
                 if full:
                     self._number = number
                     self._wait(final=False)
-        head = self._last
-        block.append(b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, asked, number + 1, COMMIT_END))
+        block.append(self._control(number + 1, COMMIT_END))
         self._engine.post_now(Unkept(b"".join(block)))
         self._number = number + 1
         self._wait(final=True)
@@ -221,9 +221,11 @@ class _Batch:
 
     def _ping(self) -> None:
         """Ask for an answer that may have been lost."""
-        head = self._last
-        frame = b"%b%b%d.%d.$FI 12 12\r\nNATS/1.0\r\n\r\n\r\n" % (head, self._asked, self._number, PING)
-        self._engine.post_now(Unkept(frame))
+        self._engine.post_now(Unkept(self._control(self._number, PING)))
+
+    def _control(self, number: int, operation: int) -> bytes:
+        """A message that is no row: it has headers, though no lines, and no payload."""
+        return hpub(b"%b%b%d.%d.$FI" % (self._last, self._asked, number, operation), header_block(b"", None), b"")
 
     def _take(self, payload: bytes) -> None:
         try:

@@ -25,6 +25,7 @@ from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
+from protocol.frames import hpub, pub
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -83,10 +84,9 @@ class Totals:
             self.acked(stream, last)
 
 
-def frame_head(nc: Connection, subject: bytes, reply: bytes) -> bytes:
-    """`HPUB <subject> <reply>`, checked; the error names the subject."""
-    frame = engine_of(nc).encode(subject.decode("utf-8", "surrogateescape"), b"", reply)
-    return b"H" + frame[: frame.rindex(b" ")]
+def line_start(nc: Connection, subject: bytes, reply: bytes) -> bytes:
+    """How the line of a row begins, checked; the error names the subject."""
+    return engine_of(nc).pub_start(subject.decode("utf-8", "surrogateescape"), reply)
 
 
 def header_block(lines: bytes, msg_id: bytes | None) -> bytes:
@@ -110,7 +110,7 @@ class WindowPublisher:
         self._again: list[bytes] = []
         self._sent = 0  # bytes, counted by the task's thread
         self._freed = 0  # bytes, counted by the reader thread
-        self._heads: dict[bytes, bytes] = {}
+        self._starts: dict[bytes, bytes] = {}
         self._inbox = nc.new_inbox().encode() + b"."
         self._skip = len(self._inbox)
         self._error: BaseException | None = None
@@ -202,31 +202,25 @@ class WindowPublisher:
 
     def publish(self, rows: Iterable[Row]) -> None:
         """Send rows; returns when the last one is on its way, not when it is acknowledged."""
-        pending, heads = self._pending, self._heads
+        pending, starts = self._pending, self._starts
         window, limit = self._options.max_in_flight, self._nc.max_payload
         block: list[bytes] = []
         size = count = nbytes = 0
         for subject, lines, value, msg_id in rows:
-            head = heads.get(subject)
-            if head is None:
-                head = heads[subject] = self._head(subject)
+            start = starts.get(subject)
+            if start is None:
+                start = starts[subject] = self._start(subject)
             token = new_token()
             count += 1
+            total = len(value)
             if msg_id is None and not lines:
-                total = len(value)
-                frame = b"%b%b %d\r\n%b\r\n" % (head[1:], token, total, value)  # PUB
+                frame = pub(start + token, value)
             elif not self._engine.takes_headers:
                 return self._engine.check_headers()
-            elif msg_id is None:
-                length = 12 + len(lines)
-                total = length + len(value)
-                frame = b"%b%b %d %d\r\nNATS/1.0\r\n%b\r\n%b\r\n" % (head, token, length, total, lines, value)
             else:
-                length = 27 + len(msg_id) + len(lines)
-                total = length + len(value)
-                frame = b"%b%b %d %d\r\nNATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n%b\r\n" % (
-                    *(head, token, length, total, msg_id, lines, value),
-                )
+                headers = header_block(lines, msg_id)
+                total += len(headers)
+                frame = hpub(start + token, headers, value)
             if total > limit:
                 raise errors.PayloadTooLarge(f"a row of {total} bytes; the server takes {limit} (max_payload)")
             pending[token] = frame
@@ -257,10 +251,10 @@ class WindowPublisher:
         self._engine.remove_violation_listener(self.failed)
         self._subscription.close()
 
-    def _head(self, subject: bytes) -> bytes:
-        if len(self._heads) >= 10_000:
-            self._heads.clear()
-        return frame_head(self._nc, subject, self._inbox[:-1]) + b"."
+    def _start(self, subject: bytes) -> bytes:
+        if len(self._starts) >= 10_000:
+            self._starts.clear()
+        return line_start(self._nc, subject, self._inbox[:-1]) + b"."
 
     def _send(self, block: list[bytes], size: int) -> None:
         self._sent += size

@@ -19,15 +19,14 @@ from jsclient._engine.outbox import (
     COALESCE,
     FRAME_OVERHEAD,
     HIGH_WATER,
-    LARGE_FRAME,
     Outbox,
     Unkept,
-    UnkeptVector,
-    Vector,
+    UnkeptLarge,
 )
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.testing import wait_until
+from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 
 
 class Wire:
@@ -276,16 +275,16 @@ def test_a_publish_that_finds_the_link_broken_goes_out_on_the_next() -> None:
 
 
 def test_large_payloads_go_out_in_parts_and_count_as_whole_frames() -> None:
-    payload = bytes(LARGE_FRAME)
-    rig = Rig(limit=10 * LARGE_FRAME)
+    payload = bytes(LARGE_PAYLOAD)
+    rig = Rig(limit=10 * LARGE_PAYLOAD)
     rig.online(Wire(room=5))
-    frames = [Vector(b"kept;", payload, b"!"), UnkeptVector(b"req;", payload, b"!"), b"small;"]
-    assert len(frames[0]) == LARGE_FRAME + 6
+    frames: list[Frame] = [LargeFrame((b"kept;", payload, b"!")), UnkeptLarge((b"req;", payload, b"!")), b"small;"]
+    assert len(frames[0]) == LARGE_PAYLOAD + 6
     rig.outbox.post(b"first;")
     for frame in frames:
         rig.outbox.frames.append(frame)
     assert not rig.outbox.drain(AT_ONCE)
-    assert rig.outbox.detach() == [b"req;"], "its owner knows it by its line"
+    assert rig.outbox.detach() == [frames[1]]
     again = rig.online(Wire())
     rig.outbox.flush()
     assert bytes(again.taken) == b"kept;" + payload + b"!small;"

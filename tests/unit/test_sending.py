@@ -19,11 +19,12 @@ import pytest
 
 from jsclient import errors
 from jsclient._engine import outbox, sending
-from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept, Vector
-from jsclient._engine.sending import BULK, LARGE_FRAME, Batch
+from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
+from jsclient._engine.sending import BULK, Batch
 from jsclient._transport import tcp
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
+from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 from tests.sockets import ProxySocket
 
 FILES = {module.__file__ for module in (outbox, sending, tcp)}
@@ -111,17 +112,22 @@ class Line:
         self.peer.close()
 
 
-SCENES = {
+SCENES: dict[str, list[Frame]] = {
     "one": [b"one;"],
     "few": [b"one;", b"two;", b"three;"],
     "many": [b"%d;" % number for number in range(300)],
     "bulk": [bytes([65 + number % 20]) * 1000 + b";" for number in range(250)],
-    "large": [b"small;", Vector(b"line;", b"L" * 3 * LARGE_FRAME, b"!;"), b"behind;", *([b"x" * 40_000 + b";"] * 3)],
+    "large": [
+        b"small;",
+        LargeFrame((b"line;", b"L" * 3 * LARGE_PAYLOAD, b"!;")),
+        b"behind;",
+        *([b"x" * 40_000 + b";"] * 3),
+    ],
 }
 
 
-def whole(frames: list[bytes]) -> bytes:
-    return b"".join(b"".join(frame.parts) if isinstance(frame, Vector) else frame for frame in frames)
+def whole(frames: list[Frame]) -> bytes:
+    return b"".join(b"".join(frame.parts) if isinstance(frame, LargeFrame) else frame for frame in frames)
 
 
 def strikes(scene: str, handler: Callable[[Line], None]) -> Iterator[Line]:
@@ -349,7 +355,7 @@ def test_a_handler_on_top_of_a_socket_in_python_code_leaves_the_stream_alone() -
     line.close()
 
 
-@pytest.mark.parametrize("size", [1000, LARGE_FRAME + 1])
+@pytest.mark.parametrize("size", [1000, LARGE_PAYLOAD + 1])
 def test_a_batch_is_joined_up_to_its_limit(size: int) -> None:
     line = Line()
     line.outbox.frames.extend([bytes(size)] * 500)
@@ -371,7 +377,7 @@ def test_a_batch_is_joined_up_to_its_limit(size: int) -> None:
 def test_small_frames_are_joined_and_large_ones_left_alone() -> None:
     large = b"L" * 20_000
 
-    def blocks(*frames: bytes) -> Any:
+    def blocks(*frames: Frame) -> Any:
         batch = Batch()
         batch.frames.extend(frames)
         batch.form()
@@ -379,7 +385,7 @@ def test_small_frames_are_joined_and_large_ones_left_alone() -> None:
 
     assert blocks(b"a", b"b", b"c", b"d") == [b"abcd"]
     assert blocks(b"a", large, b"b") == [b"a", large, b"b"], "few are not worth it"
-    gathered = blocks(b"a", b"b", large, Vector(b"line", large, b"end"), b"c")
+    gathered = blocks(b"a", b"b", large, LargeFrame((b"line", large, b"end")), b"c")
     assert gathered == [b"ab", large, b"line", large, b"endc"]
     assert gathered[1] is large
     assert blocks(large)[0] is large

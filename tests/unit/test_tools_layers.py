@@ -41,6 +41,9 @@ def test_the_tree_keeps_its_rules() -> None:
         ("jsclient/keyvalue/a.py", "from jsclient.services import x", "do not know each other"),
         ("jsclient/a.py", "import tools.java", "imported by nothing"),
         ("jsclient/workers/a.py", "import threading\nthreading.Event()", "use waiting.Gate"),
+        ("jsclient/a.py", "frame = b'PUB %b 2\\r\\nhi\\r\\n' % subject", "builds a frame by hand"),
+        ("jsclient/spark/a.py", "def f(): return b''.join((b'HPUB ', subject))", "builds a frame by hand"),
+        ("protocol/a.py", "b'UNSUB %d'", "builds a frame by hand"),
         ("tests/unit/test_a.py", "import time\ntime.sleep(1)", "sleeps"),
         ("tests/unit/test_a.py", "from time import sleep\nsleep(1)", "sleeps"),
     ],
@@ -59,6 +62,8 @@ def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -
 @pytest.mark.parametrize(
     ("file", "text"),
     [
+        ("protocol/frames.py", "b'SUB %b'"),
+        ("jsclient/a.py", "b'PUBLIC', b'_SUB '"),
         ("protocol/a.py", "import re, msgspec\nfrom protocol.b import c\nfrom .b import d"),
         ("jsclient/errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import jsclient.connection"),
         ("jsclient/spark/a.py", "import pyspark\nfrom jsclient.jetstream import x\nfrom jsclient import connect"),

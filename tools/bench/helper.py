@@ -11,6 +11,7 @@ from itertools import cycle, islice
 from typing import Any, Final
 
 import jsclient
+from protocol.frames import pub, pub_start
 from tools.bench.measure import percentiles
 
 BLOCK: Final = 64 * 1024
@@ -78,8 +79,7 @@ class Echo:
 
     def deliver(self, messages: list[jsclient.Msg], nbytes: int) -> None:
         for message in messages:
-            answer = b"PUB %b %d\r\n%b\r\n" % (message.raw_reply or b"", len(message.payload), message.payload)
-            self._nc.post(answer)
+            self._nc.post(pub(pub_start(message.raw_reply or b""), message.payload))
         self._nc.flush_outbox()
 
     def link_event(self, event: object) -> None:

@@ -23,7 +23,9 @@ from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.api.capabilities import server_at_least
+from jsclient.jetstream.message import NAK
 from jsclient.states import LinkEvent
+from protocol.frames import pub_to
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -49,6 +51,7 @@ FORGED: Final = -1
 """The number of no pull."""
 
 _SEALING: Final = os.urandom(32)
+_NAK: Final = pub_to(NAK)
 
 
 def _seal(number: int) -> bytes:
@@ -276,4 +279,4 @@ def nak_all(messages: list[Msg], connection: Connection) -> None:
 
 def nak_frames(messages: list[Msg]) -> list[bytes]:
     """What `nak_all` sends."""
-    return [b"PUB " + message.raw_reply + b" 4\r\n-NAK\r\n" for message in messages if message.raw_reply]
+    return [_NAK(message.raw_reply) for message in messages if message.raw_reply]

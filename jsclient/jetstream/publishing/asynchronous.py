@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
-from jsclient._engine.outbox import LARGE_FRAME, Unkept, UnkeptVector
+from jsclient._engine.outbox import Unkept, UnkeptLarge
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import (
@@ -36,9 +36,10 @@ from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, Pub
 from jsclient.jetstream.publishing.recovery import Recovery
 from jsclient.jetstream.publishing.streams import check_window
 from jsclient.jetstream.publishing.window import Window
-from jsclient.nuid import new_token
+from jsclient.nuid import TOKEN_LENGTH, new_token
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
+from protocol.frames import LARGE_PAYLOAD, Frame, hpub, hpub_parts, pub, pub_parts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -120,7 +121,6 @@ class AsyncPublisher:
         self._lock = waiting.new_lock()
         self._post = engine_of(js.nc).post
         self._starts: dict[str, bytes] = {}  # subject -> "PUB subject inbox."
-        self._ends: dict[int, bytes] = {}  # payload size -> " size\r\n"
         self._inbox: Any = None
         self._permitted = False  # as far as we have heard
         self._refusal: BaseException | None = None
@@ -165,22 +165,18 @@ class AsyncPublisher:
         token = new_token()
         if block is None:
             size = len(payload)
-            end = self._ends.get(size)
-            if end is None:
-                end = self._end(size)
-            if size < LARGE_FRAME:
-                frame: bytes = Unkept(b"".join((start, token, end, payload, b"\r\n")))
+            if size < LARGE_PAYLOAD:
+                frame: Frame = Unkept(pub(start + token, payload))
             else:
-                frame = UnkeptVector(start + token + end, payload, b"\r\n")
+                frame = UnkeptLarge(pub_parts(start + token, payload))
         else:
             if not self._engine.takes_headers:
                 self._engine.check_headers()
             size = len(payload) + len(block)
-            head = b"H%b%b %d %d\r\n%b" % (start, token, len(block), size, block)
-            if size < LARGE_FRAME:
-                frame = Unkept(b"%b%b\r\n" % (head, payload))
+            if size < LARGE_PAYLOAD:
+                frame = Unkept(hpub(start + token, block, payload))
             else:
-                frame = UnkeptVector(head, payload, b"\r\n")
+                frame = UnkeptLarge(hpub_parts(start + token, block, payload))
         if size > self._small:
             self._admit_large(token, payload, size)
         elif len(futures) >= window.limit:
@@ -213,18 +209,11 @@ class AsyncPublisher:
         """Check a subject and make the beginning of its PUB line; opens the inbox at first use."""
         if not self._permitted:
             self._open_inbox()
-        token = new_token()
-        frame = self._engine.encode(subject, b"", self._inbox_start + token)  # checks everything
+        start = self._engine.pub_start(subject, self._inbox_start + new_token())  # checks the length of all of it
         if len(self._starts) >= MAX_CACHED:
             self._starts.clear()
-        start = self._starts[subject] = frame.removesuffix(token + b" 0\r\n\r\n")
+        start = self._starts[subject] = start[:-TOKEN_LENGTH]
         return start
-
-    def _end(self, size: int) -> bytes:
-        if len(self._ends) >= MAX_CACHED:
-            self._ends.clear()
-        end = self._ends[size] = b" %d\r\n" % size
-        return end
 
     def _open_inbox(self) -> None:
         inbox = self.nc.new_inbox()  # before the lock, which a forked child may find held for ever: it is refused here
@@ -318,7 +307,7 @@ class AsyncPublisher:
         """The tokens of messages without an ack."""
         return list(self.futures)
 
-    def withdrawn(self, frames: list[bytes]) -> None:
+    def withdrawn(self, frames: list[Frame]) -> None:
         """Frames that were queued when the link went down, and of which no byte was sent."""
         self.recovery.withdrawn(frames)
 

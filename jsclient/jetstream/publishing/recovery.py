@@ -52,6 +52,7 @@ from jsclient.jetstream.publishing.streams import (
 )
 from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Published, Verdict, judge, stream_of
 from jsclient.states import LinkEvent
+from protocol.frames import Frame, reply_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
@@ -362,13 +363,12 @@ class Recovery:
         else:
             self.abandon("the connection was closed")
 
-    def withdrawn(self, frames: list[bytes]) -> None:
+    def withdrawn(self, frames: list[Frame]) -> None:
         """Frames of which no byte was sent: these messages can go out later, id or not."""
         start = self.owner.inbox_start
         for frame in frames:
-            line, _, _ = frame.partition(b"\r\n")
-            _, found, rest = line.partition(b" " + start)
-            future = self.owner.futures.get(rest.partition(b" ")[0]) if found else None
+            reply = reply_of(frame)
+            future = self.owner.futures.get(reply[len(start) :]) if reply.startswith(start) else None
             if future is not None and future._sends > 0:
                 future._sends -= 1
                 self._keep({future._token: future})
