@@ -35,7 +35,7 @@ from jsclient.subscription import (
     Subscription,
 )
 from protocol.errors import LineTooLong
-from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame, hpub, pub, pub_parts, pub_start, with_reply
+from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, LargeFrame, hpub, pub, pub_parts, pub_start, with_reply
 from protocol.headers import encode_plain
 
 log = logging.getLogger("jsclient.connection")
@@ -273,7 +273,10 @@ class Connection(ConnectionCore):
             if headers is None:
                 if size > self._max_payload:
                     raise self._too_large(size)
-                frame = pub(start, payload) if size < LARGE_PAYLOAD else LargeFrame(pub_parts(start, payload))
+                if size < LARGE_PAYLOAD:
+                    frame = b"".join((start, PUB_ENDS[size], payload, b"\r\n"))
+                else:
+                    frame = LargeFrame(pub_parts(start, payload))
             else:
                 if not self.takes_headers:
                     self.check_headers()

@@ -68,7 +68,10 @@ class _Numbers(dict[int, bytes]):
         return text
 
 
-_last: Final = _Numbers(b" %d\r\n")
+PUB_ENDS: Final = _Numbers(b" %d\r\n")
+"""By the size of the payload: how a line ends. Start, end, payload and CRLF, joined, are a frame, as in `pub`: the two
+hottest loops join them themselves, because a call is a tenth of a publish."""
+
 _first: Final = _Numbers(b" %d")
 
 
@@ -85,7 +88,7 @@ def pub_start(subject: bytes) -> bytes:
 
 def with_reply(start: bytes, reply: bytes) -> bytes:
     """The start of a line with a reply subject. Raises LineTooLong."""
-    start = b"%b %b" % (start, reply)
+    start = b"".join((start, b" ", reply))
     if len(start) > _LONGEST_START:
         raise _too_long(start)
     return start
@@ -93,24 +96,24 @@ def with_reply(start: bytes, reply: bytes) -> bytes:
 
 def pub(start: bytes, payload: bytes) -> bytes:
     """A message without headers; `start` is that of `pub_start`."""
-    return b"".join((start, _last[len(payload)], payload, b"\r\n"))
+    return b"".join((start, PUB_ENDS[len(payload)], payload, b"\r\n"))
 
 
 def hpub(start: bytes, headers: bytes, payload: bytes) -> bytes:
     """A message with headers: the block of `Headers.encode()`."""
     size = len(headers)
-    return b"".join((b"H", start, _first[size], _last[size + len(payload)], headers, payload, b"\r\n"))
+    return b"".join((b"H", start, _first[size], PUB_ENDS[size + len(payload)], headers, payload, b"\r\n"))
 
 
 def pub_parts(start: bytes, payload: bytes) -> tuple[bytes, ...]:
     """The same as `pub`, for a `LargeFrame`."""
-    return start + _last[len(payload)], payload, b"\r\n"
+    return start + PUB_ENDS[len(payload)], payload, b"\r\n"
 
 
 def hpub_parts(start: bytes, headers: bytes, payload: bytes) -> tuple[bytes, ...]:
     """The same as `hpub`, for a `LargeFrame`."""
     size = len(headers)
-    return b"".join((b"H", start, _first[size], _last[size + len(payload)], headers)), payload, b"\r\n"
+    return b"".join((b"H", start, _first[size], PUB_ENDS[size + len(payload)], headers)), payload, b"\r\n"
 
 
 def _too_long(start: bytes) -> LineTooLong:

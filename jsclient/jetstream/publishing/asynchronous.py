@@ -39,7 +39,7 @@ from jsclient.jetstream.publishing.window import Window
 from jsclient.nuid import TOKEN_LENGTH, new_token
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
-from protocol.frames import LARGE_PAYLOAD, Frame, hpub, hpub_parts, pub, pub_parts
+from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, hpub, hpub_parts, pub_parts
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -166,7 +166,7 @@ class AsyncPublisher:
         if block is None:
             size = len(payload)
             if size < LARGE_PAYLOAD:
-                frame: Frame = Unkept(pub(start + token, payload))
+                frame: Frame = Unkept(b"".join((start, token, PUB_ENDS[size], payload, b"\r\n")))
             else:
                 frame = UnkeptLarge(pub_parts(start + token, payload))
         else:
