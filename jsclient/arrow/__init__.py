@@ -1,1 +1,38 @@
-"""Ranges of streams as Arrow columns: what `jsclient.spark` reads with, and what notebooks can use without Spark."""
+"""Ranges of streams as Arrow tables and back, for notebooks, pandas, polars and DuckDB (extra: arrow).
+
+    from jsclient import arrow
+
+    table = arrow.read_table(js, "ORDERS")                         # everything that is there now
+    more = arrow.read_table(js, "ORDERS", after=table)             # what came since
+    with arrow.read_batches(js, "ORDERS", columns=["seq", "value"]) as batches:
+        for batch in batches: ...
+    arrow.write_table(js, table.select(["subject", "value"]))
+
+The same machinery reads for `jsclient.spark`. Everything is explained in the README.md of this folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from jsclient.arrow.tables import read_batches, read_table
+    from jsclient.arrow.writing import Written, write_table
+
+__all__ = ["Written", "read_batches", "read_table", "write_table"]
+
+# Loaded when first used: what reads without columns does not need pyarrow.
+_HOMES = {"read_batches": "tables", "read_table": "tables", "write_table": "writing", "Written": "writing"}
+
+
+def __getattr__(name: str) -> Any:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'jsclient.arrow' has no attribute {name!r}")
+    try:
+        return getattr(importlib.import_module(f"jsclient.arrow.{home}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "pyarrow":
+            raise
+        raise ImportError('jsclient.arrow needs pyarrow: pip install "jsclient[arrow]"') from error

@@ -19,7 +19,7 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
-from jsclient.jetstream.api.requests import Api
+from jsclient.jetstream.api.requests import API_TIMEOUT, Api
 from protocol import has_wildcard
 
 if TYPE_CHECKING:
@@ -67,16 +67,17 @@ def forget(nc: Connection, key: Any) -> None:
 class StreamAccess:
     """One stream as the data source uses it; made anew for every task and planning call, holds no state but caches."""
 
-    def __init__(self, nc: Connection, options: Settings, stream: str = "") -> None:
+    def __init__(self, nc: Connection, options: Settings, stream: str = "", timeout: float | None = None) -> None:
         self.nc = nc
         self.options = options
         self.stream = stream or options.stream
+        self.deadline = Deadline(timeout)  # of all that is asked and read through this
         self.api = Api(nc, domain=options.domain, prefix=options.api_prefix)
         self.capabilities: Capabilities = cached(nc, ("capabilities", self.api.prefix), lambda: Capabilities(self.api))
 
     def retrying(self, what: str, call: Callable[[], T]) -> T:
         """Call until it works; JETSTREAM_READ_FAILED names `what` when the server stays away too long."""
-        deadline = Deadline(self.options.reconnect_timeout)
+        deadline = Deadline(self.deadline.at_most(self.options.reconnect_timeout))
         while True:
             try:
                 return call()
@@ -101,16 +102,30 @@ class StreamAccess:
             except errors.JsClientError as error:
                 raise self.failed(what, error) from error
 
+    def patience(self) -> float:
+        """Seconds for one request to the API: within what is left of the time."""
+        return self.deadline.at_most(API_TIMEOUT)
+
     def failed(self, what: str, error: BaseException) -> Exception:
+        if self.deadline.expired():
+            return self.timed_out(what)
         text = self.options.hide(f"{type(error).__name__}: {error}")
         return self.options.refuse("JETSTREAM_READ_FAILED", f"{what} of stream {self.stream!r} failed: {text}")
+
+    def timed_out(self, what: str) -> Exception:
+        return self.options.refuse(
+            "JETSTREAM_TASK_TIMEOUT",
+            f"stream {self.stream!r}: {what} took longer than {self.deadline.seconds:g} s ({self.options.time_limit})",
+        )
 
     # --- the stream -------------------------------------------------------------------------------------
 
     def info(self) -> StreamInfo:
         return self.retrying(
             "STREAM.INFO",
-            lambda: self.api.request(f"STREAM.INFO.{self.stream}", None, StreamInfo, read=True),
+            lambda: self.api.request(
+                f"STREAM.INFO.{self.stream}", None, StreamInfo, timeout=self.patience(), read=True
+            ),
         )
 
     def state(self, info: StreamInfo | None = None) -> StreamState:
@@ -172,7 +187,7 @@ class StreamAccess:
 
         def get() -> int | None:
             try:
-                answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", body, read=True)
+                answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", body, timeout=self.patience(), read=True)
             except errors.MessageNotFound:
                 return None
             return int(answer["message"]["seq"])
@@ -183,7 +198,7 @@ class StreamAccess:
         body = {"batch": 1, "start_time": rfc3339(ns), "next_by_subj": ">"}
         message = self.retrying(
             "direct get by time",
-            lambda: self.api.request_raw(f"DIRECT.GET.{self.stream}", body, read=True),
+            lambda: self.api.request_raw(f"DIRECT.GET.{self.stream}", body, timeout=self.patience(), read=True),
         )
         headers = message.headers
         if message.status is not None or headers is None:
@@ -197,7 +212,9 @@ class StreamAccess:
 
         def get() -> int | None:
             try:
-                answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", {"seq": seq}, read=True)
+                answer = self.api.request(
+                    f"STREAM.MSG.GET.{self.stream}", {"seq": seq}, timeout=self.patience(), read=True
+                )
             except errors.MessageNotFound:
                 return None
             return _nanoseconds(str(answer["message"].get("time", "")))
@@ -239,7 +256,9 @@ class StreamAccess:
                 # Permissions can be given for it; the server takes the form without it just as well.
                 operation += f".{config['filter_subject']}"
         body = {"stream_name": self.stream, "config": config}
-        info = self.retrying("CONSUMER.CREATE", lambda: self.api.request(operation, body, ConsumerInfo))
+        info = self.retrying(
+            "CONSUMER.CREATE", lambda: self.api.request(operation, body, ConsumerInfo, timeout=self.patience())
+        )
         if filters is not None and len(filters) > 1 and not info.config.filter_subjects:
             raise self._too_old()
         return info

@@ -91,7 +91,8 @@ class BatchBuilder:
 
     def _column_timestamp(self) -> pa.Array:
         exact = _int64(self._timestamps, pa.timestamp("ns", tz="UTC"))
-        return exact.cast(pa.timestamp("us", tz="UTC"), safe=False)
+        kind = self._schema.field("timestamp").type
+        return exact if kind.unit == "ns" else exact.cast(kind, safe=False)
 
     def _column_value(self) -> pa.Array:
         return _binary(self._payloads, pa.binary())

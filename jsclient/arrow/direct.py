@@ -71,6 +71,7 @@ class RangeDirect:
                     self._gaps.finish(self._reached)
                     return
                 before = self.next
+                self._check_time()
                 try:
                     for chunk in self._request(queue, f"{inbox}.{new_token().decode()}"):
                         yield from self._wanted(chunk)
@@ -84,6 +85,10 @@ class RangeDirect:
                         time.sleep(deadline.at_most(LAGGING))
         finally:
             subscription.close()
+
+    def _check_time(self) -> None:
+        if self._access.deadline.expired():
+            raise self._access.timed_out(f"reading [{self._part.start}, {self._part.end}), at {self.next},")
 
     def _wanted(self, chunk: Chunk) -> Iterator[Chunk]:
         if self._several:
@@ -107,8 +112,9 @@ class RangeDirect:
         wanted = reply.encode()
         self._previous = 0
         while True:
-            item = queue.next(SILENCE)
+            item = queue.next(self._access.deadline.at_most(SILENCE))
             if item is None:
+                self._check_time()
                 raise Repeat(f"no answer for {SILENCE:g} s")
             if isinstance(item, LinkEvent):
                 self._engine.check_usable()

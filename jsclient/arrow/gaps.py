@@ -83,7 +83,7 @@ class Gaps:
 
     def _settled(self) -> StreamState:
         """The stream, once it reaches to the end of the range: a new leader may not have applied everything yet."""
-        deadline = Deadline(self._access.options.reconnect_timeout)
+        deadline = Deadline(self._access.deadline.at_most(self._access.options.reconnect_timeout))
         while True:
             state = self._access.state()
             same = not self._part.created or state.created == self._part.created

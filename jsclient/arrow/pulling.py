@@ -64,6 +64,7 @@ class RangeConsumer:
         deadline = Deadline(self._options.reconnect_timeout)
         while self.next < self._part.end:
             before = self.next
+            self._check_time()
             try:
                 yield from self._one_consumer()
                 return
@@ -80,6 +81,10 @@ class RangeConsumer:
                     raise
                 # Before 2.10 a filter must lie within the subjects of the stream: `a.>` is refused for `a.*`.
                 self._filters, self._local = (), self._filters
+
+    def _check_time(self) -> None:
+        if self._access.deadline.expired():
+            raise self._access.timed_out(f"reading [{self._part.start}, {self._part.end}), at {self.next},")
 
     def _wait_for_link(self, deadline: Deadline, restarts: int) -> None:
         """Until the connection is back; the pause also keeps a refused pull from being repeated in a tight loop."""
@@ -127,8 +132,9 @@ class RangeConsumer:
     def _deliveries(self, queue: ChunkQueue, inbox: str) -> Iterator[Chunk]:
         while True:
             self._refill(inbox)
-            item = queue.next(SILENCE)
+            item = queue.next(self._access.deadline.at_most(SILENCE))
             if item is None:
+                self._check_time()
                 raise Interrupted(f"consumer {self._name} has been silent for {SILENCE:g} s")
             if isinstance(item, LinkEvent):
                 self._engine.check_usable()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
@@ -17,7 +16,6 @@ from jsclient.arrow.direct import Elsewhere, RangeDirect
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.pulling import RangeConsumer
 from jsclient.arrow.ranges import Range
-from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
     from jsclient.arrow.settings import Settings
@@ -30,9 +28,12 @@ SMALL_RANGE: Final = 2_000  # sequences up to which direct get costs less than m
 
 def read_chunks(nc: Connection, options: Settings, part: Range, method: str, label: str) -> Iterator[Chunk]:
     """The messages of one range in order. `method` is what `choose_method` said to the planner."""
-    access = StreamAccess(nc, options)
-    deadline = Deadline(options.task_timeout)
-    started, reached = time.monotonic(), part.start
+    return read_through(StreamAccess(nc, options, timeout=options.task_timeout), part, method, label)
+
+
+def read_through(access: StreamAccess, part: Range, method: str, label: str) -> Iterator[Chunk]:
+    """The same through `access`, whose deadline bounds it."""
+    reached = part.start
     try:
         gaps = Gaps(access, part)
         with closing(_chunks(access, part, method, label, gaps)) as chunks:  # type: ignore[type-var]
@@ -43,11 +44,9 @@ def read_chunks(nc: Connection, options: Settings, part: Range, method: str, lab
                     chunk = by_bucket(chunk, *part.buckets)
                 if len(chunk):
                     yield chunk
-                if deadline.expired():
-                    raise options.refuse(
-                        "JETSTREAM_TASK_TIMEOUT",
-                        f"stream {access.stream!r}: partition {part.index} read up to {reached} of "
-                        f"[{part.start}, {part.end}) in {time.monotonic() - started:.1f} s (taskTimeout)",
+                if access.deadline.expired():
+                    raise access.timed_out(
+                        f"reading partition {part.index} [{part.start}, {part.end}), which came to {reached},"
                     )
     except errors.JsClientError as error:
         raise access.failed(f"reading partition {part.index} [{part.start}, {part.end})", error) from error

@@ -44,6 +44,10 @@ class Settings(Protocol):
         """What the names of consumers begin with."""
 
     @property
+    def time_limit(self) -> str:
+        """What the user calls `task_timeout`."""
+
+    @property
     def accept_loss(self) -> str:
         """What the user can do to go on without messages that are lost; the end of a sentence."""
 

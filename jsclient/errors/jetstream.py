@@ -79,6 +79,29 @@ class ListingIncomplete(JetStreamError):
         self.missing = missing or []
 
 
+class RangeIncomplete(JetStreamError):
+    """A range of a stream was not read whole, and what was read so far is not all of it; `__cause__` says why."""
+
+
+class DataLost(RangeIncomplete):
+    """Messages of the range are no longer in the stream: its head has moved, or its store was set back."""
+
+
+class RangeTimeout(RangeIncomplete, TimedOut):
+    """The range was not read to its end within the timeout."""
+
+
+class WriteIncomplete(JetStreamError):
+    """Not every row of a table is known to be stored; `__cause__` is what became of the first one that is not.
+
+    `stored` rows of those before it were acknowledged; rows after it may be stored, too.
+    """
+
+    def __init__(self, message: str, stored: int = 0) -> None:
+        super().__init__(message)
+        self.stored = stored
+
+
 class ImportPassesOneResponse(JetStreamError):
     """The import behind an `api_prefix` passes one response for each request, and messages were lost by it.
 

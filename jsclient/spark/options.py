@@ -146,6 +146,7 @@ class SparkOptions:
     # --- what jsclient.arrow needs beside the options, see jsclient/arrow/settings.py -----------------------------
 
     consumers: ClassVar[str] = "spark"
+    time_limit: ClassVar[str] = "taskTimeout"
     accept_loss: ClassVar[str] = "accept the loss with failOnDataLoss=false"
 
     def refuse(self, token: str, text: str) -> JetStreamSparkError:

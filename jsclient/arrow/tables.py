@@ -1,0 +1,229 @@
+"""A range of a stream as an Arrow table or as record batches, whole or with an error."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Any, Final, TypedDict
+
+import pyarrow as pa
+
+from jsclient.arrow.access import StreamAccess
+from jsclient.arrow.columns import BatchBuilder
+from jsclient.arrow.options import ReadOptions, Refused, typed_errors
+from jsclient.arrow.ranges import Range, StreamState, head_moved
+from jsclient.arrow.reading import choose_method, read_through
+from jsclient.durations import check_timeout, to_ns
+from jsclient.errors import ConfigError
+from protocol import subjects as names
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from typing_extensions import Unpack
+
+    from jsclient.jetstream.context import JetStream
+
+HEADERS: Final = pa.map_(pa.string(), pa.list_(pa.string()))
+TYPES: Final = {
+    "stream": pa.string(),
+    "subject": pa.string(),
+    "seq": pa.int64(),
+    "timestamp": pa.timestamp("ns", tz="UTC"),
+    "headers": HEADERS,
+    "value": pa.binary(),
+    "size": pa.int32(),
+}
+"""The columns that can be asked for, with their types."""
+
+COLUMNS: Final = ("subject", "seq", "timestamp", "headers", "value")
+EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+STREAM, CREATED, START, END = b"jetstream.stream", b"jetstream.created", b"jetstream.start", b"jetstream.end"
+
+
+class ReadArguments(TypedDict, total=False):
+    """The keyword arguments of `read_table` and `read_batches`."""
+
+    start: int | None
+    """The first sequence; None: the oldest message there is when the reading begins."""
+    end: int | None
+    """The sequence behind the last one; None: everything that is there when the reading begins."""
+    start_time: dt.datetime | None
+    """Instead of `start`: the first message stored at or after it. Must have a zone."""
+    end_time: dt.datetime | None
+    """Instead of `end`: messages stored before it."""
+    after: pa.Table | Batches | None
+    """Instead of `start`: where this reading of the same stream ended."""
+    subjects: Sequence[str] | str
+    """Filters with wildcards; several need nats-server 2.10."""
+    columns: Sequence[str]
+    """Which columns, in this order: of stream, subject, seq, timestamp, headers, value, size."""
+    batch_rows: int
+    """A record batch ends after so many rows (10,000) ..."""
+    batch_bytes: int
+    """... or so many bytes of values (8 MiB)."""
+    timeout: float | None
+    """Seconds for the whole; None: as long as it goes on. After 60 s without any progress a reading fails anyway."""
+
+
+def read_table(js: JetStream, stream: str, **arguments: Unpack[ReadArguments]) -> pa.Table:
+    """The messages of a range of a stream as one table; see `ReadArguments`.
+
+    What is returned is proven to be complete: all messages of the range that match and were not deleted before, in the
+    order of the stream. Otherwise it raises DataLost (the head of the stream has moved into the range, or its store was
+    set back), StreamRecreated, RangeTimeout, RangeIncomplete (the cause says what kept it from reading on),
+    StreamNotFound, NotSupported (a filter or a work queue that needs a newer server). Nothing is acknowledged or
+    consumed.
+    """
+    with read_batches(js, stream, **arguments) as batches:
+        return pa.Table.from_batches(batches, batches.schema)
+
+
+def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments]) -> Batches:
+    """The same as record batches, one at a time: for ranges that do not fit into memory.
+
+    The range is fixed before this returns. The proof comes last: only when the iteration ends without an error were
+    the batches all there is.
+    """
+    check_timeout(arguments.get("timeout"))
+    filters = arguments.get("subjects") or ()
+    options = ReadOptions(
+        stream=stream,
+        api_prefix=js.api.prefix[:-1],
+        subjects=(filters,) if isinstance(filters, str) else tuple(filters),
+        task_timeout=arguments.get("timeout"),
+    )
+    columns = list(arguments.get("columns") or COLUMNS)
+    _check(options, columns, arguments)
+    with typed_errors():
+        access = StreamAccess(js.nc, options, timeout=options.task_timeout)
+        access.check_filters()
+        state = access.state()
+        part = _range(access, state, arguments)
+        consumed = state.retention in ("workqueue", "interest")
+        method = choose_method(options, part.span, access.direct_works(state), consumed)
+    marks = {STREAM: stream, CREATED: state.created, START: str(part.start), END: str(part.end)}
+    schema = pa.schema([(name, TYPES[name]) for name in columns], marks)
+    builder = BatchBuilder(
+        stream, columns, schema, arguments.get("batch_rows", 10_000), arguments.get("batch_bytes", 8 << 20)
+    )
+    return Batches(schema, _read(access, part, method, builder))
+
+
+class Batches:
+    """Record batches of a range, to be iterated once; `close` (or leaving a `with` block) ends the reading early.
+
+    Whatever takes Arrow streams takes it: `pa.table(batches)`, `polars.from_arrow(batches)`, and for DuckDB
+    `batches.to_reader()`.
+    """
+
+    def __init__(self, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+        self.schema = schema
+        self._batches = batches
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
+        return next(self._batches)
+
+    def to_reader(self) -> pa.RecordBatchReader:
+        """As pyarrow's own reader."""
+        return pa.RecordBatchReader.from_batches(self.schema, self)
+
+    def __arrow_c_stream__(self, requested_schema: Any = None) -> Any:
+        return self.to_reader().__arrow_c_stream__(requested_schema)
+
+    def close(self) -> None:
+        self._batches.close()  # type: ignore[attr-defined]
+
+    def __enter__(self) -> Batches:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _read(access: StreamAccess, part: Range, method: str, builder: BatchBuilder) -> Iterator[pa.RecordBatch]:
+    if part.span <= 0:
+        return
+    with typed_errors(), closing(read_through(access, part, method, "read")) as chunks:  # type: ignore[type-var]
+        for chunk in chunks:
+            yield from builder.add(chunk, chunk.nbytes())
+        yield from builder.finish()
+
+
+# --- which range ------------------------------------------------------------------------------------------------
+
+
+def _check(options: ReadOptions, columns: list[str], arguments: ReadArguments) -> None:
+    from jsclient.jetstream.api.names import check_stream
+
+    check_stream(options.stream)
+    for subject in options.subjects:
+        names.check_filter(subject)
+    unknown = [name for name in columns if name not in TYPES]
+    if unknown or len(set(columns)) < len(columns):
+        raise ConfigError(f"columns are, once each, of {', '.join(TYPES)}; got {columns}")
+    given = [name for name in ("start", "start_time", "after") if arguments.get(name) is not None]
+    ends = [name for name in ("end", "end_time") if arguments.get(name) is not None]
+    if len(given) > 1 or len(ends) > 1:
+        raise ConfigError(f"{' and '.join(given if len(given) > 1 else ends)} exclude each other")
+    for name in ("start", "end", "batch_rows", "batch_bytes"):
+        number: Any = arguments.get(name)
+        if number is not None and (type(number) is not int or number < 1):
+            raise ConfigError(f"{name} must be a whole number of 1 or more, got {number!r}")
+    if arguments.get("batch_bytes", 0) > 1 << 30:
+        raise ConfigError("batch_bytes must be at most 1 GiB: Arrow's offsets have 32 bits")
+
+
+def _range(access: StreamAccess, state: StreamState, arguments: ReadArguments) -> Range:
+    """The sequences [start, end) and what of them was promised, for the proof."""
+    start, end = _start(access, state, arguments), arguments.get("end")
+    end_time = arguments.get("end_time")
+    if end_time is not None:
+        end = access.sequence_at(_nanoseconds(end_time, "end_time"), state)
+    if end is None:
+        end = state.end
+    if end > state.end:
+        raise Refused("JETSTREAM_READ_FAILED", f"stream {state.name!r} ends at {state.last}, before end={end}")
+    soft = all(arguments.get(name) is None for name in ("start", "start_time", "after"))
+    if not soft and start < min(state.first, end):
+        after = min(state.first, end)
+        raise Refused("JETSTREAM_DATA_LOSS", head_moved(state, start, after, after - start, start, end))
+    mark = None
+    if end > start:
+        stored = state.last_ns if end == state.end else access.stored_at(end - 1)
+        mark = None if stored is None else (end - 1, stored)
+    return Range(0, start, max(start, end), access.options.subjects, None, state.created, mark, soft)
+
+
+def _start(access: StreamAccess, state: StreamState, arguments: ReadArguments) -> int:
+    after, start_time, start = arguments.get("after"), arguments.get("start_time"), arguments.get("start")
+    if after is not None:
+        marks = after.schema.metadata or {}
+        if marks.get(STREAM) != state.name.encode():
+            raise ConfigError(f"`after` was not read from stream {state.name!r}: {marks.get(STREAM, b'').decode()!r}")
+        if marks[CREATED].decode() != state.created:
+            raise Refused(
+                "JETSTREAM_STREAM_RECREATED",
+                f"stream {state.name!r} was created at {state.created}, `after` was read from one of "
+                f"{marks[CREATED].decode()}; begin again",
+            )
+        start = int(marks[END])
+        if start > state.end:
+            text = f"stream {state.name!r} ends at {state.last}, `after` was read up to {start - 1}: it was set back"
+            raise Refused("JETSTREAM_DATA_LOSS", text)
+        return start
+    if start_time is not None:
+        return access.sequence_at(_nanoseconds(start_time, "start_time"), state)
+    return state.first if start is None else start
+
+
+def _nanoseconds(when: dt.datetime, name: str) -> int:
+    if when.tzinfo is None:
+        raise ConfigError(f"{name} must have a time zone, got {when!r}")
+    return to_ns(when - EPOCH)

@@ -1,0 +1,171 @@
+"""An Arrow table or record batches into streams: each row is acknowledged, or an error says which is not."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from itertools import repeat
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import pyarrow as pa
+
+from jsclient import errors
+from jsclient.durations import Deadline, check_timeout
+from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.future import PublishFuture
+
+COLUMNS: Final = ("subject", "value", "headers", "msg_id", "expected_last_subject_seq", "expected_last_seq", "ttl")
+OPTIONS: Final = COLUMNS[4:]
+RESERVED: Final = ("nats-msg-id", "nats-batch-")
+"""Headers that stored messages may have from the client that wrote them. On a copy they mean something else."""
+
+AT_ONCE: Final = 2_000
+"""Rows after which the acks of the rows before them are looked at."""
+
+
+@attrs.define
+class Written:
+    """What `write_table` has stored: rows, bytes of values, rows that were already there, sequences per stream."""
+
+    rows: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+    streams: dict[str, tuple[int, int]] = attrs.field(factory=dict)
+
+
+def write_table(
+    js: JetStream,
+    data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch],
+    *,
+    subject: str | None = None,
+    timeout: float | None = None,
+) -> Written:
+    """Publish the rows of a table in their order, and return when every row is stored.
+
+    Columns: `value` (binary or string), and, each optional, `subject` (else the argument, which wins), `headers`
+    (map of strings to strings or to lists of strings), `msg_id`, `expected_last_subject_seq`, `expected_last_seq`,
+    `ttl` (seconds). With `msg_id` a lost link loses and repeats nothing, and a table that is written again within the
+    duplicate window of its stream is stored once. Raises WriteIncomplete at the first row that is not known to be
+    stored, ConfigError for a table that cannot be written (before any row of that batch is sent). `timeout`: seconds
+    for the whole; None: as long as it takes, each ack at most 30 s.
+    """
+    check_timeout(timeout)
+    deadline = Deadline(timeout)
+    writer = _Writer(js, subject, deadline)
+    if isinstance(data, pa.RecordBatch):
+        data = [data]
+    for batch in data.to_batches() if isinstance(data, pa.Table) else data:
+        writer.publish(batch)
+    return writer.finish()
+
+
+class _Writer:
+    def __init__(self, js: JetStream, subject: str | None, deadline: Deadline) -> None:
+        self._publisher = AsyncPublisher(js, stall_wait=deadline.remaining())
+        self._subject = subject
+        self._deadline = deadline
+        self._written = Written()
+        self._pending: list[PublishFuture] = []
+
+    def publish(self, batch: pa.RecordBatch) -> None:
+        publish = self._publisher.publish
+        rows = self._rows(batch)
+        futures: list[PublishFuture] = []
+        try:
+            for subject, value, headers, msg_id, options in rows:
+                futures.append(publish(subject, value, headers=headers, msg_id=msg_id, **options))
+                if len(futures) >= AT_ONCE:
+                    self._settle()
+                    self._pending, futures = futures, []
+        except errors.WriteIncomplete:
+            raise
+        except errors.JsClientError as error:
+            self._pending += futures
+            self._settle()
+            raise self._incomplete(error) from error
+        self._settle()
+        self._pending = futures
+
+    def finish(self) -> Written:
+        self._settle()
+        return self._written
+
+    def _settle(self) -> None:
+        """Wait for what was sent before the last rows, in order."""
+        written, pending = self._written, self._pending
+        self._pending = []
+        for future in pending:
+            try:
+                ack = future.result(self._deadline.remaining())
+            except errors.JsClientError as error:
+                raise self._incomplete(error) from error
+            written.rows += 1
+            written.bytes += len(future.payload)
+            written.duplicates += bool(ack.duplicate)
+            first, _ = written.streams.get(ack.stream, (ack.seq, 0))
+            written.streams[ack.stream] = (first, ack.seq)
+
+    def _incomplete(self, error: errors.JsClientError) -> errors.WriteIncomplete:
+        stored = self._written.rows
+        return errors.WriteIncomplete(
+            f"row {stored} (counted from 0) is not known to be stored: {type(error).__name__}: {error}. The {stored} "
+            "rows before it are; rows after it may be. Written again with a column msg_id, rows are stored once "
+            "within the stream's duplicate window",
+            stored,
+        )
+
+    # --- columns to rows --------------------------------------------------------------------------------
+
+    def _rows(self, batch: pa.RecordBatch) -> Iterator[tuple[str, bytes, Any, str | None, dict[str, Any]]]:
+        columns = dict(zip(batch.schema.names, batch.columns, strict=True))
+        unknown = [name for name in columns if name not in COLUMNS]
+        if unknown or "value" not in columns:
+            raise errors.ConfigError(
+                f"a table to write has a column value, and of {', '.join(COLUMNS)}; got {list(columns)}"
+            )
+        return zip(
+            self._subjects(columns.get("subject"), batch.num_rows),
+            _full(columns["value"], "value", pa.binary()),
+            _headers(columns.get("headers")),
+            repeat(None) if "msg_id" not in columns else _full(columns["msg_id"], "msg_id", pa.string()),
+            _options(columns),
+            strict=False,
+        )
+
+    def _subjects(self, column: pa.Array | None, count: int) -> list[str]:
+        if self._subject is not None:
+            return [self._subject] * count
+        if column is None:
+            raise errors.ConfigError("the table has no column subject; give the argument subject")
+        return _full(column, "subject", pa.string())
+
+
+def _full(column: pa.Array, name: str, kind: pa.DataType) -> list[Any]:
+    """The values of a column that must not be null."""
+    if column.null_count:
+        raise errors.ConfigError(f"column {name} has {column.null_count} nulls; filter such rows out, or fill them")
+    return (column if column.type == kind else column.cast(kind)).to_pylist()  # type: ignore[no-any-return]
+
+
+def _headers(column: pa.Array | None) -> Iterable[dict[str, Any] | None]:
+    if column is None or column.null_count == len(column):
+        return repeat(None)
+    return [None if pairs is None else _header(dict(pairs)) for pairs in column.to_pylist()]
+
+
+def _header(given: dict[str, Any]) -> dict[str, Any] | None:
+    for name in given:
+        if name.lower().startswith(RESERVED):
+            raise errors.ConfigError(f"a row has the header {name}: ids come from the column msg_id; drop that header")
+    return given or None
+
+
+def _options(columns: dict[str, pa.Array]) -> Iterable[dict[str, Any]]:
+    names = [name for name in OPTIONS if name in columns and columns[name].null_count < len(columns[name])]
+    if not names:
+        return repeat({})
+    rows = zip(*[columns[name].to_pylist() for name in names], strict=True)
+    return [{name: value for name, value in zip(names, row, strict=True) if value is not None} for row in rows]
