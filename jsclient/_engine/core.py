@@ -538,6 +538,12 @@ class ConnectionCore:
         return self._max_payload
 
     @property
+    def round_trip(self) -> float:
+        """For layers: seconds to the server and back, the shortest seen on this link; 0.0 without a link."""
+        link = self._session.link
+        return 0.0 if link is None else link.round_trip
+
+    @property
     def connected_url(self) -> str:
         """The server we are connected to, without user information; "" when there is none."""
         link = self._session.link

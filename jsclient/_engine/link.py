@@ -47,6 +47,7 @@ class Link:
         self.lame = False  # the server has said that it is about to stop
         self.leaving = False  # we are about to
         self.pings_out = 0
+        self.round_trip = 0.0  # seconds to the server and back, the shortest seen
         self.answered = False  # a ping, after those of the handshake
         self.messages_before = 0  # those that had come over all links when this one began to bring some
         self.reading = Reading(stream, parser)
@@ -86,6 +87,7 @@ def open_link(
         )
         on_digest(fields.digest)
         connect = _connect_info(options, info, fields, stream.secure)
+        sent = time.monotonic()
         try:
             if not stream.send(encode_connect(connect) + PING, deadline.remaining()):
                 raise errors.ConnectFailed(f"{server.url} does not take our CONNECT")
@@ -97,6 +99,7 @@ def open_link(
         handshake_first = isinstance(options.tls, TLSOptions) and options.tls.handshake_first
         link.info_in_clear = not (stream.secure and (server.websocket or handshake_first))
         _await_pong(link, deadline)
+        link.round_trip = time.monotonic() - sent
         stream.set_tick(tick(options.ping_interval))
         return link
     except protocol.ProtocolError as error:

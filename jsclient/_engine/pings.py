@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import compress, filterfalse
@@ -27,6 +28,7 @@ class Ping(Unkept):
     """A PING frame, and the ticket of the thread that waits for its PONG, if there is one."""
 
     ticket: Ticket[Any] | WhenAnswered | None = None
+    at: float = 0.0
 
 
 class _Sent:
@@ -64,6 +66,7 @@ class Pings:
         if closing or not self.outbox.offline:
             ping = Ping(protocol.PING)
             ping.ticket = ticket
+            ping.at = time.monotonic()
             # Into both queues in one call into C, if the link is still there: what comes in between, be it Ctrl-C, a
             # finalizer that flushes, another thread or the end of the link, would shift the answers of all that follow.
             both: Iterator[Any] = filterfalse(sent.waiting.append, compress((ping,), sent.open))
@@ -74,14 +77,15 @@ class Pings:
             closed = self.outbox.closed
             ticket.put(closed() if closed else errors.ConnectionLost("not connected at the moment", sent=False))
 
-    def answered(self) -> None:
-        """A PONG has come: the reader."""
+    def answered(self) -> float | None:
+        """A PONG has come: the reader. Returns the seconds since its PING was queued, None if nobody asked."""
         try:
             ping = self._sent.waiting.popleft()
         except IndexError:
-            return  # nobody asked
+            return None
         if ping.ticket is not None:
             ping.ticket.put(None)
+        return time.monotonic() - ping.at
 
     def fail(self, make: Callable[[], BaseException], pongs_come: bool = False) -> None:
         """Whoever waits gets an exception. With `pongs_come` the link lives on: their places in the order stay."""

@@ -416,7 +416,10 @@ class Session:
     def _pong(self, link: Link) -> None:
         link.pings_out = 0
         link.answered = True
-        self.pings.answered()
+        seconds = self.pings.answered()
+        if seconds is not None:
+            # The shortest one: a PING may wait in a queue, and a handshake for somebody who answers for the server.
+            link.round_trip = min(link.round_trip, seconds)
 
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
         left = set(link.info.connect_urls or ()) - set(info.connect_urls or ())

@@ -11,13 +11,14 @@ from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout, resolve, seconds_of
 from jsclient.jetstream.api import names
-from jsclient.jetstream.api.models import ConsumerInfo
+from jsclient.jetstream.api.models import AckPolicy, ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_options import (
     MAX_MESSAGES,
+    MOST_MESSAGES,
     FetchBytesDict,
     FetchDict,
     Paused,
@@ -225,10 +226,7 @@ class Consumer(PullSource):
     def _pull_options(self, given: PullOptionsDict) -> PullOptions:
         """The options, with defaults lowered to the limits of the consumer where they are known."""
         config = self._info.config if self._info is not None else None
-        limit = MAX_MESSAGES if config is None else config.max_batch
-        if given.get("max_messages") is None and limit:
-            # Not known, or limited: no window that grows.
-            given["max_messages"] = min(MAX_MESSAGES, limit)
+        most = MAX_MESSAGES if config is None else _most_messages(config)
         if config is not None:
             if config.deliver_policy == "last_per_subject":
                 # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
@@ -242,7 +240,7 @@ class Consumer(PullSource):
                 longest = max(1.0, seconds_of(config.priority_timeout) / 2)
                 given.setdefault("expires", min(PullOptions().expires, longest))
                 given["expires"] = min(given["expires"], longest)
-        return PullOptions(**given)
+        return PullOptions(**given, first_messages=min(MAX_MESSAGES, most), most_messages=most)
 
     def read_until(
         self,
@@ -266,6 +264,16 @@ class Consumer(PullSource):
 
     def __reduce__(self) -> Any:
         return engine_of(self.nc).refuse_pickle(self)
+
+
+def _most_messages(config: ConsumerConfig) -> int:
+    """How large a window may grow: the server refuses pulls of more than `max_batch`, and twice `max_ack_pending` is
+    enough, because a pull goes out when half of the window has come."""
+    most = min(MOST_MESSAGES, config.max_batch or MOST_MESSAGES)
+    unacked = config.max_ack_pending or 0
+    if unacked > 0 and config.ack_policy != AckPolicy.NONE:
+        most = min(most, max(MAX_MESSAGES, 2 * unacked))
+    return most
 
 
 def check_number(max_messages: int) -> None:

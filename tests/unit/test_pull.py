@@ -322,6 +322,43 @@ def test_the_window_is_what_is_taken_in_a_tenth_of_a_second() -> None:
     assert drain(state, 1, 110.0) == (500 - 249, 0)
 
 
+def over_a_line(state: PullState, round_trip: float, seconds: float, quick: float = 1e6) -> float:
+    """Messages per second of an application that takes up to `quick` of them, from a stream that has enough."""
+    now, taken = 0.0, 0
+    arriving: list[tuple[float, int]] = []
+    while now < seconds:
+        while (need := state.need(now, round_trip)) is not None:
+            state.opened(*need)
+            arriving.append((now + round_trip, need[0]))
+        due, count = arriving.pop(0)
+        now = max(now, due)
+        while count:
+            now += 1 / quick
+            count, taken = count - 1, taken + 1
+            if state.take() >= state.check_at and (need := state.need(now, round_trip)) is not None:
+                state.opened(*need)
+                arriving.append((now + round_trip, need[0]))
+    return taken / now
+
+
+@pytest.mark.parametrize("round_trip", [0.03, 0.06, 0.1, 0.2])
+def test_the_window_fits_the_round_trip(round_trip: float) -> None:
+    state = PullState(500, most_messages=32_000)
+    over_a_line(state, round_trip, 10 * round_trip)
+    assert state.max_messages == min(32_000, int(40_000 * max(0.1, 8 * round_trip)))
+    assert over_a_line(PullState(500, most_messages=32_000), round_trip, 5.0) > 40_000
+    assert over_a_line(PullState(500), round_trip, 5.0) < 500 / round_trip
+
+
+@pytest.mark.parametrize("round_trip", [0.0001, 0.06, 0.2, 30.0])
+def test_one_that_works_on_its_messages_gets_no_large_window_over_any_line(round_trip: float) -> None:
+    slow, quicker = PullState(500, most_messages=32_000), PullState(500, most_messages=32_000)
+    over_a_line(slow, min(round_trip, 0.2), 60.0, quick=100.0)
+    assert slow.max_messages == 500
+    over_a_line(quicker, round_trip, 60.0, quick=2_000.0)
+    assert quicker.max_messages <= 4_000  # what it takes in 2 s
+
+
 def test_a_window_that_was_given_stays() -> None:
     state = PullState(500)
     assert drain(state, 0, 100.0) == (500, 0)

@@ -206,7 +206,8 @@ class Messages(MessageIterator):
         self._user = get_ident()
         with self._lock:
             self._due = False
-            need = self._state.need(time.monotonic() if now is None else now) if self._pulls else None
+            now = time.monotonic() if now is None else now
+            need = self._state.need(now, self._engine.round_trip) if self._pulls else None
             if need is None:
                 return
             frame = self._open_pull(need)

@@ -62,9 +62,9 @@ log = logging.getLogger("jsclient.jetstream.ordered")
 
 CHECKED_AT_ONCE: Final = 200
 
-MAX_MESSAGES: Final = 5_000
-"""Messages buffered and requested together. Nobody else can want them, so more than for work queues: 1M replayed
-at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
+FIRST_MESSAGES: Final = 5_000
+"""Messages buffered and requested together at first. Nobody else can want them, so more than for work queues: 1M
+replayed at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
 
 QUESTIONS: Final = (0.05, 0.4, 0.8, 1.5, 3.0)
 """Seconds after a server has left the cluster in which an ordered read that gets nothing asks for its consumer, which
@@ -428,7 +428,7 @@ class OrderedConsumer:
     # --- reading ------------------------------------------------------------------------------------------
 
     def messages(self, **options: Unpack[PullOptionsDict]) -> OrderedMessages:
-        """An endless, pre-buffered iterator; options as for Consumer.messages, with max_messages 5,000."""
+        """An endless, pre-buffered iterator; options as for Consumer.messages, with 5,000 messages to begin with."""
         return self.open_messages(Deadline(CREATE_TIMEOUT), **options)
 
     def open_messages(self, deadline: Deadline, **options: Unpack[PullOptionsDict]) -> OrderedMessages:
@@ -546,9 +546,8 @@ def _options(given: PullOptionsDict, state: OrderedState) -> PullOptions:
     if state.options.deliver_policy == LAST_PER_SUBJECT:
         # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
         given.setdefault("max_bytes", 0)
-    else:
-        given.setdefault("max_messages", MAX_MESSAGES)
-    return PullOptions(**given)
+        return PullOptions(**given)
+    return PullOptions(**given, first_messages=FIRST_MESSAGES)
 
 
 def available(stream: OrderedMessages, deadline: Deadline | None = None) -> int:

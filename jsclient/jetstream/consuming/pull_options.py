@@ -17,10 +17,8 @@ from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTe
 MAX_MESSAGES: Final = 500
 """Messages buffered and requested together (nats.go, nats.java, async-nats 200-500)."""
 
-MOST_MESSAGES: Final = 4_000
-"""The same for an application that takes so many within a tenth of a second (`pull.WINDOW`). Server and client wait
-less for each other: without acks a message of 128 B costs us 2.6 us at 500, 2.2 at 2,000 and 2.0 at 4,000, the server
-3.9, 2.9 and 2.9, and the time from one to the next is 4.3, 3.0 and 2.9."""
+MOST_MESSAGES: Final = 32_000
+"""The same for an application that is quick and far from its server (`pull.FASTEST`, `pull.ROUND_TRIPS`)."""
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Bytes of the same: 500 messages of 1 MiB would be half a GiB."""
@@ -95,8 +93,9 @@ class PullOptions:
 
     `max_messages` and `max_bytes` (0: no limit of that kind) bound what is buffered and requested together; a new
     pull goes out when less than `threshold_messages` or `threshold_bytes` (half of them by default) are under way.
-    Where neither `max_messages` nor `threshold_messages` is given, it is 500, and up to 4,000 as long as the
-    application takes that many in 0.1 s.
+    Where neither `max_messages` nor `threshold_messages` is given, it is 500 (`first_messages`), and more as long as
+    the application takes that many in 0.1 s or in 8 round trips: up to 4,000 on a near server, to 32,000 over 100 ms
+    or more, and never more than `most_messages`.
     `expires` (at least 1 s) is the life of a pull, `heartbeat` the interval of signs of life (5 s, at most half of
     `expires`): after one and a half without any the server is asked what is wrong (ConsumerDeleted, StreamRecreated,
     MaxWaitingExceeded, Paused ...), after two it is NoHeartbeat. None: a dead pull is noticed a second after its end.
@@ -125,6 +124,8 @@ class PullOptions:
     on_error: Callable[[Exception], Any] | None = None
     on_event: Callable[[Any], Any] | None = None
     cancel: Cancel | None = None
+    first_messages: int = MAX_MESSAGES
+    most_messages: int = MOST_MESSAGES
 
     def __attrs_post_init__(self) -> None:
         if self.batch_limit < 0 or self.max_bytes < 0 or (self.max_messages == 0 and not self.max_bytes):
@@ -145,7 +146,7 @@ class PullOptions:
 
     @property
     def batch_limit(self) -> int:
-        return MAX_MESSAGES if self.max_messages is None else self.max_messages or UNLIMITED_BATCH
+        return self.first_messages if self.max_messages is None else self.max_messages or UNLIMITED_BATCH
 
     @property
     def seconds_between_heartbeats(self) -> float:
@@ -171,5 +172,5 @@ class PullOptions:
             threshold_bytes=self.threshold_bytes,
             stop_after=self.stop_after,
             numbers=numbers,
-            most_messages=MOST_MESSAGES if self.max_messages is None and self.threshold_messages is None else 0,
+            most_messages=self.most_messages if self.max_messages is None and self.threshold_messages is None else 0,
         )
