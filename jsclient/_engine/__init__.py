@@ -57,6 +57,10 @@ class Engine(Protocol):
     def takers(self) -> Takers:
         """Whatever takes messages and has to end in order when the connection drains or closes."""
 
+    @property
+    def round_trip(self) -> float:
+        """Seconds to the server and back, the shortest seen on this link; 0.0 without a link."""
+
     # --- sending: frames as `encode` makes them -----------------------------------------------------------
 
     @property
