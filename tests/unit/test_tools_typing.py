@@ -64,7 +64,7 @@ def fields(options: type[attrs.AttrsInstance]) -> set[str]:
     [
         (ConnectOptionsDict, fields(ConnectOptions) - {"servers"}),
         (PoolOptionsDict, fields(PoolOptions)),
-        (PullOptionsDict, fields(PullOptions)),
+        (PullOptionsDict, fields(PullOptions) - {"first_messages", "most_messages"}),  # these two are for layers
         (FetchDict, names(Consumer.fetch, "max_messages", "timeout")),
         (FetchBytesDict, names(Consumer.fetch, "max_messages", "timeout", "max_bytes")),
         (keywords.AtomicBatchDict, names(AtomicBatch, "js")),
