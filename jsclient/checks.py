@@ -9,7 +9,7 @@ import protocol
 from jsclient import errors
 from jsclient.message import HeadersLike
 from protocol import subjects
-from protocol.errors import InvalidArgument, InvalidHeader, NameError_
+from protocol.errors import InvalidArgument, InvalidHeader, NamingError
 from protocol.headers import encode_plain
 
 T = TypeVar("T")
@@ -20,7 +20,7 @@ def _translated(check: Callable[..., T], *args: str) -> T:
         return check(*args)
     except InvalidHeader as error:
         raise errors.InvalidHeader(str(error)) from None
-    except NameError_ as error:
+    except NamingError as error:
         raise errors.InvalidName(str(error)) from None
     except InvalidArgument as error:
         raise errors.InvalidSubject(str(error)) from None

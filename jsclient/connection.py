@@ -227,7 +227,7 @@ class Connection(ConnectionCore):
     def _flush_draining(self, timeout: float | None) -> errors.DrainTimeout | None:
         try:
             self.flush(timeout)
-        except (errors.TimedOut, errors.ConnectionError_) as error:
+        except (errors.TimedOut, errors.NatsConnectionError) as error:
             kept = len(self._outbox.frames)
             lost = f", {kept} messages or acks that were kept are thrown away" if kept else ""
             return errors.DrainTimeout(f"draining ended before everything was sent{lost}: {error}")

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final, TypeAlias
 
+from jsclient.errors import ConfigError
+
 NANOSECONDS: Final = 1_000_000_000
 
 
@@ -57,7 +59,7 @@ def to_seconds(nanoseconds: int) -> float:
 def check_timeout(timeout: float | None, name: str = "timeout") -> None:
     """Refuse what no call accepts: a negative timeout or NaN. None waits for ever, 0 takes only what is there."""
     if timeout is not None and not timeout >= 0:
-        raise ValueError(f"{name} must be 0 or more seconds, or None to wait for ever; got {timeout!r}")
+        raise ConfigError(f"{name} must be 0 or more seconds, or None to wait for ever; got {timeout!r}")
 
 
 def resolve(timeout: Timeout, default: float | None) -> float | None:

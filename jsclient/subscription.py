@@ -253,7 +253,7 @@ class Subscription(BaseSubscription, Taker):
         if self._withdraw():
             try:
                 self.connection.flush(deadline.at_most(self.connection.options.drain_timeout))
-            except (errors.TimedOut, errors.ConnectionError_):
+            except (errors.TimedOut, errors.NatsConnectionError):
                 pass  # nothing more can come over a link that is gone
         self.all_received()
         self.finish_drain(deadline)

@@ -7,7 +7,7 @@ ProtocolError                 the peer sent something that is not the NATS proto
 +-- WebSocketError            a broken websocket handshake or frame
 InvalidArgument (ValueError)  the caller wants to send something that must not reach the wire
 +-- SubjectError              subject, reply or queue group
-+-- NameError_                name of a stream, consumer, bucket ...
++-- NamingError                name of a stream, consumer, bucket ...
 +-- InvalidHeader             header name or value
 +-- LineTooLong               the control line would be longer than the server reads
 """
@@ -75,7 +75,7 @@ class SubjectError(InvalidArgument):
     """Not a usable subject, reply subject or queue group."""
 
 
-class NameError_(InvalidArgument):
+class NamingError(InvalidArgument):
     """Not a usable name: it would change the meaning of the subject it becomes a token of."""
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from protocol.errors import NameError_, SubjectError
+from protocol.errors import NamingError, SubjectError
 
 # Control characters (C0, DEL and C1 with U+0085) and the blank end a token for the server or for a reader of logs.
 _TOKEN = r"[^\x00-\x20\x7f-\x9f.]+"
@@ -46,16 +46,16 @@ def check_queue(queue: str) -> bytes:
 
 
 def check_name(name: str, what: str = "name") -> bytes:
-    """A stream, consumer or bucket name: one token without blanks . * > / and backslash. Raises NameError_."""
+    """A stream, consumer or bucket name: one token without blanks . * > / and backslash. Raises NamingError."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         why = "is empty" if name == "" else "must be one token without blanks, '.', '*', '>', '/' and '\\'"
-        raise NameError_(f"{what} {why}: {name!r:.80}")
+        raise NamingError(f"{what} {why}: {name!r:.80}")
     try:
         raw = name.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise NameError_(f"{what} cannot be encoded as UTF-8: {name!r:.80}") from None
+        raise NamingError(f"{what} cannot be encoded as UTF-8: {name!r:.80}") from None
     if len(raw) > MAX_NAME:
-        raise NameError_(f"{what} is longer than {MAX_NAME} bytes: {name!r:.80}")
+        raise NamingError(f"{what} is longer than {MAX_NAME} bytes: {name!r:.80}")
     return raw
 
 

@@ -148,7 +148,7 @@ class Lease:
         """The key as the leader has it; a replica may be behind."""
         try:
             return self._kv.get(self.key, direct=False, timeout=min(self.ttl, 5.0))
-        except (errors.KeyNotFound, errors.TimedOut, errors.ConnectionError_, errors.NoResponders):
+        except (errors.KeyNotFound, errors.TimedOut, errors.NatsConnectionError, errors.NoResponders):
             return None
 
     # --- keeping ------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@
     |   +-- PayloadTooLarge                 more than max_payload, or than the limits of a stream
     +-- Reentered (RuntimeError)            called where it would wait for its own thread (signal handler, finalizer)
     +-- NotSupported                        the server is too old for what was asked, or would silently ignore it
-    +-- ConnectionError_                    the connection itself
+    +-- NatsConnectionError (ConnectionError)   the connection itself
     |   +-- ConnectFailed                   no server could be reached (says which were tried, and why each failed)
     |   +-- NotANatsServer                  somebody answered, but not with INFO
     |   +-- TlsError                        TLS refused, not available, or verification failed
@@ -33,7 +33,8 @@
     +-- JetStreamError                      what JetStream answers or refuses: see jsclient/errors/jetstream.py,
                                             server_codes.py (by err_code) and stores.py (key-value, objects, services)
 
-Timeouts also inherit `TimeoutError`, bad arguments `ValueError`. Every class pickles.
+Timeouts also inherit `TimeoutError`, errors of the connection `ConnectionError`, bad arguments `ValueError`. Every
+class pickles.
 """
 
 from __future__ import annotations

@@ -71,11 +71,11 @@ class HeadersNotSupported(NotSupported):
 # --- connection -----------------------------------------------------------------------------------------
 
 
-class ConnectionError_(JsClientError):
-    """Base of everything that concerns the connection itself."""
+class NatsConnectionError(JsClientError, ConnectionError):
+    """Base of everything that concerns the connection itself; a `ConnectionError` (and `OSError`) of Python, too."""
 
 
-class ConnectFailed(ConnectionError_):
+class ConnectFailed(NatsConnectionError):
     """No server could be reached; `attempts` lists (server, reason) in the order tried."""
 
     attempts: list[tuple[str, str]]
@@ -85,15 +85,15 @@ class ConnectFailed(ConnectionError_):
         self.attempts = attempts or []
 
 
-class NotANatsServer(ConnectionError_):
+class NotANatsServer(NatsConnectionError):
     """Something answered on that address, but it does not speak the NATS protocol."""
 
 
-class TlsError(ConnectionError_):
+class TlsError(NatsConnectionError):
     """TLS was refused, is not available although wanted, or the certificate did not verify."""
 
 
-class AuthError(ConnectionError_):
+class AuthError(NatsConnectionError):
     """The server refused the credentials ("Authorization Violation" and its kin)."""
 
 
@@ -109,7 +109,7 @@ class AuthTimeout(AuthError):
     """The server waited too long for our CONNECT."""
 
 
-class ConnectionClosed(ConnectionError_):
+class ConnectionClosed(NatsConnectionError):
     """The Connection was closed, by close() or after a failure from which it must not recover.
 
     `reason` is that failure (AuthError, ConnectFailed ...); None when the application closed the connection itself.
@@ -118,7 +118,7 @@ class ConnectionClosed(ConnectionError_):
     reason: BaseException | None = None
 
 
-class ConnectionLost(ConnectionError_):
+class ConnectionLost(NatsConnectionError):
     """The link went down while the call waited for an answer; `sent` is False when nothing of it had been sent yet."""
 
     def __init__(self, message: str = "", sent: bool = True) -> None:
@@ -126,19 +126,19 @@ class ConnectionLost(ConnectionError_):
         self.sent = sent
 
 
-class ConnectionDraining(ConnectionError_):
+class ConnectionDraining(NatsConnectionError):
     """The Connection drains: it takes no new subscriptions and publishes."""
 
 
-class ForkedConnection(ConnectionError_):
+class ForkedConnection(NatsConnectionError):
     """The Connection was made in the parent process; a forked child must open its own (`jsclient.shared`)."""
 
 
-class StaleConnection(ConnectionError_):
+class StaleConnection(NatsConnectionError):
     """The server did not answer our pings."""
 
 
-class BufferFull(ConnectionError_):
+class BufferFull(NatsConnectionError):
     """Too much waits to be sent: more than `pending_buffer` while disconnected, else what the server is slow to take.
     Nothing of the message was sent."""
 

@@ -20,10 +20,10 @@ from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ConfigError,
     ConnectionClosed,
-    ConnectionError_,
     DrainTimeout,
     InvalidName,
     JsClientError,
+    NatsConnectionError,
     PermissionViolation,
     ServiceError,
     SubscriptionClosed,
@@ -177,7 +177,7 @@ class Endpoint(Taker):
         try:
             if nc.is_connected:
                 nc.flush()
-        except (ConnectionError_, TimedOut):
+        except (NatsConnectionError, TimedOut):
             return
         assert self._subscription is not None
         refused = self._subscription.mailbox.closed
@@ -189,7 +189,7 @@ class Endpoint(Taker):
         while True:
             try:
                 message = self._subscription.next(timeout=None)
-            except (SubscriptionClosed, ConnectionError_):
+            except (SubscriptionClosed, NatsConnectionError):
                 return
             except Exception as error:  # the server refused the subscription, perhaps on a later link
                 self._refused(error)
@@ -242,7 +242,7 @@ class Endpoint(Taker):
         if self._subscription is not None:
             try:
                 self._subscription.drain(timeout=deadline.remaining())
-            except (SubscriptionClosed, ConnectionError_):
+            except (SubscriptionClosed, NatsConnectionError):
                 pass
             except TimedOut:
                 self._subscription.close()
@@ -451,7 +451,7 @@ class Service(Group):
                 self._close(verb)
             if self.nc.is_connected:
                 self.nc.flush(timeout=deadline.remaining())
-        except (ConnectionError_, TimedOut) as error:
+        except (NatsConnectionError, TimedOut) as error:
             logger.warning("service %s stopped, but not cleanly: %s", self.config.name, error)
         finally:
             self._engine.remove_link_listener(self._on_link_event)
@@ -462,7 +462,7 @@ class Service(Group):
     def _close(subscription: Subscription) -> None:
         try:
             subscription.close()
-        except (SubscriptionClosed, ConnectionError_):
+        except (SubscriptionClosed, NatsConnectionError):
             pass
 
     def _tell(self) -> None:

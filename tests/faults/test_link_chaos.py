@@ -15,7 +15,7 @@ from jsclient.testing import NatsServer, Proxy, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
-EXPECTED = (errors.ConnectionError_, errors.TimedOut, errors.SubscriptionClosed)
+EXPECTED = (errors.NatsConnectionError, errors.TimedOut, errors.SubscriptionClosed)
 
 
 def flushes(nc: jsclient.Connection) -> bool:

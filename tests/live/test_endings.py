@@ -437,7 +437,7 @@ def test_the_connection_is_lost_for_good(scene: Scene, proxy: Proxy, way: type[W
     scene.work.release.set()
     error = taking.ended()
     if taking.own:
-        assert isinstance(error, errors.ConnectionError_)
+        assert isinstance(error, errors.NatsConnectionError)
         assert not isinstance(error, errors.ConnectionClosed)
         assert taking.taking.error is error
         wait_until(lambda: scene.work.told, 5)
@@ -446,7 +446,7 @@ def test_the_connection_is_lost_for_good(scene: Scene, proxy: Proxy, way: type[W
             taking.taking.wait(timeout=1)
     else:
         assert isinstance(error, errors.ConnectionClosed)
-        assert isinstance(error.reason, errors.ConnectionError_)
+        assert isinstance(error.reason, errors.NatsConnectionError)
     begun = list(scene.work.begun)
     proxy.accept()
     scene.nothing_starts()

@@ -203,7 +203,7 @@ def test_handlers_may_end_the_connection_at_any_moment(server: NatsServer, call:
             try:
                 while True:
                     {steps[loop]}
-            except (errors.ConnectionError_, errors.SubscriptionClosed):
+            except (errors.NatsConnectionError, errors.SubscriptionClosed):
                 pass
             nc.close()
             signal.setitimer(signal.ITIMER_REAL, 0)
@@ -257,7 +257,7 @@ def test_handlers_may_stop_jetstream_at_any_moment(server: NatsServer, loop: str
             try:
                 while True:
                     {steps[loop]}
-            except (errors.ConnectionError_, errors.SubscriptionClosed, StopIteration):
+            except (errors.NatsConnectionError, errors.SubscriptionClosed, StopIteration):
                 pass
             except errors.JetStreamError as error:
                 print(repr(error))

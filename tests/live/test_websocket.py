@@ -94,7 +94,7 @@ def test_a_wss_url_never_talks_in_clear() -> None:
 
 
 def test_ws_to_a_tls_port(wss_server: NatsServer) -> None:
-    with pytest.raises(errors.ConnectionError_):
+    with pytest.raises(errors.NatsConnectionError):
         jsclient.connect(f"ws://127.0.0.1:{wss_server.websocket_url.rsplit(':', 1)[1]}", connect_timeout=1)
 
 
@@ -104,7 +104,7 @@ def test_ws_to_a_nats_port(ws_server: NatsServer) -> None:
 
 
 def test_nats_to_a_ws_port(ws_server: NatsServer) -> None:
-    with pytest.raises(errors.ConnectionError_):
+    with pytest.raises(errors.NatsConnectionError):
         jsclient.connect(ws_server.websocket_url.replace("ws://", "nats://"), connect_timeout=0.5)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol import NameError_, SubjectError, check_filter, check_name, check_queue, check_subject, matches
+from protocol import NamingError, SubjectError, check_filter, check_name, check_queue, check_subject, matches
 
 BLANKS = [" ", "\t", "\r", "\n", "\r\n", "\x00", "\x0b", "\x0c", "\x7f", "\x85", "\x1f"]
 INJECTIONS = [
@@ -54,7 +54,7 @@ def test_good_queues() -> None:
 
 @pytest.mark.parametrize("name", [*INJECTIONS, "a.b", "*", ">", "a*", "a/b", "a\\b", "x" * 256, "é" * 128, "\ud800"])
 def test_bad_names(name: str) -> None:
-    with pytest.raises(NameError_, match="stream name"):
+    with pytest.raises(NamingError, match="stream name"):
         check_name(name, "stream name")
 
 
