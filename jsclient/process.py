@@ -1,103 +1,19 @@
-"""What a process does to its connections: fork, interpreter exit, and one shared connection per process."""
+"""Connections and their process: opening one, and one that all of a process share, by its options.
+
+What a fork and the end of the interpreter do to connections is in `_engine.fork`.
+"""
 
 from __future__ import annotations
 
-import atexit
-import contextlib
 import os
 import sys
 import warnings
-from typing import Any, Final
+from typing import Any
 
-from jsclient import connection as _connection
-from jsclient import errors, waiting
-from jsclient._engine.session import CLOSE_FLUSH
+from jsclient import waiting
+from jsclient._engine.fork import watch_process
 from jsclient.connection import Connection
-from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
-
-FORKED_TEXT: Final = (
-    "this connection was made in the parent process before fork; a child has no part in it. Open one here: "
-    "jsclient.shared(options) gives every process its own"
-)
-
-_ALLOWED: Final = frozenset(
-    ("close", "closed", "options", "number", "__class__", "__dict__", "__enter__", "__exit__", "__reduce__",
-     "__repr__", "__del__", "__init_subclass__", "refuse_pickle", "_engine",
-     "connection", "__reduce_ex__", "_forked_stream")
-)  # fmt: skip
-
-
-class ForkedChild(Connection):
-    """What a Connection becomes in a forked child: it closes silently and refuses everything else."""
-
-    def __getattribute__(self, name: str) -> Any:
-        if name not in _ALLOWED:
-            raise errors.ForkedConnection(FORKED_TEXT)
-        return object.__getattribute__(self, name)
-
-    def __init__(self) -> None:
-        raise TypeError("made by fork only")
-
-    def close(self, wait: bool = True) -> None:
-        """Frees the inherited descriptor and sends nothing: the session belongs to the parent."""
-        stream = self.__dict__.pop("_forked_stream", None)
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-
-    @property
-    def closed(self) -> bool:
-        return True
-
-    def __exit__(self, *exc: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return "<jsclient.Connection of the parent process>"
-
-
-def _forked_error() -> errors.ForkedConnection:
-    return errors.ForkedConnection(FORKED_TEXT)
-
-
-def _after_fork_in_child() -> None:
-    # No lock that exists may be taken here: the thread that held it is not in this process.
-    for live in list(_connection._live.values()):
-        link = live._session.link
-        for sink in list(live._dispatcher.sinks.values()):
-            mailbox = getattr(sink, "mailbox", None)
-            if mailbox is not None:
-                mailbox.items.clear()
-                mailbox.closed = _forked_error()
-                mailbox._waiters.clear()
-            forked = getattr(getattr(sink, "sink", None), "forked", None)
-            if forked is not None:
-                forked()
-        live._outbox.forked(_forked_error)
-        kept = {"options": live.options, "number": live.number}
-        live.__dict__.clear()
-        live.__dict__.update(kept, _forked_stream=None if link is None else link.stream)
-        live.__class__ = ForkedChild
-        live.close()
-    _connection._live.clear()
-    _shared.forget()
-
-
-def _at_exit() -> None:
-    """Normal interpreter exit: flush what is buffered, at most 2 s in all, and close. Starts no thread."""
-    deadline = Deadline(CLOSE_FLUSH)
-    for live in _connection.live_connections():
-        with contextlib.suppress(Exception):
-            live._close(flush=deadline.at_most(CLOSE_FLUSH))
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_after_fork_in_child)
-atexit.register(_at_exit)
-
-
-# --- one connection per process -------------------------------------------------------------------------
 
 
 class _Entry:
@@ -165,12 +81,16 @@ class _Shared:
 
 _shared = _Shared()
 
+watch_process()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_shared.forget)
+
 
 def open_connection(options: ConnectOptions) -> Connection:
     """A Connection of its own for these options, connected."""
     warn_about_monkey_patching()
     connection = Connection(options)
-    connection.open()
+    connection._engine.open()
     return connection
 
 

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 if TYPE_CHECKING:
     from jsclient import errors
+    from jsclient._engine.sinks import BaseSubscription, Inbox, SinkSubscription
     from jsclient._engine.takers import Takers
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
     from jsclient.durations import Deadline, Timeout
     from jsclient.message import HeadersLike, Msg, Payload
     from jsclient.states import LinkEvent
-    from jsclient.subscription import BaseSubscription, Inbox, SinkSubscription
     from protocol.frames import Frame
 
 __all__ = ["Clock", "Engine", "Timer"]

@@ -27,23 +27,19 @@ from jsclient._engine.relay import Relay
 from jsclient._engine.requests import Requests
 from jsclient._engine.server_errors import ServerErr
 from jsclient._engine.session import Session
+from jsclient._engine.sinks import CANCEL_SLICE, BaseSubscription, Inbox, SinkSubscription
 from jsclient._engine.strands import Strands
 from jsclient._engine.takers import Takers
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.states import ConnectionState, LinkEvent
-from jsclient.subscription import (
-    CANCEL_SLICE,
-    BaseSubscription,
-    Inbox,
-    SinkSubscription,
-    Subscription,
-)
-from protocol.frames import Frame
 
 if TYPE_CHECKING:
+    from jsclient._engine.engine import LiveEngine
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
+    from jsclient.subscription import Subscription
+    from protocol.frames import Frame
 
 log = logging.getLogger("jsclient.connection")
 
@@ -80,7 +76,7 @@ class Health:
     last_error: str
 
 
-class ConnectionCore:
+class EngineCore:
     """What a Connection is made of: its parts, its subscriptions, and what the session and the layers above use.
 
     Users see it as the lower half of `Connection`.
@@ -93,48 +89,49 @@ class ConnectionCore:
     _drain_asked = False
     _slow_consumers = 0
 
-    def __init__(self, options: ConnectOptions) -> None:
+    def __init__(self, options: ConnectOptions, connection: Connection) -> None:
+        self.connection = connection
         self.options = options
         self.number = next(_numbers)
         self.clock = Flusher(f"jsclient-flush-{self.number}")
-        self._events = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
+        self.events = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
         self.takers = Takers()
         self.strands = Strands(self._whole)
-        self._outbox = Outbox(
+        self.outbox = Outbox(
             kick=self.clock.kick,
             broken=self._sender_failed,
             limit=options.pending_buffer,
             block_when_full=options.pending_block,
             write_timeout=options.write_timeout,
         )
-        self.clock.outbox = self._outbox
-        self._dispatcher = Dispatcher()
-        self._session = Session(self._whole, options, self._outbox)
-        self._relay = Relay(self._outbox, self.clock.kick)
-        self.clock.relay = self._relay
-        self._requests = Requests(self._open_request_inbox, self._relay)
+        self.clock.outbox = self.outbox
+        self.dispatcher = Dispatcher()
+        self.session = Session(self._whole, options, self.outbox)
+        self.relay = Relay(self.outbox, self.clock.kick)
+        self.clock.relay = self.relay
+        self.requests = Requests(self._open_request_inbox, self.relay)
         self._request_sid = b""
         self.reply_sids: set[bytes] = set()  # where answers come that are not held to max_payload
         self._answers = 0  # of requests, that the reader has taken note of
         self.woke_taker = False  # the reader did, with the chunk it has just delivered
         self._links = 0  # made so far
         self._sids = itertools.count(1)
-        self._starts: dict[str, bytes] = {}  # subject, checked -> how its line begins
-        self._max_payload = 1024 * 1024
+        self.starts: dict[str, bytes] = {}  # subject, checked -> how its line begins
+        self.max_payload = 1024 * 1024
         self.takes_headers = True  # the server, as far as it has told
-        self._messages_out = 0
+        self.messages_out = 0
         self._link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
         self.draining = False
-        self.post = self._outbox.post
-        self.post_core = self._outbox.post_core
-        self.post_now = self._outbox.post_now
-        self.flush_outbox = self._outbox.flush
+        self.post = self.outbox.post
+        self.post_core = self.outbox.post_core
+        self.post_now = self.outbox.post_now
+        self.flush_outbox = self.outbox.flush
 
     @property
     def dispatch(self) -> Callable[[list[Any], int], list[Any]]:
         """What the reader hands the events of a chunk to."""
-        return self._dispatcher.dispatch
+        return self.dispatcher.dispatch
 
     def closed_error(self) -> errors.ConnectionClosed:
         """Why nothing works any more; `reason` is what ended the connection, if it was not the application."""
@@ -155,9 +152,9 @@ class ConnectionCore:
         )
 
     @property
-    def _whole(self) -> Connection:
+    def _whole(self) -> LiveEngine:
         """This object as what it always is: the upper half is its only subclass."""
-        return cast("Connection", self)
+        return cast("LiveEngine", self)
 
     # --- subscriptions -----------------------------------------------------------------------------------
 
@@ -173,32 +170,32 @@ class ConnectionCore:
 
     def open_inbox(self, subject: str | None = None, queue: str = "") -> Inbox:
         """For layers: a mailbox bounded by the credit that its owner grants; it also gets link events, in order."""
-        inbox = Inbox(self._whole, self._next_sid(), subject or self.new_inbox(), queue, Mailbox())
-        self._add(inbox)
+        inbox = Inbox(self._whole, self.next_sid(), subject or self.new_inbox(), queue, Mailbox())
+        self.add(inbox)
         return inbox
 
     def open_sink(self, subject: str, sink: Any, queue: str = "") -> SinkSubscription:
         """For layers: messages go to `sink.deliver(messages, nbytes)` on the reader thread."""
-        subscription = SinkSubscription(self._whole, self._next_sid(), subject, queue, sink)
-        self._add(subscription)
+        subscription = SinkSubscription(self._whole, self.next_sid(), subject, queue, sink)
+        self.add(subscription)
         return subscription
 
-    def _next_sid(self) -> bytes:
+    def next_sid(self) -> bytes:
         return b"%d" % next(self._sids)
 
-    def _add(self, subscription: BaseSubscription, deadline: Deadline = AT_ONCE) -> None:
+    def add(self, subscription: BaseSubscription, deadline: Deadline = AT_ONCE) -> None:
         """Enter it and tell the server; the deadline is for sending what is queued, which is not necessary here."""
         frame = self._sub_frames(subscription)
         try:
-            self._dispatcher.sinks[subscription.sid] = subscription
+            self.dispatcher.sinks[subscription.sid] = subscription
             self.check_usable()  # after it is in the table: close() ends what it finds there
             # While offline it is enough to be in the table: see `link_up`.
-            if not self._outbox.offline:
+            if not self.outbox.offline:
                 subscription.link = self._links
-                self._outbox.frames.append(Unkept(frame))
-            if self._outbox.frames and not self._outbox.offline and not self._outbox.drain(deadline):
+                self.outbox.frames.append(Unkept(frame))
+            if self.outbox.frames and not self.outbox.offline and not self.outbox.drain(deadline):
                 self.clock.kick()
-            self._session.recall_reader()
+            self.session.recall_reader()
         except BaseException:  # Ctrl-C: nobody will ever take from it
             self.remove_subscription(subscription, tell_server=True)
             raise
@@ -218,14 +215,14 @@ class ConnectionCore:
 
     def send_unsubscribe(self, subscription: BaseSubscription, max_messages: int | None = None) -> None:
         """Tell the server; while offline the next link's subscriptions do, see `link_up`."""
-        while not self._outbox.offline:
+        while not self.outbox.offline:
             link = self._links
             # The server counts from the SUB of its link; once more if that was replaced just now.
             left = None if max_messages is None else max(1, max_messages - subscription.counted_from)
-            self._outbox.frames.append(Unkept(protocol.unsub(subscription.sid, left)))
+            self.outbox.frames.append(Unkept(protocol.unsub(subscription.sid, left)))
             if link == self._links:
                 break
-        if not self._outbox.ticking:
+        if not self.outbox.ticking:
             self.clock.kick()
 
     def remove_subscription(
@@ -234,33 +231,33 @@ class ConnectionCore:
         """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
         subscription.unsubscribed = True
         if not keep_sink:
-            self._dispatcher.sinks.pop(subscription.sid, None)
+            self.dispatcher.sinks.pop(subscription.sid, None)
         if tell_server:
             self.send_unsubscribe(subscription)
 
     def when_read(self, call: Callable[[], None]) -> None:
         """For layers: make a call on the flusher thread, once the server has read all that was sent so far, and what it
         had sent before is here; or the link is gone."""
-        self._session.pings.send(WhenAnswered(lambda: self.clock.call_soon(call)))
-        self._session.recall_reader()
-        self._outbox.nudge()
+        self.session.pings.send(WhenAnswered(lambda: self.clock.call_soon(call)))
+        self.session.recall_reader()
+        self.outbox.nudge()
 
     def lent_reading(self) -> Reading | None:
         """For who waits: where he may read for himself, or has to end the turn on top of which he runs."""
-        link = self._session.link
+        link = self.session.link
         return link.reading if link is not None and (link.reading.lent or link.reading.is_ours()) else None
 
     def lends(self) -> bool:
         """Reader thread: the last chunk woke somebody, and nobody else waits for what comes next."""
-        answers = self._requests.answers
+        answers = self.requests.answers
         woken = self.woke_taker or answers != self._answers
         self.woke_taker, self._answers = False, answers
         return woken and self.nobody_waits()
 
     def nobody_waits(self) -> bool:
         """Nobody waits for what only the reader brings him; who is at work may read himself when he waits again."""
-        sinks = self._dispatcher.sinks
-        if len(sinks) > MOST_SINKS or self._session.pings.waiters or not self._requests.all_served():
+        sinks = self.dispatcher.sinks
+        if len(sinks) > MOST_SINKS or self.session.pings.waiters or not self.requests.all_served():
             return False
         for sink in list(sinks.values()):
             if sink.__class__ is Inbox:
@@ -272,8 +269,8 @@ class ConnectionCore:
 
     def count_borrowed(self, reading: Reading) -> None:
         """Reader thread: add what callers have read themselves."""
-        self._dispatcher.messages_in += reading.messages_in
-        self._dispatcher.bytes_in += reading.bytes_in
+        self.dispatcher.messages_in += reading.messages_in
+        self.dispatcher.bytes_in += reading.bytes_in
         reading.messages_in = reading.bytes_in = 0
 
     # --- what the session tells us ----------------------------------------------------------------------
@@ -288,7 +285,7 @@ class ConnectionCore:
 
     def set_max_payload(self, value: int) -> None:
         if value > 0:
-            self._max_payload = value
+            self.max_payload = value
 
     def link_up(self, link: Link, first: bool) -> None:
         """Connector thread: subscribe everything on the new link, before anything that was kept.
@@ -301,7 +298,7 @@ class ConnectionCore:
         live = self._not_subscribed()
         limits = {sub: sub.max_messages for sub in live}
         frames = [self._sub_frames(sub) for sub in live]
-        refused = self._outbox.attach(link.stream, [b"".join(frames)] if frames else [], self.takes_headers)
+        refused = self.outbox.attach(link.stream, [b"".join(frames)] if frames else [], self.takes_headers)
         if refused:
             self.report_error(
                 errors.HeadersNotSupported(
@@ -311,7 +308,7 @@ class ConnectionCore:
                 None,
             )
         late = self._not_subscribed()
-        self._outbox.frames.extend([Unkept(self._sub_frames(sub)) for sub in late])
+        self.outbox.frames.extend([Unkept(self._sub_frames(sub)) for sub in late])
         for sub, limit in limits.items():
             if sub.unsubscribed:
                 self.send_unsubscribe(sub)
@@ -323,7 +320,7 @@ class ConnectionCore:
         """The subscriptions that the present link has not been told of; it is told of them now."""
         found = [
             sub
-            for sub in list(self._dispatcher.sinks.values())
+            for sub in list(self.dispatcher.sinks.values())
             if isinstance(sub, BaseSubscription) and not sub.unsubscribed and sub.link != self._links
         ]
         for sub in found:
@@ -341,11 +338,11 @@ class ConnectionCore:
 
         `withdrawn`: frames of which no byte was sent, so that their owners need not call the outcome unknown.
         """
-        for subscription in list(self._dispatcher.sinks.values()) if withdrawn else ():
+        for subscription in list(self.dispatcher.sinks.values()) if withdrawn else ():
             if isinstance(subscription, SinkSubscription):
                 guarded(subscription.withdrawn, withdrawn)
-        self._requests.fail(make)
-        self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self._dispatcher.sinks.values()))
+        self.requests.fail(make)
+        self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self.dispatcher.sinks.values()))
         self._callback(self.options.on_disconnected, reason)
 
     def link_left(self, withdrawn: list[Frame]) -> None:
@@ -354,11 +351,11 @@ class ConnectionCore:
         for subscription in self.subscribed() if withdrawn else ():
             if isinstance(subscription, SinkSubscription):
                 guarded(subscription.withdrawn, withdrawn)
-        self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self._dispatcher.sinks.values()))
+        self._tell_link_listeners(LinkEvent.DISCONNECTED, list(self.dispatcher.sinks.values()))
 
     def subscribed(self) -> list[BaseSubscription]:
         """All subscriptions that the server knows of."""
-        sinks = list(self._dispatcher.sinks.values())
+        sinks = list(self.dispatcher.sinks.values())
         return [sub for sub in sinks if isinstance(sub, BaseSubscription) and not sub.unsubscribed]
 
     def _tell_link_listeners(self, event: LinkEvent, subscriptions: list[Any] | None = None) -> None:
@@ -392,25 +389,25 @@ class ConnectionCore:
             if err.operation == "subscribe":
                 subscription = self._refused_subscription(err)
             else:
-                self._requests.fail(lambda: _same_violation(error), err.subject)
+                self.requests.fail(lambda: _same_violation(error), err.subject)
             for listener in list(self._violation_listeners):
                 listener(error)
         self.report_error(error, subscription)
 
     def _refused_subscription(self, err: ServerErr) -> BaseSubscription | None:
-        for subscription in list(self._dispatcher.sinks.values()):
+        for subscription in list(self.dispatcher.sinks.values()):
             if not isinstance(subscription, BaseSubscription):
                 continue
             same = subscription.subject == err.subject and subscription.queue == err.queue
             if subscription.sid == err.sid or (err.sid is None and same):
                 subscription.fail(err.error)
-                if isinstance(subscription, SinkSubscription) and subscription.sink is self._requests:
-                    self._requests.refuse(lambda: _same_violation(err.error))
+                if isinstance(subscription, SinkSubscription) and subscription.sink is self.requests:
+                    self.requests.refuse(lambda: _same_violation(err.error))
                 return subscription
         return None
 
     def _sender_failed(self, stream: Any, error: BaseException) -> None:
-        self._session.sender_failed(stream, error)
+        self.session.sender_failed(stream, error)
 
     # --- for the layers above ---------------------------------------------------------------------------
 
@@ -432,15 +429,15 @@ class ConnectionCore:
 
     def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
         """Queue user code for the events thread: serial, bounded, what it raises is logged."""
-        self._events.run(call, *args)
+        self.events.run(call, *args)
 
     def run_last_callback(self, call: Callable[..., Any], *args: Any) -> None:
         """The same for what comes once in a life, its end: never dropped, however many others wait."""
-        self._events.run(call, *args, always=True)
+        self.events.run(call, *args, always=True)
 
     def _callback(self, call: Callable[..., Any] | None, *args: Any) -> None:
         if call is not None:
-            self._events.run(call, self, *args)
+            self.events.run(call, self.connection, *args)
 
     def report_error(self, error: BaseException, subscription: Any) -> None:
         """To `on_error`, or to the log when there is none."""
@@ -471,7 +468,7 @@ class ConnectionCore:
 
     def check_usable(self) -> None:
         """Raises ConnectionClosed (in a forked child: ForkedConnection)."""
-        if self._session.closing.is_set():
+        if self.session.closing.is_set():
             raise self.closed_error()
 
     def check_process(self) -> None:
@@ -480,7 +477,7 @@ class ConnectionCore:
     def check_draining(self) -> None:
         """For layers, when `draining` is set: raises ConnectionDraining once nothing new is taken, ConnectionClosed."""
         self.check_usable()
-        if self.draining and self._session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
+        if self.draining and self.session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
             raise errors.ConnectionDraining("the connection drains: it takes nothing new")
 
     def check_takes(self) -> None:
@@ -496,12 +493,12 @@ class ConnectionCore:
         cancel: Cancel | None = None,
     ) -> None:
         self.check_usable()
-        if self._outbox.offline:
-            connected = self._session.connected
+        if self.outbox.offline:
+            connected = self.session.connected
             while cancel is not None and not connected.wait(deadline.at_most(CANCEL_SLICE)) and not deadline.expired():
                 cancel.check()
             if not connected.wait(deadline.remaining()):
-                error = self._session.last_error
+                error = self.session.last_error
                 raise late(f"not connected in time, nothing was sent (last error: {error})")
             self.check_usable()
 
@@ -513,15 +510,15 @@ class ConnectionCore:
 
     @property
     def state(self) -> ConnectionState:
-        return self._session.state
+        return self.session.state
 
     @property
     def closed(self) -> bool:
-        return self._session.closing.is_set()
+        return self.session.closing.is_set()
 
     @property
     def is_connected(self) -> bool:
-        return self._session.link is not None and not self.closed
+        return self.session.link is not None and not self.closed
 
     @property
     def is_draining(self) -> bool:
@@ -530,66 +527,61 @@ class ConnectionCore:
     @property
     def server_info(self) -> protocol.ServerInfo:
         """The last INFO of the server."""
-        return self._session.info
-
-    @property
-    def max_payload(self) -> int:
-        """Bytes that headers and payload of a message may have; the server may change it at any time."""
-        return self._max_payload
+        return self.session.info
 
     @property
     def round_trip(self) -> float:
         """For layers: seconds to the server and back, the shortest seen on this link; 0.0 without a link."""
-        link = self._session.link
+        link = self.session.link
         return 0.0 if link is None else link.round_trip
 
     @property
     def connected_url(self) -> str:
         """The server we are connected to, without user information; "" when there is none."""
-        link = self._session.link
+        link = self.session.link
         return "" if link is None else link.server.url
 
     @property
     def servers(self) -> list[str]:
         """The URLs in the pool, discovered ones included, without user information."""
-        return [server.url for server in self._session.pool.servers()]
+        return [server.url for server in self.session.pool.servers()]
 
     @property
     def client_id(self) -> int:
-        return self._session.info.client_id
+        return self.session.info.client_id
 
     @property
     def last_error(self) -> BaseException | None:
         """Why the last link or attempt failed."""
-        return self._session.last_error
+        return self.session.last_error
 
     def set_servers(self, servers: str | list[str]) -> None:
         """Use these servers from the next connect on; raises ConfigError."""
-        self._session.pool.replace(servers)
+        self.session.pool.replace(servers)
 
     def stats(self) -> Statistics:
-        link = self._session.link
+        link = self.session.link
         return Statistics(
-            messages_in=self._dispatcher.messages_in + (0 if link is None else link.reading.messages_in),
-            bytes_in=self._dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
-            messages_out=self._messages_out,
-            bytes_out=self._outbox.bytes_out,
-            reconnects=self._session.reconnects,
-            subscriptions=len(self._dispatcher.sinks),
-            callbacks_dropped=self._events.dropped,
+            messages_in=self.dispatcher.messages_in + (0 if link is None else link.reading.messages_in),
+            bytes_in=self.dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
+            messages_out=self.messages_out,
+            bytes_out=self.outbox.bytes_out,
+            reconnects=self.session.reconnects,
+            subscriptions=len(self.dispatcher.sinks),
+            callbacks_dropped=self.events.dropped,
         )
 
     def health(self) -> Health:
-        link = self._session.link
-        error = self._session.last_error
+        link = self.session.link
+        error = self.session.last_error
         return Health(
-            state=self._session.state,
+            state=self.session.state,
             server=self.connected_url,
             last_frame_age=None if link is None else time.monotonic() - link.reading.last_frame,
-            pings_outstanding=self._session.pings_out,
-            buffered_bytes=self._outbox.size + self._outbox.unsent,
+            pings_outstanding=self.session.pings_out,
+            buffered_bytes=self.outbox.size + self.outbox.unsent,
             slow_consumers=self._slow_consumers,
-            reconnects=self._session.reconnects,
+            reconnects=self.session.reconnects,
             last_error="" if error is None else str(error),
         )
 

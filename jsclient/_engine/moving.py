@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, Final
 import protocol
 from jsclient import errors, waiting
 from jsclient._engine.outbox import Unkept
+from jsclient._engine.sinks import BaseSubscription, SinkSubscription
 from jsclient.durations import Deadline
 from jsclient.states import ConnectionState
-from jsclient.subscription import BaseSubscription, SinkSubscription
 
 if TYPE_CHECKING:
     from jsclient._engine.link import Link

@@ -34,7 +34,7 @@ from protocol.parser import only_message
 
 if TYPE_CHECKING:
     from jsclient._engine.mailbox import Mailbox
-    from jsclient.subscription import Inbox
+    from jsclient._engine.sinks import Inbox
 
 AT_ONCE: Final = 0.005
 """Seconds between two chunks up to which the reader lends: who asks now and then would only have it woken twice."""

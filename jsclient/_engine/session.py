@@ -33,8 +33,8 @@ from jsclient.states import ConnectionState
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
+    from jsclient._engine.engine import LiveEngine
     from jsclient._transport import Transport
-    from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.connection")
 
@@ -72,7 +72,7 @@ BEHIND_DATA: Final = 4
 class Session:
     """Keeps one link up for its Connection, as the options say."""
 
-    def __init__(self, owner: Connection, options: ConnectOptions, outbox: Outbox) -> None:
+    def __init__(self, owner: LiveEngine, options: ConnectOptions, outbox: Outbox) -> None:
         self.owner = owner
         self.options = options
         self.outbox = outbox

@@ -34,7 +34,7 @@ from jsclient._engine.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
-    from jsclient.connection import Connection
+    from jsclient._engine.engine import LiveEngine
     from jsclient.message import Msg
     from jsclient.subscription import Subscription
 
@@ -87,7 +87,8 @@ class Strand:
         """A worker, which has the turn: call the callback for what is there. True: more is there, and others wait."""
         self.worker = threading.get_ident()
         mailbox, callback, pool = self._mailbox, self._callback, self._pool
-        popleft, connection = mailbox.popleft, self._subscription.connection
+        popleft, engine = mailbox.popleft, pool.engine
+        connection = engine.connection
         while True:
             for _ in range(SLICE):
                 try:
@@ -98,7 +99,7 @@ class Strand:
                 try:
                     callback(message)
                 except BaseException as error:  # also SystemExit: it would end the worker and nobody would see it
-                    connection.report_error(error, self._subscription)
+                    engine.report_error(error, self._subscription)
                 pool.returned += 1
             else:
                 if pool.others_wait():
@@ -135,9 +136,9 @@ class Strand:
 class Strands:
     """A pool of worker threads for the callbacks of one connection, or (`own`) of one subscription."""
 
-    def __init__(self, connection: Connection, own: Subscription | None = None) -> None:
+    def __init__(self, engine: LiveEngine, own: Subscription | None = None) -> None:
         self.returned = 0  # callbacks that have returned: a sign of life
-        self._connection = connection
+        self.engine = engine
         self._own = own  # the subscription, if it has a thread to itself
         self._line: deque[Strand] = deque()
         self._idle: deque[waiting.Ticket[Any]] = deque()
@@ -202,7 +203,7 @@ class Strands:
                 self._workers += 1
                 self._started += 1
             number = self._started if self._own is None else f"own-{self._own.sid.decode()}"
-            name = f"jsclient-worker-{self._connection.number}-{number}"
+            name = f"jsclient-worker-{self.engine.number}-{number}"
             try:
                 threading.Thread(target=self._work, name=name, daemon=True).start()
             except RuntimeError as error:  # no more threads, or the interpreter is going down: the reader goes on
@@ -217,7 +218,7 @@ class Strands:
         if not self._watching:
             self._watching = True
             self._seen = self.returned
-            self._connection.clock.call_later(after, self._look)
+            self.engine.clock.call_later(after, self._look)
 
     def _look(self) -> None:
         self._watching = False
@@ -249,7 +250,7 @@ class Strands:
 
     def _park(self) -> bool:
         """Wait for work; False when the thread is not needed any more."""
-        self._connection.flush_outbox()
+        self.engine.flush_outbox()
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         self._idle.append(ticket)
         if not self._line and not self._is_over:  # looked at after the ticket is there

@@ -12,6 +12,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import AsyncPublisher, JetStream, PublishFuture, StreamConfig
 from jsclient.testing import Cluster, NatsServer, Proxy, wait_until
 
@@ -316,7 +317,7 @@ def test_messages_held_too_long_are_given_up(fresh: NatsServer) -> None:
             publisher.publish("s.first", b"x").result(5)
             proxy.stall()
             under_way = publisher.publish("s.a", b"x", msg_id="1")
-            nc.flush_outbox()
+            engine_of(nc).flush_outbox()
             proxy.refuse()
             wait_until(lambda: not nc.is_connected)
             not_sent = publisher.publish("s.b", b"x")

@@ -10,6 +10,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectOptions, errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, free_port, wait_until
 
@@ -69,7 +70,7 @@ def test_subjects_that_must_not_be_subscribed(spied: Any, subject: str) -> None:
     nc = spied[0]
     nothing_was_sent(spied, lambda: nc.subscribe(subject), errors.InvalidSubject)
     if subject:
-        nothing_was_sent(spied, lambda: nc.open_inbox(subject), errors.InvalidSubject)
+        nothing_was_sent(spied, lambda: engine_of(nc).open_inbox(subject), errors.InvalidSubject)
     assert nc.stats().subscriptions == 0
 
 

@@ -12,13 +12,14 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, wait_until
 
 Count = Callable[[int, int], int]
 
 
 def workers(nc: jsclient.Connection) -> list[threading.Thread]:
-    start = f"jsclient-worker-{nc.number}-"
+    start = f"jsclient-worker-{engine_of(nc).number}-"
     return [thread for thread in threading.enumerate() if thread.name.startswith(start)]
 
 
@@ -154,7 +155,7 @@ def test_what_a_callback_publishes_leaves_before_its_thread_parks(server: NatsSe
         other.flush()
 
         def callback(message: jsclient.Msg) -> None:
-            nc._outbox.crowded = nc._outbox.ticking = True  # as if the flusher had just looked
+            engine_of(nc).outbox.crowded = engine_of(nc).outbox.ticking = True  # as if the flusher had just looked
             nc.publish("flush.answers", message.data)
 
         nc.subscribe("flush", callback)

@@ -15,6 +15,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectionState, errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import FakeServer, NatsServer, ScriptFailed, info_line, wait_until
 
@@ -208,7 +209,7 @@ def test_custom_inbox_prefix(server: NatsServer) -> None:
         asked = other.subscribe("who")
         other.flush()
         assert nc.new_inbox().startswith("_INBOX.me.")
-        assert nc.open_inbox().subject.startswith("_INBOX.me.")
+        assert engine_of(nc).open_inbox().subject.startswith("_INBOX.me.")
 
         def answer() -> None:
             message = asked.next(timeout=5)
@@ -224,7 +225,7 @@ def test_live_objects_do_not_pickle_and_say_what_does(server: NatsServer) -> Non
     with jsclient.connect(server.url) as nc:
         sub = nc.subscribe("pickle")
         js = JetStream(nc)
-        for live in (nc, sub, nc.open_inbox(), js, js.create_stream(StreamConfig(name="P", subjects=["p"]))):
+        for live in (nc, sub, engine_of(nc).open_inbox(), js, js.create_stream(StreamConfig(name="P", subjects=["p"]))):
             with pytest.raises(TypeError, match="ConnectOptions"):
                 pickle.dumps(live)
         js.delete_stream("P")
@@ -264,7 +265,7 @@ def test_closed_connections_say_so(server: NatsServer) -> None:
         lambda: nc.flush(),
         lambda: nc.rtt(),
         lambda: nc.force_reconnect(),
-        lambda: nc.open_inbox(),
+        lambda: engine_of(nc).open_inbox(),
         lambda: list(nc.request_many("a")),
         lambda: sub.next(timeout=1),
     ):

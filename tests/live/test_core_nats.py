@@ -13,6 +13,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectionState, errors
+from jsclient.connection import engine_of
 from jsclient.testing import NatsServer
 from tests.sockets import ProxySocket
 
@@ -146,7 +147,7 @@ def test_the_inbox_prefix_is_used_for_every_inbox(server: NatsServer) -> None:
         nc.subscribe("who", lambda message: message.respond(message.reply))
         assert nc.request("who").payload.startswith(b"_MINE.app.")
         assert nc.new_inbox().startswith("_MINE.app.")
-        assert nc.open_inbox().subject.startswith("_MINE.app.")
+        assert engine_of(nc).open_inbox().subject.startswith("_MINE.app.")
         assert len(nc.new_inbox().rsplit(".", 1)[1]) == 22
 
 
@@ -215,20 +216,20 @@ def test_an_inbox_that_is_denied_before_the_request_waits(
     """The server's refusal overtakes the request that made the inbox."""
     refused = threading.Event()
     with jsclient.connect(strict_server.url, user="deaf", password="p", on_error=lambda *args: refused.set()) as nc:
-        real = getattr(nc._requests, slow)
+        real = getattr(engine_of(nc).requests, slow)
 
         def late(*args: Any) -> Any:
             made = real(*args)
             assert refused.wait(5)
             return made
 
-        monkeypatch.setattr(nc._requests, slow, late)
+        monkeypatch.setattr(engine_of(nc).requests, slow, late)
         for _ in range(2):
             with pytest.raises(errors.PermissionViolation):
                 nc.request("anything", timeout=2)
             with pytest.raises(errors.PermissionViolation):
                 list(nc.request_many("anything", timeout=2))
-        assert not nc._requests.waiting
+        assert not engine_of(nc).requests.waiting
 
 
 # --- looking at it

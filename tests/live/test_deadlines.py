@@ -34,6 +34,8 @@ from jsclient import errors, services, waiting
 from jsclient import jetstream as jets
 from jsclient import keyvalue as kvs
 from jsclient import objectstore as objs
+from jsclient._engine import Engine
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.system import SystemClient
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -71,7 +73,10 @@ WAITS: dict[str, Call] = {
     "Connection.flush": lambda e, t: e.nc.flush(t),
     "Connection.request": lambda e, t: e.nc.request("dl.nobody.here", b"x" * 100_000, timeout=t),
     "Connection.request_many": lambda e, t: through(e.nc.request_many("dl.nobody.here", timeout=t)),
-    "Connection.request_repeatedly": lambda e, t: e.nc.request_repeatedly("dl.nobody", b"", timeout=t, every=0.02),
+    "Engine.request": lambda e, t: engine_of(e.nc).request("dl.nobody.here", b"x" * 100_000, timeout=t),
+    "Engine.request_repeatedly": lambda e, t: engine_of(e.nc).request_repeatedly(
+        "dl.nobody", b"", timeout=t, every=0.02
+    ),
     "Connection.rtt": lambda e, t: e.nc.rtt(t),
     "Subscription.drain": lambda e, t: e.subs.pop().drain(t),
     "Subscription.next": lambda e, t: e.sub.next(t),
@@ -231,9 +236,9 @@ FOREVER = {
 
 ITS_OWN_PARTS = {
     # Steps and arguments of calls that are tried above; what layers use of each other is bounded by those.
-    "Consumer.diagnose", "Consumer.examine", "Consumer.why_nobody", "Connection.request_each",
+    "Consumer.diagnose", "Consumer.examine", "Consumer.why_nobody", "Engine.request_each",
     "Consumer.why_deleted", "PushConsumer.examine", "PushConsumer.why_deleted", "KeyValue.watch",
-    "ObjectStore.watch", "SystemClient.events", "Connection.later_reply", "Connection.open",
+    "ObjectStore.watch", "SystemClient.events", "Engine.later_reply",
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
     "AsyncPublisher.__exit__", "ConsumeContext.__exit__", "Service.__exit__", "WorkerPool.__exit__",
     "Messages.__exit__", "Subscription.__exit__", "KeyWatcher.__exit__", "ObjectWatcher.__exit__",
@@ -284,7 +289,7 @@ def public_calls() -> dict[str, bool]:
                 found.update(_methods(thing))
             elif callable(thing):
                 found[name] = "timeout" in inspect.signature(thing).parameters
-    return found
+    return found | _methods(Engine)
 
 
 def _methods(kind: type) -> dict[str, bool]:
@@ -513,7 +518,7 @@ def test_a_large_request_ends_within_its_timeout(server: NatsServer) -> None:
     """Megabytes on a link that takes nothing: what is not sent then is withdrawn."""
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
         proxy.stall()
-        nc.set_max_payload(64 << 20)
+        engine_of(nc).set_max_payload(64 << 20)
         payload = b"x" * (40 << 20)
         with Lateness() as lateness:
             deadline = Deadline(0.3)

@@ -19,6 +19,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient._engine import callbacks
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -99,7 +100,7 @@ def test_no_callback_begins_after_close(server: NatsServer, other: jsclient.Conn
     nc.close()
     slow.release.set()
     wait_until(lambda: slow.failed, 5)
-    wait_until(lambda: not nc.strands._workers, 5)
+    wait_until(lambda: not engine_of(nc).strands._workers, 5)
     assert slow.begun == 1
 
 
@@ -148,9 +149,9 @@ def test_on_closed_is_called_however_many_callbacks_wait(server: NatsServer, mon
     release, closed, stopped = threading.Event(), threading.Event(), threading.Event()
     nc = jsclient.connect(server.url, on_closed=lambda nc: closed.set())
     add_service(nc, ServiceConfig(name="last", version="1.0.0", on_stop=lambda service: stopped.set()))
-    nc.run_callback(release.wait, 20)
+    engine_of(nc).run_callback(release.wait, 20)
     for _ in range(20):
-        nc.run_callback(lambda: None)
+        engine_of(nc).run_callback(lambda: None)
     assert nc.stats().callbacks_dropped > 0
     nc.close()
     release.set()
@@ -359,7 +360,7 @@ def test_a_drain_waits_for_the_requests_of_a_service(server: NatsServer, other: 
         request.respond(request.data)
 
     service.add_endpoint("echo", handler)
-    asked = [other.open_inbox() for _ in range(5)]
+    asked = [engine_of(other).open_inbox() for _ in range(5)]
     for number, inbox in enumerate(asked):
         other.publish("echo", b"%d" % number, reply=inbox.subject)
     other.flush()

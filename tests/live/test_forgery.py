@@ -12,6 +12,7 @@ import pytest
 
 import jsclient
 from jsclient import nuid
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer
 
@@ -101,7 +102,8 @@ def test_nobody_forges_the_end_of_another_pull(nc: Any, attacker: Any) -> None:
     assert pulls.next(timeout=5).reply.startswith(prefix), "the inbox is used again"
     for guess in (f"{int(number) + 1}", f"{int(number) + 1}-{seal}", f"{int(number) + 1}-"):
         block = b"NATS/1.0 409 Consumer Deleted\r\n\r\n"
-        attacker.post(attacker.encode(f"{prefix}.{guess}", b"", headers=block))
+        engine = engine_of(attacker)
+        engine.post(engine.encode(f"{prefix}.{guess}", b"", headers=block))
     attacker.flush()
     nc.flush()
     js.publish("forgepull", b"real")

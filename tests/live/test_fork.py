@@ -17,6 +17,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectOptions, errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.workers import WorkerPool
@@ -62,7 +63,7 @@ def in_child(work: Callable[[], Any]) -> str:
 def test_every_call_of_a_child_raises_forked_connection(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         sub = nc.subscribe("fork")
-        inbox = nc.open_inbox()
+        inbox = engine_of(nc).open_inbox()
         js = JetStream(nc)
         stream = js.create_stream(StreamConfig(name="FORK", subjects=["fork.js"]))
         consumer = stream.create_consumer(ConsumerConfig(durable_name="c"))

@@ -11,6 +11,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream
 from jsclient.testing import NatsServer
 
@@ -55,7 +56,7 @@ def test_subscribing_where_it_is_denied(server: NatsServer, told: queue.SimpleQu
         with pytest.raises(errors.PermissionViolation):
             list(nc.subscribe("secret.>"))
         with pytest.raises(errors.PermissionViolation):
-            nc.open_inbox("secret.inbox").next(5)
+            engine_of(nc).open_inbox("secret.inbox").next(5)
         assert nc.stats().subscriptions == 0
         assert nc.stats().reconnects == 0
 

@@ -10,6 +10,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, PubMsg, Schedule, StreamConfig, StreamSource
 from jsclient.jetstream.counters import counter_sources, counter_value
 from jsclient.testing import NatsServer, wait_until
@@ -255,7 +256,7 @@ def test_close_ends_the_wait_between_two_attempts(js: JetStream, server: NatsSer
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_until(lambda: nc._link_listeners)
+    wait_until(lambda: engine_of(nc)._link_listeners)
     start = time.monotonic()
     nc.close()
     thread.join(5)

@@ -18,6 +18,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectionState, LinkEvent, ReconnectPolicy, errors
+from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, free_port, wait_until
 
 Count = Callable[[int, int], int]
@@ -31,7 +32,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and nc._outbox._sending is None
+    return nc.state is ConnectionState.RECONNECTING and engine_of(nc).outbox._sending is None
 
 
 def reconnected(nc: jsclient.Connection, times: int, within: float = 5) -> None:
@@ -286,7 +287,7 @@ def test_a_flush_under_way_fails_with_the_link(proxy: Proxy) -> None:
                 caught.put(error)
 
         threading.Thread(target=flush, daemon=True).start()
-        wait_until(lambda: len(nc._session.pings.waiters) == 1)
+        wait_until(lambda: len(engine_of(nc).session.pings.waiters) == 1)
         proxy.cut()
         assert isinstance(caught.get(timeout=2), errors.ConnectionLost)
         proxy.resume()
@@ -328,8 +329,8 @@ def test_a_layer_that_fails_does_not_keep_the_link_down(proxy: Proxy) -> None:
 
     with jsclient.connect(proxy.url) as nc:
         sub = nc.subscribe("fine")
-        nc.open_sink("broken", Broken())
-        nc.add_link_listener(Broken().link_event)
+        engine_of(nc).open_sink("broken", Broken())
+        engine_of(nc).add_link_listener(Broken().link_event)
         nc.flush()
         proxy.cut()
         reconnected(nc, 1)
@@ -343,8 +344,8 @@ def test_a_layer_that_fails_does_not_keep_the_link_down(proxy: Proxy) -> None:
 def test_link_listeners_and_inboxes_hear_of_the_link(proxy: Proxy) -> None:
     with jsclient.connect(proxy.url) as nc:
         heard: queue.SimpleQueue[LinkEvent] = queue.SimpleQueue()
-        nc.add_link_listener(heard.put)
-        inbox = nc.open_inbox()
+        engine_of(nc).add_link_listener(heard.put)
+        inbox = engine_of(nc).open_inbox()
         nc.publish(inbox.subject, b"before")
         nc.flush()
         proxy.cut()

@@ -14,6 +14,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectionState, errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import AsyncPublisher, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -26,7 +27,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and nc._outbox._sending is None
+    return nc.state is ConnectionState.RECONNECTING and engine_of(nc).outbox._sending is None
 
 
 class Blocked:
@@ -56,7 +57,7 @@ def blocking_calls(nc: jsclient.Connection) -> dict[str, Callable[[], Any]]:
         "iteration": lambda: list(nc.subscribe("block.none")),
         "request": lambda: nc.request("block.silent", timeout=60),
         "request_many": lambda: list(nc.request_many("block.silent", timeout=60)),
-        "inbox": lambda: nc.open_inbox().next(60),
+        "inbox": lambda: engine_of(nc).open_inbox().next(60),
         "fetch": lambda: list(consumer.fetch(10, timeout=60)),
         "consumer next": lambda: consumer.next(timeout=60),
         "messages": lambda: list(consumer.messages()),
@@ -75,7 +76,7 @@ def _undrained(nc: jsclient.Connection, flush: bool = True) -> jsclient.Subscrip
 def test_close_releases_every_blocked_call(server: NatsServer) -> None:
     nc = jsclient.connect(server.url)
     blocked = {name: Blocked(call) for name, call in blocking_calls(nc).items()}
-    wait_until(lambda: len(nc._requests.waiting) >= 2)
+    wait_until(lambda: len(engine_of(nc).requests.waiting) >= 2)
     start = time.monotonic()
     nc.close()
     for name, call in blocked.items():
@@ -96,7 +97,7 @@ def test_close_releases_who_waits_for_a_silent_server(proxy: Proxy) -> None:
         "rtt": Blocked(lambda: nc.rtt(timeout=60)),
         "request": Blocked(lambda: nc.request("nobody", timeout=60)),
     }
-    wait_until(lambda: len(nc._session.pings.waiters) == 2)
+    wait_until(lambda: len(engine_of(nc).session.pings.waiters) == 2)
     start = time.monotonic()
     closer = threading.Thread(target=nc.close, daemon=True)
     closer.start()
@@ -150,7 +151,7 @@ def test_close_releases_who_is_stuck_in_a_write(proxy: Proxy, slow: int | None) 
     else:
         proxy.throttle(slow, "up")
     blocked = {name: Blocked(call) for name, call in calls.items()}
-    wait_until(lambda: nc._outbox.unsent > 0 and len(nc._requests.waiting) >= 3, 10)
+    wait_until(lambda: engine_of(nc).outbox.unsent > 0 and len(engine_of(nc).requests.waiting) >= 3, 10)
     start = time.monotonic()
     closer = Blocked(nc.close)
     late = {}
@@ -192,7 +193,7 @@ def test_close_releases_who_waits_for_a_reconnect(proxy: Proxy, call: str) -> No
     }
     blocked = Blocked(calls[call])
     if call == "publish":
-        wait_until(lambda: nc._outbox._online._tickets)
+        wait_until(lambda: engine_of(nc).outbox._online._tickets)
     start = time.monotonic()
     nc.close()
     assert isinstance(blocked.ended.get(timeout=5), errors.ConnectionClosed)
@@ -214,7 +215,7 @@ def test_requests_that_begin_during_close_do_not_hang(server: NatsServer) -> Non
                     return
 
         calls = [Blocked(ask) for _ in range(8)]
-        wait_until(lambda nc=nc: len(nc._requests.waiting) >= 4)  # type: ignore[misc]
+        wait_until(lambda nc=nc: len(engine_of(nc).requests.waiting) >= 4)  # type: ignore[misc]
         nc.close()
         assert all(call.ended.get(timeout=2) is None for call in calls)
 
@@ -261,10 +262,10 @@ def test_close_without_waiting_on_a_stalled_link(proxy: Proxy) -> None:
     sub = nc.subscribe("soon")
     proxy.stall()
     with pytest.raises(errors.BufferFull):
-        nc._outbox._write_timeout = 0.2
+        engine_of(nc).outbox._write_timeout = 0.2
         while True:
             nc.publish("stalled", b"x" * 100_000)
-    nc._outbox._write_timeout = 10
+    engine_of(nc).outbox._write_timeout = 10
     start = time.monotonic()
     nc.close(wait=False)
     with pytest.raises(errors.ConnectionClosed):

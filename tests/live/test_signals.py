@@ -19,6 +19,7 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 PREAMBLE = """
 import os, queue, random, signal, sys, threading, time
 import jsclient
+from jsclient.connection import engine_of
 from jsclient import errors
 url, count = sys.argv[1], int(sys.argv[2])
 random.seed(count)
@@ -96,7 +97,7 @@ def test_ctrl_c_in_a_request_loop(server: NatsServer, count: Count) -> None:
                 nc.flush(timeout=10)
                 assert nc.request("sig.req", b"x", timeout=10).data == b"x"
             interrupted(lambda: nc.request("sig.req", b"y", timeout=10), check)
-            assert not nc._requests.waiting, nc._requests.waiting
+            assert not engine_of(nc).requests.waiting, engine_of(nc).requests.waiting
         """,
         count(500, 50),
         timeout=250,
@@ -391,7 +392,7 @@ def test_handlers_may_wait_while_their_thread_reads_the_socket(
         while calls < count:
             {steps[loop]}
         signal.setitimer(signal.ITIMER_REAL, 0)
-        link = nc._session.link
+        link = engine_of(nc).session.link
         print("slowest", slowest, "borrowed", link.reading.borrowed, "reconnects", nc.stats().reconnects)
         stopping.set()
         filler.join()
@@ -438,7 +439,8 @@ def test_ctrl_c_in_messages_loses_and_doubles_nothing(server: NatsServer, count:
                     last = number
                 interrupted(step, lambda: None)
                 signal.signal(signal.SIGINT, signal.SIG_IGN)
-            print("taken", last, "borrowed", nc._session.link.reading.borrowed, "reconnects", nc.stats().reconnects)
+            borrowed = engine_of(nc).session.link.reading.borrowed
+            print("taken", last, "borrowed", borrowed, "reconnects", nc.stats().reconnects)
             stopping.set()
             filler.join()
         """,
@@ -553,7 +555,7 @@ def test_no_call_hangs_in_a_signal_handler_or_a_finalizer(server: NatsServer, ha
         gc.collect()
         js.publish_async_complete(10)
         nc.flush(timeout=5)
-        held = [sub for sub in nc._dispatcher.sinks.values() if getattr(sub, "subject", "") == "re.held"]
+        held = [sub for sub in engine_of(nc).dispatcher.sinks.values() if getattr(sub, "subject", "") == "re.held"]
         assert not held, held
         print("slowest", slowest, "refused", refused, "reconnects", nc.stats().reconnects)
         jsclient.shared(nc.options).close()

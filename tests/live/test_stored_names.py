@@ -10,6 +10,7 @@ import pytest
 import jsclient
 from jsclient import errors, keyvalue, objectstore, services
 from jsclient.checks import FilterInSubject
+from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, StreamConfig, StreamSource
 from jsclient.jetstream.api.models_stream import ExternalStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
@@ -40,7 +41,7 @@ def store(js: JetStream) -> ObjectStore:
 def publish_raw(js: JetStream, subject: str, payload: bytes = b"x", headers: dict[str, str] | None = None) -> None:
     """As a client does that does not check its subjects; the server stores it."""
     before = js.account_info().storage + js.account_info().memory
-    js.nc.post(js.nc.encode(FilterInSubject(subject), payload, b"", headers))
+    engine_of(js.nc).post(engine_of(js.nc).encode(FilterInSubject(subject), payload, b"", headers))
     js.nc.flush()
     assert js.account_info().storage + js.account_info().memory > before
 

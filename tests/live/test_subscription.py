@@ -11,6 +11,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, wait_until
 
 
@@ -233,7 +234,7 @@ def test_the_worker_ends_when_idle_and_comes_back(server: NatsServer, monkeypatc
             if number % 3 == 0:
                 nc.flush()
             if number % 50 == 0:
-                wait_until(lambda: not nc.strands._workers)
+                wait_until(lambda: not engine_of(nc).strands._workers)
         assert [got.get(timeout=5) for _ in range(300)] == list(range(300))
 
 

@@ -22,6 +22,7 @@ PREAMBLE = """
 import json, os, signal, sys, threading, time
 import jsclient
 from jsclient import errors
+from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, StreamConfig
 
 url, seconds, options = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
@@ -75,7 +76,7 @@ for thread in threads:
     thread.join(10)
 stuck = sum(thread.is_alive() for thread in threads)
 print(json.dumps({"stuck": stuck, "worst": worst[0], "done": done[0], "failed": failed[:5], "failures": len(failed),
-                  "waiting": len(nc._requests.waiting), "links": nc.stats().reconnects, "extra": extra}))
+                  "waiting": len(engine_of(nc).requests.waiting), "links": nc.stats().reconnects, "extra": extra}))
 os._exit(0)
 """
 

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 import jsclient
+from jsclient.connection import engine_of
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -321,7 +322,7 @@ def test_acks_are_confirmed_together(js: Js, server: NatsServer, stream_name: st
     js.fill(stream_name, 1200)
     config = {"durable_name": "d", "name": "d", "ack_policy": "explicit", "max_ack_pending": 5000}
     js.api.request(f"CONSUMER.CREATE.{stream_name}.d", {"stream_name": stream_name, "config": config})
-    inbox = js.nc.open_inbox()
+    inbox = engine_of(js.nc).open_inbox()
     subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream_name}.d"
     js.nc.publish(subject, b'{"batch": 1200, "expires": 5000000000}', reply=inbox.subject)
     rows = []

@@ -15,6 +15,7 @@ from jsclient import Connection, ConnectOptions, errors, waiting
 from jsclient._engine import core, pings
 from jsclient._engine import requests as requesting
 from jsclient._engine.outbox import Unkept
+from jsclient.connection import engine_of
 from jsclient.jetstream.publishing import window as publish_window
 from jsclient.subscription import Subscription
 
@@ -104,17 +105,17 @@ class Rig:
 
     def up(self) -> None:
         self.wire = Wire()
-        self.nc._session.pings.begin()
-        self.nc.link_up(SimpleNamespace(stream=self.wire), False)  # type: ignore[arg-type]
+        engine_of(self.nc).session.pings.begin()
+        engine_of(self.nc).link_up(SimpleNamespace(stream=self.wire), False)  # type: ignore[arg-type]
 
     def down(self) -> None:
-        self.nc._outbox.go_offline()
-        self.nc._outbox.detach()
-        self.nc._session.pings.fail(lambda: errors.ConnectionLost("gone"))
+        engine_of(self.nc).outbox.go_offline()
+        engine_of(self.nc).outbox.detach()
+        engine_of(self.nc).session.pings.fail(lambda: errors.ConnectionLost("gone"))
 
     def check(self) -> None:
-        self.nc._outbox.drain()
-        assert set(self.wire.subscribed()) == set(self.nc._dispatcher.sinks)
+        engine_of(self.nc).outbox.drain()
+        assert set(self.wire.subscribed()) == set(engine_of(self.nc).dispatcher.sinks)
 
 
 # --- pings ----------------------------------------------------------------------------------------------
@@ -133,7 +134,7 @@ def interrupt() -> None:
 def test_pings_and_those_who_wait_for_them_stay_in_step(kind: str) -> None:
     def run(one: Any) -> None:
         rig = Rig()
-        sent, own, other = rig.nc._session.pings, waiting.Ticket(), waiting.Ticket()
+        sent, own, other = engine_of(rig.nc).session.pings, waiting.Ticket(), waiting.Ticket()
         strikes = {
             "another ping": lambda: sent.send(other),
             "Ctrl-C": interrupt,
@@ -144,7 +145,7 @@ def test_pings_and_those_who_wait_for_them_stay_in_step(kind: str) -> None:
             one(strikes[kind], lambda: sent.send(own))
         except KeyboardInterrupt:
             own = waiting.Ticket()
-        queued = [frame for frame in rig.nc._outbox.frames if isinstance(frame, pings.Ping)]
+        queued = [frame for frame in engine_of(rig.nc).outbox.frames if isinstance(frame, pings.Ping)]
         assert len(queued) == len(sent.waiters)
         assert all(a is b for a, b in zip(queued, sent.waiters, strict=True))
         waits = [ping.ticket for ping in sent.waiters]
@@ -176,7 +177,7 @@ def test_the_server_knows_what_the_table_holds(call: str, nested: str) -> None:
             "a new link": lambda: relink(rig),
         }
         calls = [call, nested] if one(actions[nested], actions[call]) else [call]
-        if nc._outbox.offline:
+        if engine_of(nc).outbox.offline:
             rig.up()
         rig.check()
         limits = [limit for limit in rig.wire.subscribed().values() if limit]
@@ -190,14 +191,14 @@ def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
         rig = Rig()
 
         def close() -> None:
-            rig.nc._session.closing.set()
-            rig.nc._let_go()
+            engine_of(rig.nc).session.closing.set()
+            engine_of(rig.nc)._let_go()
 
         try:
             one(close, lambda: rig.nc.subscribe("late"))
         except errors.ConnectionClosed:
             pass
-        for sub in rig.nc._dispatcher.sinks.values():
+        for sub in engine_of(rig.nc).dispatcher.sinks.values():
             assert sub.mailbox.closed is not None or not rig.nc.closed  # type: ignore[attr-defined]
 
     assert at_every_point(core, run) > 5
@@ -290,4 +291,4 @@ def test_nothing_waits_on_the_reader_thread(monkeypatch: pytest.MonkeyPatch) -> 
     assert not waiting.on_reader()
     with pytest.raises(queue.Empty):
         waiting.get(waiting.Ticket(), 0.02)
-    assert not any(isinstance(frame, Unkept) and b"PUB" in frame for frame in rig.nc._outbox.frames)
+    assert not any(isinstance(frame, Unkept) and b"PUB" in frame for frame in engine_of(rig.nc).outbox.frames)

@@ -11,6 +11,7 @@ from itertools import cycle, islice
 from typing import Any, Final
 
 import jsclient
+from jsclient.connection import engine_of
 from protocol.frames import pub, pub_start
 from tools.bench.measure import percentiles
 
@@ -31,7 +32,7 @@ def main() -> None:
         else:
             stop = threading.Event()
             signal.signal(signal.SIGTERM, lambda *_: stop.set())
-            nc.open_sink("bench.echo", Echo(nc))
+            engine_of(nc).open_sink("bench.echo", Echo(nc))
             stop.wait()
 
 
@@ -46,7 +47,7 @@ def ask(nc: jsclient.Connection, case: dict[str, Any], subject: str) -> None:
 
 def listen(nc: jsclient.Connection, case: dict[str, Any], subject: str) -> None:
     arrivals = Arrivals(case["count"])
-    nc.open_sink(subject, arrivals)
+    engine_of(nc).open_sink(subject, arrivals)
     nc.flush()
     print("ready", flush=True)
     assert arrivals.complete.wait(100)
@@ -79,8 +80,8 @@ class Echo:
 
     def deliver(self, messages: list[jsclient.Msg], nbytes: int) -> None:
         for message in messages:
-            self._nc.post(pub(pub_start(message.raw_reply or b""), message.payload))
-        self._nc.flush_outbox()
+            engine_of(self._nc).post(pub(pub_start(message.raw_reply or b""), message.payload))
+        engine_of(self._nc).flush_outbox()
 
     def link_event(self, event: object) -> None:
         """Nothing to do: the link of a measurement does not break."""
@@ -91,11 +92,11 @@ def feed(nc: jsclient.Connection, case: dict[str, Any], subject: str, subjects: 
     whom it feeds would take the second core away from him and from the server."""
     payload, left = bytes(case["size"]), case["count"]
     headers = {"X-Bench": "0123456789"} if case["params"].get("headers") else None
-    frames = [nc.encode(subject.format(index), payload, headers=headers) for index in range(subjects)]
+    frames = [engine_of(nc).encode(subject.format(index), payload, headers=headers) for index in range(subjects)]
     turn = cycle(frames)
     while left:
         count = min(left, max(1, BLOCK // len(frames[0])))
-        nc.post(b"".join(islice(turn, count)))
+        engine_of(nc).post(b"".join(islice(turn, count)))
         left -= count
     nc.flush(120)
 

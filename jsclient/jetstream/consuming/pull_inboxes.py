@@ -28,9 +28,9 @@ from jsclient.states import LinkEvent
 from protocol.frames import pub_to
 
 if TYPE_CHECKING:
+    from jsclient._engine.sinks import Inbox
     from jsclient.connection import Connection
     from jsclient.message import Msg
-    from jsclient.subscription import Inbox
 
 IDLE_INBOXES: Final = 8
 """Subscriptions kept per connection for the next fetch; more threads than this that fetch at once open their own."""

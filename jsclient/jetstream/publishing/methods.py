@@ -6,6 +6,7 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, NotStored
 from jsclient.jetstream.api.models import PubAck
@@ -54,7 +55,7 @@ class Publishing:
         js: Any = self
         check = HeaderCheck(js.capabilities.publish_level)
         self.header_check = check
-        self._request = js.nc.request
+        self._request = engine_of(js.nc).request
         self.publish_streams = Streams(check_window(options.get(f"{OPTION_PREFIX}duplicate_window")))
         try:
             self.async_publisher = AsyncPublisher(js, check, **_without_prefix(options))

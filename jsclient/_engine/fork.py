@@ -1,0 +1,90 @@
+"""What becomes of engines when their process forks, or ends."""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import os
+from typing import Any, Final
+
+from jsclient import errors
+from jsclient._engine.engine import LiveEngine, forget_engines, live_engines
+from jsclient._engine.session import CLOSE_FLUSH
+from jsclient.durations import Deadline
+
+FORKED_TEXT: Final = (
+    "this connection was made in the parent process before fork; a child has no part in it. Open one here: "
+    "jsclient.shared(options) gives every process its own"
+)
+
+_ALLOWED: Final = frozenset(
+    ("close", "closed", "connection", "options", "number", "refuse_pickle", "_forked_stream", "__class__", "__del__",
+     "__dict__", "__init_subclass__", "__reduce__", "__reduce_ex__", "__repr__")
+)  # fmt: skip
+
+
+class ForkedEngine(LiveEngine):
+    """What an engine becomes in a forked child: it closes silently and refuses everything else."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name not in _ALLOWED:
+            raise errors.ForkedConnection(FORKED_TEXT)
+        return object.__getattribute__(self, name)
+
+    def __init__(self) -> None:
+        raise TypeError("made by fork only")
+
+    def close(self, wait: bool = True) -> None:
+        """Frees the inherited descriptor and sends nothing: the session belongs to the parent."""
+        stream = self.__dict__.pop("_forked_stream", None)
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+    @property
+    def closed(self) -> bool:
+        return True
+
+    def __repr__(self) -> str:
+        return "<jsclient.Connection of the parent process>"
+
+
+def _forked_error() -> errors.ForkedConnection:
+    return errors.ForkedConnection(FORKED_TEXT)
+
+
+def _after_fork_in_child() -> None:
+    # No lock that exists may be taken here: the thread that held it is not in this process.
+    for live in live_engines():
+        link = live.session.link
+        for sink in list(live.dispatcher.sinks.values()):
+            mailbox = getattr(sink, "mailbox", None)
+            if mailbox is not None:
+                mailbox.items.clear()
+                mailbox.closed = _forked_error()
+                mailbox._waiters.clear()
+            forked = getattr(getattr(sink, "sink", None), "forked", None)
+            if forked is not None:
+                forked()
+        live.outbox.forked(_forked_error)
+        kept = {"options": live.options, "number": live.number, "connection": live.connection}
+        live.__dict__.clear()
+        live.__dict__.update(kept, _forked_stream=None if link is None else link.stream)
+        live.__class__ = ForkedEngine
+        live.close()
+    forget_engines()
+
+
+def _at_exit() -> None:
+    """Normal interpreter exit: flush what is buffered, at most 2 s in all, and close. Starts no thread."""
+    deadline = Deadline(CLOSE_FLUSH)
+    for live in live_engines():
+        with contextlib.suppress(Exception):
+            live.close_now(flush=deadline.at_most(CLOSE_FLUSH))
+
+
+def watch_process() -> None:
+    """See to the engines of this process when it forks or ends; called once."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=_after_fork_in_child)
+    atexit.register(_at_exit)

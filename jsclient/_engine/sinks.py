@@ -1,0 +1,205 @@
+"""Subscriptions of layers above: an inbox with a mailbox, or a sink on the reader thread; and what all have."""
+
+from __future__ import annotations
+
+import math
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
+from jsclient.durations import Deadline
+from jsclient.message import Msg
+from jsclient.states import LinkEvent, Wake
+from protocol.parser import payload_limit
+
+if TYPE_CHECKING:
+    from jsclient._engine.engine import LiveEngine
+    from protocol.frames import Frame
+
+CANCEL_SLICE: Final = 0.05
+"""Seconds between two looks at a cancel token where nothing could wake the wait."""
+
+
+class BaseSubscription:
+    """What every subscription has: a sid, a subject, a mailbox that the reader fills, a way to end."""
+
+    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
+        self.engine = engine
+        self.sid = sid
+        self.subject = subject
+        self.queue = queue
+        self.mailbox = mailbox
+        self.received = 0
+        self.counted_from = 0  # `received` when the present link was told of it
+        self.link = 0  # the number of that link
+        self.max_messages: int | None = None
+        self.unsubscribed = False  # the server was told: no SUB again after a reconnect
+
+    def __len__(self) -> int:
+        return len(self.mailbox)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.subject!r} pending={len(self.mailbox)}>"
+
+    def __reduce__(self) -> Any:
+        return self.engine.refuse_pickle(self)
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        self.received += len(messages)
+        self.mailbox.put_many(messages, nbytes)
+
+    def link_event(self, event: LinkEvent) -> None:
+        """Told by the connection, on an internal thread, when the link goes down or comes back."""
+
+    def fail(self, error: BaseException) -> None:
+        """The server refused the subscription: whoever waits gets the reason."""
+        self.engine.remove_subscription(self)
+        self.mailbox.close(error)
+
+    def end(self, reason: BaseException) -> None:
+        """The connection is closed."""
+        self.mailbox.close(reason)
+
+
+INBOX_SLACK: Final = 1024
+"""Messages that an inbox takes beside those asked for: statuses, and late answers to what was asked before."""
+
+INBOX_SLACK_BYTES: Final = 16 * 1024 * 1024
+
+
+class Inbox(BaseSubscription):
+    """A subscription of the layers above: its owner grants credit, link events come in order.
+
+    `next` returns a Msg, a LinkEvent, WAKE after `wake()`, or None after the timeout. A server that keeps to the credit
+    never fills it; what one sends far beyond it is dropped and reported, or a broken server would take all memory.
+    """
+
+    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
+        super().__init__(engine, sid, subject, queue, mailbox)
+        self._most = math.inf  # messages
+        self._most_bytes = math.inf
+        self._came = 0  # bytes since the mailbox was last looked into
+
+    def grant(self, messages: int, nbytes: int = 0) -> None:
+        """So many messages (and bytes, if not 0) were asked for: twice as many may wait, and some slack."""
+        most = 2 * messages + INBOX_SLACK
+        most_bytes = 2 * (nbytes or messages * payload_limit(self.engine.max_payload)) + INBOX_SLACK_BYTES
+        if self._most is math.inf or most > self._most or most_bytes > self._most_bytes:
+            finite = self._most is not math.inf
+            self._most = max(most, self._most) if finite else most
+            self._most_bytes = max(most_bytes, self._most_bytes) if finite else most_bytes
+
+    def _within_credit(self, messages: list[Msg], nbytes: int) -> bool:
+        """Look what is really there; False to drop these."""
+        mailbox = self.mailbox
+        waiting = sum(message_size(item) + OVERHEAD for item in tuple(mailbox.items) if isinstance(item, Msg))
+        if len(mailbox.items) + len(messages) <= self._most and waiting + nbytes <= self._most_bytes:
+            self._came = waiting + nbytes
+            mailbox.overflowing = False
+            return True
+        mailbox.dropped += len(messages)
+        if not mailbox.overflowing:
+            mailbox.overflowing = True
+            self.engine.report_beyond_credit(self)
+        return False
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        mailbox = self.mailbox
+        mailbox.last_frame = time.monotonic()
+        self._came += nbytes
+        if (
+            self._came > self._most_bytes or len(mailbox.items) + len(messages) > self._most
+        ) and not self._within_credit(messages, nbytes):
+            return
+        self.received += len(messages)
+        mailbox.items.extend(messages)
+        if mailbox._waiters:
+            mailbox._notify(len(messages))
+            self.engine.woke_taker = True
+
+    def link_event(self, event: LinkEvent) -> None:
+        self.mailbox.last_frame = time.monotonic()
+        if self.mailbox.closed is None:
+            self.mailbox.put(event)
+
+    def end(self, reason: BaseException) -> None:
+        # Before anything is handed back, or the server would deliver it to the pulls that are still open here.
+        self.engine.remove_subscription(self, tell_server=True, keep_sink=True)
+        super().end(reason)
+
+    @property
+    def last_frame(self) -> float:
+        """`time.monotonic()` of the last frame or link event, stamped by the reader."""
+        return self.mailbox.last_frame
+
+    def next(self, timeout: float | None) -> Msg | LinkEvent | Wake | None:
+        """Waits; sends what is coalesced first. Raises why it was closed once it is closed and empty."""
+        try:
+            return self.mailbox.popleft()  # type: ignore[no-any-return]
+        except IndexError:
+            self.engine.flush_outbox()
+            reading = self.engine.lent_reading()
+            if reading is not None and timeout != 0 and self.mailbox.closed is None:
+                deadline = Deadline(timeout)
+                reading.read_messages(self, deadline)
+                timeout = deadline.remaining()
+            return self.mailbox.get(timeout)
+
+    def take(self) -> Msg | LinkEvent | None:
+        """What is there now, or None."""
+        return self.mailbox.take()
+
+    def wake(self) -> None:
+        """Every thread that is blocked in `next`, or would be from now on, returns WAKE."""
+        self.mailbox.wake()
+
+    def close(self) -> None:
+        """UNSUB, forget what is there, wake everybody. Idempotent."""
+        if self.mailbox.closed is None:
+            self.engine.remove_subscription(self, tell_server=True)
+            self.mailbox.close(closed_subscription(self.subject), discard=True)
+
+    def drain_sub(self) -> None:
+        """UNSUB, but go on serving what is buffered."""
+        if self.mailbox.closed is None:
+            self.engine.remove_subscription(self, tell_server=True)
+            self.mailbox.close(closed_subscription(self.subject))
+
+
+class SinkSubscription(BaseSubscription):
+    """A subscription whose messages go straight to `sink.deliver` on the reader thread."""
+
+    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, sink: Any) -> None:
+        super().__init__(engine, sid, subject, queue, Mailbox())
+        self.sink = sink
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        self.sink.deliver(messages, nbytes)
+
+    def link_event(self, event: LinkEvent) -> None:
+        self.sink.link_event(event)
+
+    def withdrawn(self, frames: list[Frame]) -> None:
+        """Frames (of anybody) that were queued when the link went down, and of which no byte was sent."""
+        withdrawn = getattr(self.sink, "withdrawn", None)
+        if withdrawn is not None:
+            withdrawn(frames)
+
+    def fail(self, error: BaseException) -> None:
+        super().fail(error)
+        failed = getattr(self.sink, "failed", None)
+        if failed is not None:
+            failed(error)
+
+    def end(self, reason: BaseException) -> None:
+        super().end(reason)
+        self.sink.link_event(LinkEvent.CLOSED)
+
+    def close(self) -> None:
+        self.engine.remove_subscription(self, tell_server=True)
+        self.mailbox.close(closed_subscription(self.subject), discard=True)
+
+
+def closed_subscription(subject: str) -> errors.SubscriptionClosed:
+    return errors.SubscriptionClosed(f"the subscription to {subject!r} is closed")
