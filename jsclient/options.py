@@ -70,11 +70,17 @@ class TLSOptions:
     """
 
     ca_file: str | None = None
+    """File with the certificates of the authorities to trust (PEM); None trusts those of the system."""
     cert_file: str | None = None
+    """File with the client's own certificate (PEM), where the server asks for one."""
     key_file: str | None = None
+    """File with the key of `cert_file`; None when the certificate's file contains it."""
     key_password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    """Password of the key file: a text, `env:NAME`, or a callable."""
     server_name: str | None = None
+    """The name that the certificate must carry, if it is not the host of the URL."""
     handshake_first: bool = False
+    """TLS before INFO; the server needs the option of the same name (2.10.4)."""
 
 
 @attrs.frozen(kw_only=True)
@@ -88,8 +94,11 @@ class ReconnectPolicy:
     """
 
     enabled: bool = True
+    """False: a lost link ends the connection."""
     max_attempts: int | None = None
+    """Failures in a row after which a server leaves the pool; None: never."""
     delay: Callable[[int], float] | None = None
+    """Called with the number of the round (1, 2, ...); returns the seconds to wait before it."""
 
 
 @attrs.frozen(kw_only=True)
@@ -100,60 +109,95 @@ class ConnectOptions:
     """
 
     servers: tuple[str, ...] = attrs.field(default=(DEFAULT_URL,), converter=_servers, repr=False)
+    """URLs (nats, tls, ws or wss): a sequence, or one text with commas."""
     name: str | None = None
     """Client name that the server shows; `<application>-<host>-<pid>` is a good one."""
 
     # --- time and pressure
     connect_timeout: float = attrs.field(default=CONNECT_TIMEOUT, validator=_positive)
+    """Seconds for dialling one server, TLS and handshake included."""
     request_timeout: float | None = attrs.field(default=REQUEST_TIMEOUT, validator=_duration)
+    """Seconds that a request, flush or rtt waits unless told otherwise; None: for ever."""
     ping_interval: float = attrs.field(default=PING_INTERVAL, validator=_positive)
+    """Seconds between two pings on a link."""
     max_pings_out: int = attrs.field(default=MAX_PINGS_OUT, validator=_positive)
+    """Pings without an answer after which the link counts as dead."""
     drain_timeout: float = attrs.field(default=DRAIN_TIMEOUT, validator=_positive)
+    """Seconds that `drain()` may take unless told otherwise."""
     write_timeout: float = attrs.field(default=WRITE_TIMEOUT, validator=_positive)
+    """Seconds that the server may refuse to take data before a publisher is told."""
     pending_buffer: int = PENDING_BUFFER
+    """Bytes of publishes that are kept while there is no link; 0: publishing fails at once then."""
     pending_block: float | None = attrs.field(default=None, validator=_duration)
     """Seconds a publish may wait for room in a full pending buffer; None: BufferFull at once."""
 
     # --- servers
     reconnect: ReconnectPolicy = ReconnectPolicy()
+    """When to dial again after a link is lost."""
     retry_on_failed_connect: bool = False
     """Return at once in state CONNECTING when no server answers, and go on trying."""
     randomize: bool = True
+    """Dial the servers in random order; False: in the given one."""
     ignore_discovered: bool = False
+    """Use only the servers named here, not those that the cluster names."""
     local_address: str | None = None
+    """Address of this machine from which to dial."""
     socket_factory: Callable[..., Any] | None = None
+    """`(host, port, timeout)` -> a connected socket, in place of our own dialling; for proxies and tunnels."""
 
     # --- protocol
     no_echo: bool = False
+    """Do not deliver this connection's own publishes to its own subscriptions."""
     verbose: bool = False
+    """The server answers every command with +OK. Costs time; for debugging."""
     pedantic: bool = False
+    """The server checks subjects strictly."""
     inbox_prefix: str = "_INBOX"
+    """The beginning of reply subjects, for users who may subscribe to one prefix only."""
 
     # --- TLS and websocket
     tls: TLSOptions | ssl.SSLContext | bool | None = attrs.field(default=None, repr=False)
     """True, TLSOptions or an SSLContext: never talk in clear, whatever INFO says."""
     ws_headers: Mapping[str, str] | Callable[[], Mapping[str, str]] | None = attrs.field(default=None, repr=False)
+    """Headers of the websocket upgrade request; a callable is asked at every connect."""
     ws_compression: bool = False
+    """Compress websocket frames where the server agrees."""
 
     # --- authentication (callables are asked at every connect)
     user: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    """User name. Like the other secrets: a text, `env:NAME`, or a callable."""
     password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    """Password of `user`."""
     token: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    """Token, for servers that are configured with one."""
     nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    """Seed of a user nkey (SU...). It signs the server's challenge and is never sent."""
     nkey_seed_file: str | os.PathLike[str] | None = None
+    """File with the seed, read at every connect."""
     nkey: str | None = None
+    """Public user nkey (U...), with `signature_callback`."""
     jwt: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
+    """User JWT, with `nkey_seed` or `signature_callback`."""
     credentials: str | os.PathLike[str] | bytes | Callable[[], Any] | None = attrs.field(default=None, repr=False)
+    """A .creds file (read at every connect), its bytes, or a callable that returns either."""
     signature_callback: Callable[[bytes], bytes | str] | None = attrs.field(default=None, repr=False)
+    """Signs the server's challenge where the seed must not be in this process."""
     auth_callback: Callable[..., Any] | None = attrs.field(default=None, repr=False)
+    """Called at every connect with the server's nonce; returns `auth.AuthFields` or a mapping of such fields."""
     auth_error_limit: int | None = AUTH_ERROR_LIMIT
+    """Refusals of the same credentials after which reconnecting ends; None: never."""
 
     # --- callbacks
-    on_disconnected: Callback | None = attrs.field(default=None, repr=False)  # (connection, error or None)
-    on_reconnected: Callback | None = attrs.field(default=None, repr=False)  # (connection)
-    on_closed: Callback | None = attrs.field(default=None, repr=False)  # (connection)
-    on_discovered_servers: Callback | None = attrs.field(default=None, repr=False)  # (connection, new URLs)
-    on_lame_duck: Callback | None = attrs.field(default=None, repr=False)  # (connection)
+    on_disconnected: Callback | None = attrs.field(default=None, repr=False)
+    """(connection, error or None): the link was lost."""
+    on_reconnected: Callback | None = attrs.field(default=None, repr=False)
+    """(connection): a new link stands, subscriptions are renewed."""
+    on_closed: Callback | None = attrs.field(default=None, repr=False)
+    """(connection): the connection has ended for good."""
+    on_discovered_servers: Callback | None = attrs.field(default=None, repr=False)
+    """(connection, new URLs): the cluster named servers."""
+    on_lame_duck: Callback | None = attrs.field(default=None, repr=False)
+    """(connection): the server is about to stop; another is being sought."""
     on_error: Callback | None = attrs.field(default=None, repr=False)
     """(connection, error, subscription or None): what no call raises. Permission errors, slow consumers, callbacks that
     raise, failed attempts to reconnect (ConnectFailed, TlsError, AuthError...), and what ended the connection."""

@@ -1,4 +1,4 @@
-"""The examples of the README files run as they stand, against a private server in place of the usual address."""
+"""The examples of the README files and of the site's pages run as they stand, against a private server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,9 @@ def blocks(path: Path) -> list[str]:
 
 
 # The Spark chapter's examples need a JVM: tests/spark runs them.
-NAMES = [
-    str(path.relative_to(ROOT))
-    for path in [ROOT / "README.md", *sorted((ROOT / "jsclient").rglob("README.md"))]
-    if "spark" not in path.parts
-]
+CHAPTERS = [path for path in sorted((ROOT / "jsclient").rglob("README.md")) if "spark" not in path.parts]
+PAGES = [path for path in sorted((ROOT / "tools" / "docs" / "pages").glob("*.md")) if blocks(path)]
+NAMES = [str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *CHAPTERS, *PAGES]]
 
 
 @pytest.mark.parametrize("name", NAMES)

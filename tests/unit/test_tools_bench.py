@@ -66,18 +66,21 @@ def test_cases_are_chosen_by_the_beginning_of_their_names() -> None:
     assert all(not case.versus or case.versus in ALL for case in ALL.values())
 
 
-def test_the_readme_has_what_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["README", "PERFORMANCE"])
+def test_the_pages_have_what_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     assert list(readme.TITLES) == [case.name for case in MAIN]
-    copy = tmp_path / "README.md"
-    copy.write_text(readme.README.read_text(encoding="utf-8"), encoding="utf-8")
-    monkeypatch.setattr(readme, "README", copy)
+    for page in ("README", "PERFORMANCE"):
+        copied = tmp_path / f"{page}.md"
+        copied.write_text(getattr(readme, page).read_text(encoding="utf-8"), encoding="utf-8")
+        monkeypatch.setattr(readme, page, copied)
+    copy = tmp_path / f"{name}.md"
     monkeypatch.setattr(readme, "PICTURE", tmp_path / "ratios.svg")
     results = {name: report.summarize(ALL[name], rows([0.1], [0.3])) for name in readme.TITLES}
     readme.refresh(results, rows([0.1] * 5, [3.0]))
     text = copy.read_text(encoding="utf-8")
     assert "nats-server 9.9.9, " in text
     assert "load average 0 to 0, medians of 5 interleaved rounds.\n" in text
-    assert "| consume(), no acks | 300,000/s | 1.67 us | 5.00 us | 3.0x | 3.0x | - |\n" in text
+    assert "| messages(), ack each | 300,000/s | 1.67 us | 5.00 us | 3.0x | 3.0x | - |\n" in text
     assert text.count("| 128 bytes |") == 1
     readme.refresh(results, rows([0.1] * 5, [3.0]))
     assert copy.read_text(encoding="utf-8") == text

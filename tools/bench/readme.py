@@ -1,4 +1,4 @@
-"""`make bench ARGS=--readme`: the table of the README's chapter on speed, and its picture, from one full run."""
+"""`make bench ARGS=--readme`: the tables of README.md and of the page on performance, and the picture, from one run."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from tools.bench.runner import BASELINE
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
+PERFORMANCE = ROOT / "tools" / "docs" / "pages" / "performance.md"
 PICTURE = Path(__file__).with_name("ratios.svg")
 
 TITLES = {
@@ -36,6 +37,18 @@ TITLES = {
     "object-get": "object get, 64 MiB",
 }
 
+#: What the README shows; the page on performance shows all of TITLES.
+SHORT = [
+    "core-publish",
+    "core-subscribe",
+    "request",
+    "publish-sync",
+    "publish-async",
+    "fetch-100",
+    "messages-ack",
+    "kv-get",
+]
+
 HEAD = "| 128 bytes | jsclient | CPU of jsclient | of nats-py | CPU | wall | nats.c |\n|---|---|---|---|---|---|---|\n"
 _TABLE = re.compile(r"^\| 128 bytes \|.*?\n(?!\|)", re.M | re.S)
 _MEASURED = re.compile(r"^Measured on .*?\n", re.M)
@@ -48,18 +61,29 @@ def refresh(results: dict[str, list[report.Result]], rows: list[dict[str, Any]])
         name for name in TITLES if any(r.errors for r in results.get(name, ()) if r.client in ("jsclient", BASELINE))
     ]
     if missing or failed:
-        raise SystemExit(f"the README is left as it is: not measured {missing}, failed {failed}")
-    text = README.read_text(encoding="utf-8")
-    for pattern, new in ((_TABLE, table(results)), (_MEASURED, measured(rows))):
-        if not pattern.search(text):
-            raise SystemExit(f"nothing in the README looks like {pattern.pattern!r}")
-        text = pattern.sub(lambda _, new=new: new, text, count=1)  # type: ignore[misc]
-    README.write_text(text, encoding="utf-8")
+        raise SystemExit(f"nothing is changed: not measured {missing}, failed {failed}")
+    changed = {page: refreshed(page, results, names, rows) for page, names in pages().items()}
+    for page, text in changed.items():
+        page.write_text(text, encoding="utf-8")
     report.plot({name: results[name] for name in TITLES}, PICTURE)
 
 
-def table(results: dict[str, list[report.Result]]) -> str:
-    return HEAD + "".join(row(title, name, results[name]) for name, title in TITLES.items())
+def pages() -> dict[Path, list[str]]:
+    """The pages with a table, and the cases that stand in it."""
+    return {README: SHORT, PERFORMANCE: list(TITLES)}
+
+
+def refreshed(page: Path, results: dict[str, list[report.Result]], names: list[str], rows: list[dict[str, Any]]) -> str:
+    text = page.read_text(encoding="utf-8")
+    for pattern, new in ((_TABLE, table(results, names)), (_MEASURED, measured(rows))):
+        if not pattern.search(text):
+            raise SystemExit(f"nothing in {page.name} looks like {pattern.pattern!r}")
+        text = pattern.sub(lambda _, new=new: new, text, count=1)  # type: ignore[misc]
+    return text
+
+
+def table(results: dict[str, list[report.Result]], names: list[str]) -> str:
+    return HEAD + "".join(row(TITLES[name], name, results[name]) for name in names)
 
 
 def row(title: str, name: str, found: list[report.Result]) -> str:

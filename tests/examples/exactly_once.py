@@ -1,0 +1,44 @@
+"""Exactly-once processing: the result and the position are stored in one transaction of the database.
+
+An ack, even a confirmed one, is not enough: after a crash of the server or of this program a message may come again.
+So the database remembers the sequence of the last message that it contains, and what comes again is recognized.
+"""
+
+import sqlite3
+
+import jsclient
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+
+db = sqlite3.connect(":memory:")
+db.execute("CREATE TABLE balance (account TEXT PRIMARY KEY, cents INTEGER)")
+db.execute("CREATE TABLE position (stream TEXT PRIMARY KEY, seq INTEGER)")
+db.execute("INSERT INTO position VALUES ('PAYMENTS', 0)")
+
+
+def book(msg):
+    with db:  # one transaction: both rows, or none
+        (last,) = db.execute("SELECT seq FROM position WHERE stream = 'PAYMENTS'").fetchone()
+        if msg.stream_seq <= last:
+            return  # it was booked before; only its ack was lost
+        account, cents = msg.data.decode().split()
+        db.execute("INSERT OR IGNORE INTO balance VALUES (?, 0)", (account,))
+        db.execute("UPDATE balance SET cents = cents + ? WHERE account = ?", (int(cents), account))
+        db.execute("UPDATE position SET seq = ? WHERE stream = 'PAYMENTS'", (msg.stream_seq,))
+
+
+with jsclient.connect("nats://127.0.0.1:4222") as nc:
+    js = JetStream(nc)
+    stream = js.create_or_update_stream(StreamConfig(name="PAYMENTS", subjects=["payments"]))
+    for number in range(10):
+        js.publish("payments", "sue 100", msg_id=f"payment-{number}")  # a repeated publish is stored once
+
+    # max_ack_pending=1: one message at a time, in the order of the stream
+    consumer = stream.create_or_update_consumer(ConsumerConfig(durable_name="ledger", max_ack_pending=1))
+    for msg in consumer.messages(max_messages=1):
+        book(msg)
+        book(msg)  # as if it had been delivered twice
+        msg.ack()
+        if msg.metadata.num_pending == 0:
+            break
+
+assert db.execute("SELECT cents FROM balance").fetchone() == (1000,)

@@ -1,0 +1,1 @@
+"""What builds the site: `make docs`. Pages lie in tools/docs/pages, chapters beside the packages they are about."""

@@ -1,0 +1,365 @@
+"""The pages of the API reference, made from the packages themselves: every public name, every option, every docstring.
+
+Public is what `__all__` of a package names; of a class its methods, properties and fields without a leading underscore.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import enum
+import importlib
+import inspect
+import re
+import textwrap
+from collections.abc import Iterator
+from functools import cache, partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import attrs
+import msgspec
+
+#: module -> title of its page
+MODULES = {
+    "jsclient": "jsclient",
+    "jsclient.errors": "jsclient.errors",
+    "jsclient.auth.credentials": "jsclient.auth",
+    "jsclient.contexts": "jsclient.contexts",
+    "jsclient.jetstream": "jsclient.jetstream",
+    "jsclient.jetstream.advisories": "jsclient.jetstream.advisories",
+    "jsclient.keyvalue": "jsclient.keyvalue",
+    "jsclient.objectstore": "jsclient.objectstore",
+    "jsclient.services": "jsclient.services",
+    "jsclient.workers": "jsclient.workers",
+    "jsclient.coordination": "jsclient.coordination",
+    "jsclient.backup": "jsclient.backup",
+    "jsclient.system": "jsclient.system",
+    "jsclient.arrow": "jsclient.arrow",
+    "jsclient.spark": "jsclient.spark",
+    "jsclient.testing": "jsclient.testing",
+    "protocol": "protocol",
+}
+#: Methods of every exception, struct and enum that say nothing about this one.
+INHERITED = {"with_traceback", "add_note", "mro"}
+#: What the parts of the library call on each other when a connection drains or ends; and what only builds them.
+PLUMBING = {"begin_drain", "all_received", "finish_drain", "end", "hand_back", "runs_here", "link_event", "deliver"}
+#: Classes that users make themselves; all others come from a call, and their constructors are not shown.
+MADE_BY_USERS = {
+    *("AsyncPublisher", "Cancel", "Cluster", "DeadLetters", "Election", "FakeServer", "Headers", "JetStream"),
+    *("LeafPair", "Lock", "NatsServer", "Proxy", "PubMsg", "Schedule", "Secret", "Semaphore", "SystemClient"),
+    *("WorkerPool", "Parser", "JetStreamListener"),
+}
+#: The first words of docstrings of methods that other packages of the library call, and users do not.
+INTERNAL = ("For layers",)
+ADDRESS = re.compile(r" at 0x[0-9a-f]+")
+
+
+def page_name(module: str) -> str:
+    return f"api/{module.removeprefix('jsclient.').removesuffix('.credentials').replace('.', '-')}.md"
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """`__all__`, or, where there is none, what the module itself defines."""
+    listed = getattr(module, "__all__", None)
+    if listed is not None:
+        return [name for name in listed if not inspect.ismodule(getattr(module, name, None))]
+    own = {
+        name: value
+        for name, value in vars(module).items()
+        if not name.startswith("_") and (inspect.isclass(value) or inspect.isfunction(value))
+    }
+    if module.__name__ == "jsclient.errors":
+        return [name for name, value in own.items() if inspect.isclass(value) and issubclass(value, Exception)]
+    return [name for name, value in own.items() if value.__module__ == module.__name__]
+
+
+def resolve(module: ModuleType, name: str) -> Any:
+    """The public object; None where an optional dependency (pyspark) is not installed."""
+    try:
+        return getattr(module, name)
+    except ImportError:
+        return None
+
+
+def ours(value: Any) -> bool:
+    home = getattr(value, "__module__", "") or ""
+    return home.split(".")[0] in ("jsclient", "protocol")
+
+
+# --- what a class consists of ------------------------------------------------------------------------------
+
+
+def members(cls: type) -> Iterator[tuple[str, Any]]:
+    """(name, function or property) of every public member that a class of ours defines, in the order of the source."""
+    seen: set[str] = set()
+    for base in cls.__mro__:
+        if not ours(base):
+            continue
+        for name, value in vars(base).items():
+            if name.startswith("_") or name in seen or name in INHERITED | PLUMBING or name in fields(cls):
+                continue
+            seen.add(name)
+            known = isinstance(value, (staticmethod, classmethod)) or inspect.isfunction(value) or is_property(value)
+            if known and not (inspect.getdoc(value) or "").startswith(INTERNAL):
+                yield name, value
+
+
+def is_property(value: Any) -> bool:
+    return isinstance(value, property) or type(value).__name__ in ("cached_property", "_cached_property")
+
+
+@cache
+def fields(cls: type) -> dict[str, tuple[str, str]]:
+    """field -> (its annotation and default as written, its text) of attrs classes, structs and enums."""
+    if attrs.has(cls):
+        names = [field.name for field in attrs.fields(cls) if not field.name.startswith("_")]
+    elif issubclass(cls, msgspec.Struct):
+        names = [name for name in cls.__struct_fields__ if not name.startswith("_")]
+    elif issubclass(cls, enum.Enum):
+        names = list(cls.__members__)
+    else:
+        return {}
+    written: dict[str, tuple[str, str]] = {}
+    for base in reversed(cls.__mro__):
+        if ours(base):
+            written.update(written_fields(base))
+    return {name: written.get(name, ("", "")) for name in names}
+
+
+def written_fields(cls: type) -> dict[str, tuple[str, str]]:
+    """The assignments in the body of a class, with the text below, beside (`#: ...`) or above them."""
+    try:
+        lines = inspect.getsource(cls).splitlines()
+    except (OSError, TypeError):
+        return {}
+    body = ast.parse(textwrap.dedent("\n".join(lines))).body[0]
+    assert isinstance(body, ast.ClassDef)
+    found = {}
+    for node, after in zip(body.body, [*body.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            name, annotation = node.target.id, ast.unparse(node.annotation)
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name, annotation = node.targets[0].id, ""
+        else:
+            continue
+        default = plain_default(node.value)
+        shown = f": {annotation}" if annotation else ""
+        shown += f" = {default}" if default else ""
+        found[name] = (shown, field_text(lines, node, after))
+    return found
+
+
+def plain_default(value: ast.expr | None) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("attrs.field", "field", "msgspec.field"):
+        for keyword in value.keywords:
+            if keyword.arg in ("default", "factory", "default_factory"):
+                return ast.unparse(keyword.value) + ("" if keyword.arg == "default" else "()")
+        return ""
+    return ast.unparse(value)
+
+
+def field_text(lines: list[str], node: ast.stmt, after: ast.stmt | None) -> str:
+    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
+        return inspect.cleandoc(after.value.value)
+    beside = re.search(r"\s#:? ?(.*)$", lines[(node.end_lineno or node.lineno) - 1])
+    if beside and not re.match(r"(type:|noqa)", beside[1]):
+        return beside[1]
+    above: list[str] = []
+    for line in reversed(lines[: node.lineno - 1]):
+        comment = re.match(r"\s*#: ?(.*)$", line)
+        if comment is None:
+            break
+        above.insert(0, comment[1])
+    return " ".join(above)
+
+
+# --- text --------------------------------------------------------------------------------------------------
+
+
+def signature(value: Any, *, method: bool = False) -> str:
+    """`(subject, payload, *, timeout=5.0) -> Msg` as written; the first parameter of a method is left out."""
+    function = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+    try:
+        found = inspect.signature(function)
+    except (ValueError, TypeError):
+        return "()"
+    parameters = list(found.parameters.values())
+    if method and not isinstance(value, staticmethod) and parameters:
+        parameters = parameters[1:]
+    shown = [parameter.replace(default=Shown(parameter.default)) for parameter in parameters]
+    return clean(str(found.replace(parameters=shown)))
+
+
+class Shown:
+    """A default value that shows itself in a form which parses."""
+
+    def __new__(cls, value: Any) -> Any:
+        if value is inspect.Parameter.empty:
+            return value
+        return super().__new__(cls)
+
+    def __init__(self, value: Any) -> None:
+        self.value = value
+
+    def __repr__(self) -> str:
+        if isinstance(self.value, enum.Enum):
+            return f"{type(self.value).__name__}.{self.value.name}"
+        if callable(self.value) and hasattr(self.value, "__name__"):
+            return str(self.value.__name__)
+        text = ADDRESS.sub("", repr(self.value))
+        try:
+            ast.parse(text, mode="eval")
+        except SyntaxError:
+            return "..."
+        return text
+
+
+def clean(text: str) -> str:
+    """Annotations are strings in our modules: without their quotes they read as in the source."""
+    return re.sub(r"(: |-> )'([^']*)'", r"\1\2", text)
+
+
+def docstring(value: Any) -> str:
+    target = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
+    text = inspect.getdoc(target) or ""
+    return text if text and not generated(target, text) else ""
+
+
+def generated(value: Any, text: str) -> bool:
+    """attrs and enum give a class without a docstring a text of their own."""
+    return text.startswith(("Method generated by attrs", "An enumeration.", "Create a collection of name/value pairs"))
+
+
+def indented(text: str) -> str:
+    return text.rstrip() + "\n"
+
+
+def member_text(name: str, value: Any) -> Iterator[str]:
+    if is_property(value):
+        getter = value.fget if isinstance(value, property) else value.func
+        kind = inspect.signature(getter).return_annotation
+        yield f":::{{py:property}} {name}"
+        if kind is not inspect.Signature.empty:
+            yield f":type: {kind}"
+        yield ""
+        yield indented(docstring(getter))
+    else:
+        yield f":::{{py:method}} {name}{signature(value, method=True)}"
+        if isinstance(value, classmethod):
+            yield ":classmethod:"
+        if isinstance(value, staticmethod):
+            yield ":staticmethod:"
+        yield ""
+        yield indented(docstring(value))
+    yield ":::\n"
+
+
+def class_text(name: str, cls: type) -> Iterator[str]:
+    exception = issubclass(cls, BaseException)
+    head = name if exception or issubclass(cls, enum.Enum) else name + class_signature(cls)
+    yield f"::::{{py:{'exception' if exception else 'class'}}} {head}\n"
+    if exception:
+        bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
+        code = getattr(cls, "err_codes", None) or ()
+        yield f"Is a {bases}.{f' Server codes: {sorted(code)}.' if code else ''}\n"
+    yield indented(docstring(cls))
+    advice = vars(cls).get("advice")
+    if isinstance(advice, str) and advice:
+        yield f"What to do: {advice}.\n"
+    for field, (shown, text) in fields(cls).items():
+        yield f":::{{py:attribute}} {field}"
+        kind, _, default = shown.removeprefix(": ").partition(" = ")
+        if kind and shown.startswith(": "):
+            yield f":type: {kind}"
+        if default:
+            yield f":value: {default}"
+        yield f"\n{text}\n:::\n"
+    for member, value in members(cls):
+        yield from member_text(member, value)
+    yield "::::\n"
+
+
+def class_signature(cls: type) -> str:
+    if attrs.has(cls) or issubclass(cls, msgspec.Struct):
+        return ""  # the fields below say the same, and more
+    if cls.__name__ not in MADE_BY_USERS:
+        return ""
+    if "__init__" not in vars(cls) and not any("__init__" in vars(base) for base in cls.__mro__ if ours(base)):
+        return ""
+    return re.sub(r" -> None$", "", signature(cls.__init__, method=True))  # type: ignore[misc]
+
+
+def module_page(module_name: str) -> str:
+    """One page: the module's docstring, then every public name in the order of `__all__`."""
+    module = importlib.import_module(module_name)
+    lines = [
+        f"# {MODULES[module_name]}\n",
+        indented(docstring_of_module(module)),
+        f"```{{py:module}} {module_name}\n```\n",
+    ]
+    for name in public_names(module):
+        value = resolve(module, name)
+        if inspect.isclass(value):
+            lines += class_text(name, value)
+        elif callable(value) and not is_alias(value):
+            lines += [f":::{{py:function}} {name}{signature(value)}\n", indented(docstring(value)), ":::\n"]
+        else:
+            lines += [f":::{{py:data}} {name}\n", alias_text(value), ":::\n"]
+    return "\n".join(lines)
+
+
+def docstring_of_module(module: ModuleType) -> str:
+    return inspect.cleandoc(module.__doc__ or "")
+
+
+def is_alias(value: Any) -> bool:
+    return type(value).__module__ == "typing" or hasattr(value, "__origin__")
+
+
+def alias_text(value: Any) -> str:
+    if is_alias(value):
+        return f"`{str(value).replace('typing.', '')}`\n"
+    return f"`{value!r}`\n" if value is not None else "\n"
+
+
+def command_line_page() -> str:
+    """`--help` of every command, as a terminal of 100 columns shows it."""
+    from jsclient.cli.commands import parser
+
+    lines = ["# The command line\n", "`jsclient COMMAND`, or `python -m jsclient COMMAND`.\n"]
+    for title, text in helps(parser()):
+        lines += [f"## {title}\n", "```text", text.rstrip(), "```\n"]
+    return "\n".join(lines)
+
+
+def helps(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
+    parser.formatter_class = partial(parser.formatter_class, width=100)  # type: ignore[assignment]
+    yield parser.prog, parser.format_help()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            for child in dict.fromkeys(action.choices.values()):
+                yield from helps(child)
+
+
+def pages() -> dict[str, str]:
+    """file name -> text of every page of the reference, and of their index."""
+    made = {page_name(module): module_page(module) for module in MODULES}
+    made["api/command-line.md"] = command_line_page()
+    listed = "\n".join(name.removeprefix("api/").removesuffix(".md") for name in made)
+    made["api/index.md"] = (
+        "# API reference\n\nEvery public name, from the docstrings and types of the code. "
+        "What is not here is not public.\n\n"
+        f"```{{toctree}}\n:maxdepth: 1\n\n{listed}\n```\n"
+    )
+    return made
+
+
+def write(folder: Path) -> None:
+    for name, text in pages().items():
+        target = folder / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text, encoding="utf-8")
