@@ -65,14 +65,11 @@ def version() -> str:
     settings = configparser.ConfigParser(interpolation=None)
     settings.read(ROOT / "setup.cfg")
     wanted = settings["metadata"]["version"]
-    library = (ROOT / "jsclient" / "link.py").read_text(encoding="utf-8")
-    places = {
-        "CHANGELOG.md": re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M),
-        "jsclient/link.py": re.search(r'^VERSION: Final = "([^"]+)"', library, re.M),
-    }
-    for place, found in places.items():
-        if found is None or found[1] != wanted:
-            raise DistError(f"setup.cfg says version {wanted}, {place} says {found[1] if found else 'nothing'}")
+    dated = re.search(r"^## \[([^\]]+)\]", (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"), re.M)
+    library = run(sys.executable, "-c", "import jsclient; print(jsclient.__version__)").strip()
+    for place, found in (("CHANGELOG.md", dated[1] if dated else "nothing"), ("jsclient.__version__", library)):
+        if found != wanted:
+            raise DistError(f"setup.cfg says version {wanted}, {place} says {found}")
     return wanted
 
 
