@@ -29,6 +29,10 @@ SLICE: Final = 0.1
 IDLE_TICKS: Final = 20
 """Empty looks after which the flusher parks; until then a publisher need not wake it."""
 
+SLOW_TICK: Final = 0.02
+"""Seconds between two looks while another thread sends large messages, and nothing else is queued: that thread sends
+all of it, unless a signal handler keeps it. A look each millisecond was a fifth of what a large put cost."""
+
 
 class Timer:
     """A call to be made later; `cancel` is safe at any time and from any thread."""
@@ -93,8 +97,8 @@ class Flusher:
                 # Posted, or a chain begun, between the last look and the flag.
                 empty = 0
                 continue
-            sent = outbox.bytes_out if busy else 0
-            kicked = self._wait(TICK if busy else None)
+            sent = outbox.bytes_out
+            kicked = self._wait(TICK if busy else SLOW_TICK if outbox.holds_back() else None)
             if self._stopping:
                 return
             self._fire_due()
@@ -104,7 +108,7 @@ class Flusher:
             if relay.running or relay.answered:
                 empty = 0  # go on ticking as long as a chain runs
                 relay.look()
-            if outbox.offline or not (outbox.frames or outbox.holds_back()):
+            if outbox.offline or not (outbox.frames or (outbox.holds_back() and outbox.bytes_out == sent)):
                 empty = 0 if kicked and not busy and not outbox.offline else min(empty + 1, IDLE_TICKS)
                 continue
             if not busy:
