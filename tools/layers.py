@@ -8,6 +8,11 @@ nothing imports tools; threads of the library wait for a `waiting.Gate`, which C
 only `waiting` makes locks (testing and the command line may make both); only `protocol.frames` knows how PUB, HPUB,
 SUB and UNSUB look. Imports under
 `if TYPE_CHECKING:` are for the type checker and are left out.
+
+And of the tree as a whole: no modules import each other in a circle, not even from within functions (UPWARD are the
+imports that still do); no package uses a private name of another one (but for PRIVATE_YET; both lists only get
+shorter); what lives behind a door (DOORS) is imported through it; a Connection has the public names of CONNECTION, and
+inherits nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -52,6 +58,32 @@ LOCKSMITHS = {"jsclient/waiting.py"}
 #: What a client sends has one encoder.
 ENCODER = "protocol/frames.py"
 SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
+
+
+#: Packages of which others import nothing but what the package itself offers; and who is at home in there.
+DOORS = {"jsclient._engine": {"__init__", "connection", "subscription", "process"}}
+
+#: (module, what it imports): they close a circle, and are to go.
+UPWARD: set[tuple[str, str]] = {
+    ("jsclient.jetstream.message", "jsclient.jetstream.consuming.fetch"),
+    ("jsclient.jetstream.message", "jsclient.jetstream.consuming.stale_acks"),
+}
+
+#: (package, private name of another package that it uses): to go as well.
+PRIVATE_YET: set[tuple[str, str]] = {
+    ("jsclient.jetstream.consuming", "_claim"),
+    ("jsclient.workers", "_get"),
+    ("jsclient.workers", "_pull_options"),
+    ("jsclient.workers", "_state"),
+}
+
+#: What `dir()` shows of a Connection: its documentation. Everything else is the engine's.
+CONNECTION = {
+    *("options", "state", "closed", "is_connected", "is_draining", "connected_url", "servers", "server_info"),
+    *("max_payload", "client_id", "last_error", "stats", "health"),
+    *("publish", "request", "request_many", "subscribe", "new_inbox", "flush", "rtt"),
+    *("set_servers", "force_reconnect", "drain", "close"),
+}
 
 
 def is_type_checking(node: ast.AST) -> bool:
@@ -160,11 +192,188 @@ def check_test(root: Path, path: Path) -> Iterator[str]:
             yield f"{relative}:{line}: sleeps; wait on a condition (jsclient.testing.wait_until)"
 
 
+class Module(NamedTuple):
+    name: str
+    package: str
+    """Of a package itself its own name."""
+    path: Path
+    """Beneath the root."""
+    tree: ast.Module
+
+
+def modules(root: Path) -> list[Module]:
+    """Those of protocol and jsclient."""
+    found = []
+    for path in sorted([*(root / "protocol").rglob("*.py"), *(root / "jsclient").rglob("*.py")]):
+        relative = path.relative_to(root)
+        name = ".".join(relative.with_suffix("").parts)
+        package = name.removesuffix(".__init__") if path.stem == "__init__" else name.rpartition(".")[0]
+        tree = ast.parse(path.read_text(), str(relative))
+        found.append(Module(name.removesuffix(".__init__"), package, relative, tree))
+    return found
+
+
+def imported_modules(module: Module, known: set[str]) -> Iterator[tuple[int, str]]:
+    """(line, module of ours) of every import that runs, also within functions. Of `from package import module` it is
+    the module."""
+    stack: list[ast.AST] = [module.tree]
+    while stack:
+        node = stack.pop()
+        if is_type_checking(node):
+            continue
+        stack.extend(ast.iter_child_nodes(node))
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names if alias.name in known)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                parts = module.package.split(".")
+                base = ".".join([*parts[: len(parts) - node.level + 1], base]).rstrip(".")
+            for alias in node.names:
+                target = f"{base}.{alias.name}"
+                if target in known or base in known:
+                    yield node.lineno, target if target in known else base
+
+
+def check_circles(found: list[Module]) -> Iterator[str]:
+    """Findings: imports from which a way leads back, and entries of UPWARD that have become needless."""
+    known = {module.name for module in found}
+    places = {
+        (module.name, target): f"{module.path}:{line}"
+        for module in found
+        for line, target in imported_modules(module, known)
+        if target != module.name
+    }
+    for edge in sorted(UPWARD - places.keys()):
+        if edge[0] in known:
+            yield f"tools/layers.py: {edge[0]} does not import {edge[1]} any more: strike it from UPWARD"
+    after: dict[str, set[str]] = {name: set() for name in known}
+    for importer, imported in places.keys() - UPWARD:
+        after[importer].add(imported)
+    for name in sorted(known):
+        way = way_back(name, after)
+        if way:
+            first = min(range(len(way)), key=way.__getitem__)
+            circle = [*way[first:], *way[:first]]  # the same words, from wherever it was entered
+            circle.append(circle[0])
+            yield f"{places[circle[0], circle[1]]}: imports in a circle: {' -> '.join(circle)}"
+
+
+def way_back(start: str, after: dict[str, set[str]]) -> list[str]:
+    """The shortest way from a module through its imports back to it; [] when there is none."""
+    ways = [[start]]
+    seen: set[str] = set()
+    for way in ways:
+        for target in sorted(after[way[-1]]):
+            if target == start:
+                return way
+            if target not in seen:
+                seen.add(target)
+                ways.append([*way, target])
+    return []
+
+
+def is_private(name: str) -> bool:
+    return name.startswith("_") and not name.startswith("__")
+
+
+def private_names(tree: ast.Module) -> Iterator[str]:
+    """The private names that a module gives to its functions, classes, variables and attributes."""
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            name = node.name
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            name = node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and is_own(node.value):
+            name = node.attr
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):  # __slots__
+            name = node.value
+        else:
+            continue
+        if is_private(name):
+            yield name
+
+
+def is_own(node: ast.expr) -> bool:
+    return isinstance(node, ast.Name) and node.id in ("self", "cls")
+
+
+def check_private(found: list[Module]) -> Iterator[str]:
+    """Findings: private names of another package, imported or looked up on an object. A name counts as that of a
+    package which gives it to something: who else is meant by `x._name` nobody can tell from the text."""
+    owners: dict[str, set[str]] = {}
+    for module in found:
+        for name in private_names(module.tree):
+            owners.setdefault(name, set()).add(module.package)
+    known = {module.name for module in found}
+    unused = {entry for entry in PRIVATE_YET if entry[0] in known}
+    for module in found:
+        for node in ast.walk(module.tree):
+            if isinstance(node, ast.Attribute) and is_private(node.attr) and not is_own(node.value):
+                if (module.package, node.attr) in PRIVATE_YET:
+                    unused.discard((module.package, node.attr))
+                elif module.package not in owners.get(node.attr, {module.package}):
+                    theirs = " or ".join(sorted(owners[node.attr]))
+                    yield f"{module.path}:{node.lineno}: {ast.unparse(node)} is private to {theirs}"
+            elif isinstance(node, ast.ImportFrom) and node.module and node.module in known:
+                home = next(other.package for other in found if other.name == node.module)
+                for alias in node.names:
+                    private = is_private(alias.name) and f"{node.module}.{alias.name}" not in known
+                    if private and home != module.package:
+                        yield f"{module.path}:{node.lineno}: {alias.name} is private to {home}"
+    for package, name in sorted(unused):
+        yield f"tools/layers.py: {package} does not use {name} any more: strike it from PRIVATE_YET"
+
+
+def check_doors(found: list[Module]) -> Iterator[str]:
+    """Findings: imports from outside that go past the door of a package."""
+    known = {module.name for module in found}
+    for module in found:
+        for line, target in imported_modules(module, known):
+            for door, at_home in DOORS.items():
+                home = module.package == door or (module.package == "jsclient" and module.path.stem in at_home)
+                if target.startswith(door + ".") and not home:
+                    yield f"{module.path}:{line}: imports {target}; only {door} itself is for others"
+
+
+def check_connection(found: list[Module]) -> Iterator[str]:
+    """Findings: a Connection that inherits, or shows more or less than its list."""
+    for module in found:
+        if module.name != "jsclient.connection":
+            continue
+        for made in module.tree.body:
+            if not isinstance(made, ast.ClassDef) or made.name != "Connection":
+                continue
+            if made.bases:
+                yield f"{module.path}:{made.lineno}: Connection inherits; it holds an engine"
+            names = {name for name in class_names(made) if not name.startswith("_")}
+            for name in sorted(names - CONNECTION):
+                yield f"{module.path}:{made.lineno}: Connection.{name} is public and not on the list of its names"
+            for name in sorted(CONNECTION - names):
+                yield f"{module.path}:{made.lineno}: Connection.{name} is on the list of its names, and missing"
+
+
+def class_names(made: ast.ClassDef) -> Iterator[str]:
+    """Methods, class attributes, and what the methods give to `self`."""
+    for node in made.body:
+        if isinstance(node, ast.FunctionDef):
+            yield node.name
+        elif isinstance(node, (ast.Assign, ast.AnnAssign)):
+            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+            yield from (target.id for target in targets if isinstance(target, ast.Name))
+    for inner in ast.walk(made):
+        if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and is_own(inner.value):
+            yield inner.attr
+
+
 def findings(root: Path = ROOT) -> list[str]:
     found: list[str] = []
     for folder in ("protocol", "jsclient"):
         for path in sorted((root / folder).rglob("*.py")):
             found += check_library(root, path)
+    whole = modules(root)
+    for check in (check_circles, check_private, check_doors, check_connection):
+        found += check(whole)
     for path in sorted((root / "tests").rglob("*.py")):
         found += check_test(root, path)
     return list(dict.fromkeys(found))

@@ -1,7 +1,9 @@
 """What lives beneath a Connection: dialling, reading, sending, and who waits for what. Not part of the public API.
 
 `Engine` is all that the layers above (JetStream, buckets, services, workers, Spark) use of it, beside the public
-face of `jsclient.Connection`. They get it from `jsclient.connection.engine_of`, and touch no private name in here.
+face of `jsclient.Connection`. They get it from `jsclient.connection.engine_of`. What else they need, what an inbox is,
+how something ends together with its connection, stands in `__all__`: they import nothing from the modules in here
+(`tools/layers.py`).
 """
 
 from __future__ import annotations
@@ -9,10 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
+from jsclient._engine.mailbox import Mailbox
+from jsclient._engine.outbox import Unkept, UnkeptLarge
+from jsclient._engine.sinks import BaseSubscription, Inbox, SinkSubscription
+from jsclient._engine.takers import SLICE, Taker, Takers, start_all, wait_for
+
 if TYPE_CHECKING:
     from jsclient import errors
-    from jsclient._engine.sinks import BaseSubscription, Inbox, SinkSubscription
-    from jsclient._engine.takers import Takers
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
     from jsclient.durations import Deadline, Timeout
@@ -20,7 +25,22 @@ if TYPE_CHECKING:
     from jsclient.states import LinkEvent
     from protocol.frames import Frame
 
-__all__ = ["Clock", "Engine", "Timer"]
+__all__ = [
+    "SLICE",
+    "BaseSubscription",
+    "Clock",
+    "Engine",
+    "Inbox",
+    "Mailbox",
+    "SinkSubscription",
+    "Taker",
+    "Takers",
+    "Timer",
+    "Unkept",
+    "UnkeptLarge",
+    "start_all",
+    "wait_for",
+]
 
 
 class Timer(Protocol):

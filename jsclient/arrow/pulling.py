@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient._engine.outbox import Unkept
+from jsclient._engine import Unkept
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.chunks import Chunk, ChunkQueue, chunk_of, split_statuses
 from jsclient.arrow.gaps import Gaps

@@ -14,7 +14,7 @@ import attrs
 import msgspec
 
 from jsclient import waiting
-from jsclient._engine.takers import SLICE, Taker, start_all
+from jsclient._engine import SLICE, Taker, start_all
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (

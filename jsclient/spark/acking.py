@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
-from jsclient._engine.outbox import Unkept
+from jsclient._engine import Unkept
 from jsclient.arrow.chunks import ChunkQueue
 from jsclient.connection import engine_of
 from jsclient.nuid import new_token

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from jsclient import errors
-from jsclient._engine.outbox import Unkept
+from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.names import check_stream
 from jsclient.jetstream.api.requests import check_error

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from jsclient import errors
-from jsclient._engine.outbox import Unkept
+from jsclient._engine import Unkept
 from jsclient.arrow.chunks import ChunkQueue
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline

@@ -16,7 +16,7 @@ import attrs
 import msgspec
 
 from jsclient import errors, waiting
-from jsclient._engine.outbox import Unkept
+from jsclient._engine import Unkept
 from jsclient.arrow.access import RETRIED
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline

@@ -267,7 +267,7 @@ NEVER_NAMES = """
     forked frame get get_all hand_back health hold in_progress index initial isatty items json keys lame_duck
     learn_pin lends lent_reading link_announced link_event link_lost link_up nak new_inbox nobody_waits
     not_started open_inbox open_sink operation_refused ordered_consumer ordered_push_consumer pending ping
-    publish_async_pending read readable readall readinto readline readlines reads_direct refuse_pickle release
+    publish_async_pending pub_start read readable readall readinto readline readlines reads_direct refuse_pickle release
     remove_link_listener remove_subscription remove_violation_listener replace report_beyond_credit report_error
     report_slow_consumer required_permissions reset resize resolve respond respond_json reveal run_callback
     run_last_callback runs_here seek seekable send_unsubscribe servers_discovered set_max_payload set_servers

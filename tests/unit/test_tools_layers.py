@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 from pathlib import Path
 
 import pytest
+
+import jsclient
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -44,6 +47,10 @@ def test_the_tree_keeps_its_rules() -> None:
         ("jsclient/a.py", "frame = b'PUB %b 2\\r\\nhi\\r\\n' % subject", "builds a frame by hand"),
         ("jsclient/spark/a.py", "def f(): return b''.join((b'HPUB ', subject))", "builds a frame by hand"),
         ("protocol/a.py", "b'UNSUB %d'", "builds a frame by hand"),
+        ("jsclient/a.py", "def f(connection):\n    return connection._hidden", "private to jsclient._engine"),
+        ("jsclient/process.py", "from jsclient._engine.b import _hidden", "private to jsclient._engine"),
+        ("jsclient/workers/a.py", "from jsclient._engine.b import Seen", "only jsclient._engine itself is for others"),
+        ("jsclient/workers/a.py", "import jsclient._engine.b", "only jsclient._engine itself is for others"),
         ("tests/unit/test_a.py", "import time\ntime.sleep(1)", "sleeps"),
         ("tests/unit/test_a.py", "from time import sleep\nsleep(1)", "sleeps"),
     ],
@@ -52,6 +59,8 @@ def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -
     for known in ("jsclient/connection.py", "jsclient/jetstream/__init__.py", "jsclient/services/__init__.py"):
         (tmp_path / known).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / known).touch()
+    (tmp_path / "jsclient/_engine").mkdir()
+    (tmp_path / "jsclient/_engine/b.py").write_text("class Seen:\n    def _hidden(self): ...\ndef _hidden(): ...")
     path = tmp_path / file
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
@@ -76,3 +85,105 @@ def test_what_is_allowed_is_not_found(tmp_path: Path, file: str, text: str) -> N
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(text)
     assert layers.findings(tmp_path) == []
+
+
+def tree(root: Path, **files: str) -> list[str]:
+    """What is found in modules of jsclient; `a__b` is a/b.py."""
+    for name, text in files.items():
+        path = root / "jsclient" / f"{name.replace('__', '/', 1)}.py"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    found: list[str] = layers.findings(root)
+    return found
+
+
+@pytest.mark.parametrize(
+    "second",
+    [
+        "import jsclient.a",
+        "from jsclient import a",
+        "from jsclient.a import x",
+        "from . import a",
+        "from .a import x",
+        "def f():\n    from jsclient import a",
+        "class B:\n    def f(self):\n        if self:\n            import jsclient.a",
+    ],
+)
+def test_a_circle_is_found_once_with_its_way(tmp_path: Path, second: str) -> None:
+    (found,) = tree(tmp_path, a="import os\nfrom jsclient import b\nx = 1", b=second)
+    assert found == "jsclient/a.py:2: imports in a circle: jsclient.a -> jsclient.b -> jsclient.a"
+
+
+def test_circles_of_three_and_those_beside_them(tmp_path: Path) -> None:
+    found = tree(
+        tmp_path,
+        a="import jsclient.b",
+        b="import jsclient.c",
+        c="import jsclient.a\nimport jsclient.d",
+        d="import jsclient.e",
+        e="from jsclient.d import x",
+        f="import jsclient.a",
+    )
+    assert found == [
+        "jsclient/a.py:1: imports in a circle: jsclient.a -> jsclient.b -> jsclient.c -> jsclient.a",
+        "jsclient/d.py:1: imports in a circle: jsclient.d -> jsclient.e -> jsclient.d",
+    ]
+
+
+def test_what_is_no_circle(tmp_path: Path) -> None:
+    checking = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from jsclient.a import A"
+    assert not tree(tmp_path, a="import jsclient.b\nimport jsclient.c", b="import jsclient.c", c=checking)
+    assert not tree(tmp_path, d__x="from jsclient.d import y", d__y="import jsclient.a", d____init__="")
+
+
+def test_an_import_that_is_known_to_close_a_circle_is_struck_when_it_has_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "UPWARD", {("jsclient.b", "jsclient.a")})
+    assert not tree(tmp_path, a="import jsclient.b", b="import jsclient.a")
+    (found,) = tree(tmp_path, b="")
+    assert "strike it from UPWARD" in found
+
+
+def test_private_names_of_ones_own_package_and_of_others_are_no_business_of_ours(tmp_path: Path) -> None:
+    own = "class A:\n    _own = 1\n    def __init__(self, other):\n        self._mine = other._own + other._mine"
+    assert not tree(tmp_path, workers__a=own, workers__b="def f(a): return a._mine, a._own")
+    assert not tree(tmp_path, a="import sys\nsys._getframe()\ndef f(x): return x.__class__")
+    assert not tree(tmp_path, services__a="class B(A):\n    def f(self): return self._mine")
+    (found,) = tree(tmp_path, services__b="def f(a): return a._mine")
+    assert found == "jsclient/services/b.py:1: a._mine is private to jsclient.workers"
+
+
+def test_a_private_name_that_is_known_to_be_used_is_struck_when_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(layers, "PRIVATE_YET", {("jsclient.services", "_own")})
+    files = {"services____init__": "", "workers__a": "_own = 1", "services__a": "def f(a): return a._own"}
+    assert not tree(tmp_path, **files)
+    (found,) = tree(tmp_path, services__a="")
+    assert "strike it from PRIVATE_YET" in found
+
+
+def a_connection(*names: str, bases: str = "") -> str:
+    return f"class Connection{bases}:\n" + "".join(f"    def {name}(self): ...\n" for name in names)
+
+
+def test_a_connection_shows_what_is_on_its_list(tmp_path: Path) -> None:
+    names = sorted(layers.CONNECTION)
+    assert not tree(tmp_path, connection=a_connection("__init__", "_own", *names))
+    assert "Connection inherits" in tree(tmp_path, connection=a_connection(*names, bases="(dict)"))[0]
+    (found,) = tree(tmp_path, connection=a_connection(*names, "fail"))
+    assert "Connection.fail is public and not on the list" in found
+    (found,) = tree(tmp_path, connection=a_connection(*names) + "    def f_(self): self.number = 1".replace("f_", "_f"))
+    assert "Connection.number is public and not on the list" in found
+    (found,) = tree(tmp_path, connection=a_connection(*names[1:]))
+    assert f"Connection.{names[0]} is on the list of its names, and missing" in found
+
+
+def test_dir_of_a_connection_is_its_documentation() -> None:
+    connection = jsclient.Connection(jsclient.ConnectOptions())
+    shown = {name for name in dir(connection) if not name.startswith("_")}
+    assert shown == layers.CONNECTION
+    assert len(shown) <= 34
+    assert [name for name in sorted(shown) if not inspect.getdoc(getattr(jsclient.Connection, name))] == []
+    assert jsclient.Connection.__mro__ == (jsclient.Connection, object)

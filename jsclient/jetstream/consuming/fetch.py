@@ -15,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from jsclient import errors
-from jsclient._engine.outbox import Unkept
+from jsclient._engine import Unkept
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout, resolve

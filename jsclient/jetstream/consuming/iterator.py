@@ -9,14 +9,14 @@ from collections import deque
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
-from jsclient._engine.takers import SLICE, Taker
+from jsclient._engine import SLICE, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 
 if TYPE_CHECKING:
-    from jsclient._engine.mailbox import Mailbox
+    from jsclient._engine import Mailbox
     from jsclient.connection import Connection
     from jsclient.jetstream.message import JetStreamMsg
     from jsclient.message import Msg

@@ -18,7 +18,7 @@ from hmac import compare_digest
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient._engine.outbox import Unkept
+from jsclient._engine import Unkept
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
@@ -28,7 +28,7 @@ from jsclient.states import LinkEvent
 from protocol.frames import pub_to
 
 if TYPE_CHECKING:
-    from jsclient._engine.sinks import Inbox
+    from jsclient._engine import Inbox
     from jsclient.connection import Connection
     from jsclient.message import Msg
 

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import attrs
 
 from jsclient import errors, waiting
-from jsclient._engine.mailbox import Mailbox
+from jsclient._engine import Mailbox
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.api import headers as header_names

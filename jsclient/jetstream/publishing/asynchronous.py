@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
-from jsclient._engine.outbox import Unkept, UnkeptLarge
+from jsclient._engine import Unkept, UnkeptLarge
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import (
