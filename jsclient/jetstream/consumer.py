@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Timeout, resolve, seconds_of
-from jsclient.jetstream.api import names
-from jsclient.jetstream.api.models import AckPolicy, ConsumerConfig, ConsumerInfo
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
+from jsclient.jetstream.api import consumer_requests, names
+from jsclient.jetstream.api.models import AckPolicy, ConsumerConfig, ConsumerInfo, PauseState
 from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages
@@ -19,6 +19,7 @@ from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_options import (
     MAX_MESSAGES,
     MOST_MESSAGES,
+    FetchBatchesDict,
     FetchBytesDict,
     FetchDict,
     Paused,
@@ -208,6 +209,34 @@ class Consumer(PullSource):
         """An endless, pre-buffered iterator; several threads may share it. Options: see PullOptions."""
         return Messages(self, self._pull_options(options))
 
+    def __iter__(self) -> Iterator[JetStreamMsg]:
+        """`for msg in consumer`: `messages()` with its defaults; leaving the loop gives back what was not taken."""
+        with self.messages() as messages:
+            yield from messages
+
+    def fetch_each(self, max_messages: int, timeout: Timeout = DEFAULT) -> Iterator[JetStreamMsg]:
+        """`fetch` as a stream: each message as it arrives, until there were `max_messages` or the time is over.
+
+        `timeout` seconds (30 by default) from the first step of the iteration on; None: until there were enough.
+        Leaving the loop early gives back what was not taken. Raises what `messages` raises.
+        """
+        check_number(max_messages)
+        deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
+        with self.messages(stop_after=max_messages) as messages:
+            for _ in range(max_messages):
+                try:
+                    message = messages.next(deadline.remaining())
+                except errors.NoMessages:
+                    return
+                yield message
+
+    def batches(
+        self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
+    ) -> Iterator[Batch]:
+        """Fetch after fetch for ever; each waits at most `timeout` seconds, and a batch may be empty. See `fetch`."""
+        while True:
+            yield self.fetch(max_messages, timeout, **options)
+
     def consume(
         self,
         handler: Callable[[JetStreamMsg], Any],
@@ -255,6 +284,28 @@ class Consumer(PullSource):
         from jsclient.jetstream.consuming.finite import FiniteRead
 
         return FiniteRead(self, end_seq, time=time, drained=drained, max_messages=max_messages, timeout=timeout)
+
+    # --- the consumer itself ----------------------------------------------------------------------------------
+
+    def delete(self, *, timeout: Timeout = DEFAULT) -> None:
+        """Delete it; whatever waits on it is told. Raises ConsumerNotFound."""
+        consumer_requests.delete(self.js, self.stream_name, self.name, timeout=timeout)
+
+    def pause(self, until: dt.datetime | float | dt.timedelta, *, timeout: Timeout = DEFAULT) -> PauseState:
+        """Stop delivery until a point in time or for so many seconds (server 2.11); pulls wait meanwhile."""
+        return consumer_requests.pause(self.js, self.stream_name, self.name, until, timeout=timeout)
+
+    def resume(self, *, timeout: Timeout = DEFAULT) -> PauseState:
+        """End a pause (server 2.11); no error if there is none."""
+        return consumer_requests.resume(self.js, self.stream_name, self.name, timeout=timeout)
+
+    def reset(self, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
+        """Deliver again from `seq`, or from the message after the ack floor (server 2.14)."""
+        return consumer_requests.reset(self.js, self.stream_name, self.name, seq, timeout=timeout)
+
+    def unpin(self, group: str, *, timeout: Timeout = DEFAULT) -> None:
+        """Let another client of the priority group take over (server 2.11)."""
+        consumer_requests.unpin(self.js, self.stream_name, self.name, group, timeout=timeout)
 
     def __str__(self) -> str:
         return f"consumer {self.name!r} of stream {self.stream_name!r}"

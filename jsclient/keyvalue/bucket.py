@@ -6,7 +6,7 @@ import datetime as dt
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
@@ -71,13 +71,17 @@ PURGE_WINDOW: Final = 256
 _DEFAULT_API: Final = "$JS.API."
 _PURGE_HEADERS: Final = {OPERATION_HEADER: "PURGE", ROLLUP: ROLLUP_SUBJECT}
 
+D = TypeVar("D")
+_RAISE: Final[Any] = object()
+
 
 class KeyValue:
     """A handle on a bucket; thread-safe. Made by the functions of `jsclient.keyvalue`.
 
     `get` reads from any replica when the bucket allows it (the default of all clients): after a put on one server
     another one may still answer with the old value. `direct=False` asks the leader instead, for one call.
-    `kv["key"]` gives the value as bytes, `"key" in kv` and `for key in kv` do what they say.
+    `kv["key"]` gives the value as bytes, `kv["key"] = b"value"`, `del kv["key"]`, `"key" in kv` and `for key in kv` do
+    what they say; each is a round trip. There is no `len(kv)`: a bucket that others write to has none.
     """
 
     def __init__(self, js: JetStream, bucket: str, info: StreamInfo | None = None) -> None:
@@ -105,15 +109,27 @@ class KeyValue:
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    def get(self, key: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> KeyValueEntry:
+    @overload
+    def get(self, key: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> KeyValueEntry: ...
+    @overload
+    def get(
+        self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
+    ) -> KeyValueEntry | D: ...
+    def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
         """The last entry of a key; KeyNotFound when it has none, KeyDeleted (a KeyNotFound) after delete or purge.
 
-        `direct` True asks whichever replica answers first, False the leader, which has every put that was
-        acknowledged before; None (default) does what the bucket allows. 5 seconds at most unless told otherwise.
+        With `default` that is returned instead of these two errors. `direct` True asks whichever replica answers first,
+        False the leader, which has every put that was acknowledged before; None (default) does what the bucket allows.
+        5 seconds at most unless told otherwise.
         """
-        entry = self._last(key, direct, Deadline.of(timeout, READ_TIMEOUT))
-        if entry.operation is not Operation.PUT:
-            self._deleted(entry)
+        try:
+            entry = self._last(key, direct, Deadline.of(timeout, READ_TIMEOUT))
+            if entry.operation is not Operation.PUT:
+                self._deleted(entry)
+        except KeyNotFound:
+            if default is _RAISE:
+                raise
+            return default
         return entry
 
     def get_revision(
@@ -207,6 +223,13 @@ class KeyValue:
 
     def __getitem__(self, key: str) -> bytes:
         return self.get(key).value
+
+    def __setitem__(self, key: str, value: Payload) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        """Delete the key, also one that has no value: other clients may delete it at any moment, too."""
+        self.delete(key)
 
     def __contains__(self, key: str) -> bool:
         try:

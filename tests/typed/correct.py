@@ -130,6 +130,14 @@ def consume(js: JetStream) -> None:
             msg.double_ack(timeout=1)
     with consumer.consume(handle, workers=4, max_bytes=1 << 20, on_error=print) as running:
         running.wait(timeout=60)
+    for msg in consumer:
+        msg.ack()
+    for batch in consumer.batches(100, timeout=1, heartbeat=0.3):
+        print(len(batch), batch[0].data)
+    for msg in consumer.fetch_each(10, timeout=None):
+        print(msg.data)
+    consumer.pause(dt.timedelta(minutes=1))
+    consumer.delete()
     for msg in js.stream("ORDERS").ordered_consumer(filter_subjects="orders.>", deliver_policy="last").messages():
         print(msg.metadata.timestamp.year, msg.metadata.stream_seq)
 
@@ -139,6 +147,10 @@ def buckets(js: JetStream) -> None:
     revision: int = kv.put("k", "v")
     kv.update("k", b"v2", revision)
     value: bytes = kv["k"]
+    kv["k"] = "v3"
+    del kv["k"]
+    found = kv.get("k", default=None)
+    print(found.value if found is not None else b"")
     print(value, "k" in kv, list(kv.keys("a.*", timeout=5)))
     with kv.watch("a.>", include_history=True, ignore_deletes=True) as watcher:
         for entry in watcher:

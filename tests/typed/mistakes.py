@@ -97,6 +97,9 @@ kv = create_key_value(js, KeyValueConfig(bucket="B", storage="memory"))
 kv.put("k", 5)  # wrong
 kv.update("k", b"v")  # wrong
 kv.get("k", revison=3)  # wrong
+print(kv.get("k", default=None).value)  # wrong
+kv["k"] = 5  # wrong
+print(len(kv))  # wrong
 kv.watch("a", include_histry=True)  # wrong
 objects = create_object_store(js, ObjectStoreConfig(bucket="O", storage="tape"))  # wrong
 objects.put("name", 5)  # wrong

@@ -55,6 +55,18 @@ class FetchDict(TypedDict, total=False):
     cancel: Cancel | None
 
 
+class FetchBatchesDict(TypedDict, total=False):
+    """Keyword arguments of `batches()`, which are those of `fetch()`."""
+
+    max_bytes: int
+    heartbeat: Timeout
+    group: str
+    min_pending: int
+    min_ack_pending: int
+    priority: int | None
+    cancel: Cancel | None
+
+
 class FetchBytesDict(TypedDict, total=False):
     """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`."""
 
