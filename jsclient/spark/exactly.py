@@ -23,10 +23,11 @@ from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
 from jsclient.spark.journal import Job, Journal
-from jsclient.spark.publishing import TaskPublisher, taker_of
+from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.replay import Sorter, Spool, Stored, Unsure, read_back
 from jsclient.spark.rows import RowMaker
 from jsclient.spark.sending import Row, Totals, WindowPublisher
+from jsclient.spark.sink_streams import taker_of
 from protocol import matches
 
 if TYPE_CHECKING:

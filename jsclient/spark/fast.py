@@ -20,7 +20,8 @@ from jsclient.arrow.chunks import ChunkQueue
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.nuid import next_nuid
-from jsclient.spark.sending import BLOCK, RETRY_PAUSE, AckError, Row, Totals, header_block, leader_may_come, line_start
+from jsclient.spark.sending import BLOCK, MSG_ID, RETRY_PAUSE, AckError, Row, Totals, header_block, line_start
+from jsclient.spark.sink_streams import SinkWindows, leader_may_come
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 from protocol.frames import hpub, pub
@@ -71,6 +72,7 @@ class FastPublisher:
         self.seen: set[str] = set()
         self.guard: Callable[[], None] | None = None  # called before rows are sent again; raises if they must not be
         self._starts: dict[bytes, bytes] = {}
+        self._windows = SinkWindows(nc, options)
         engine_of(nc).check_headers()  # the message that ends a batch needs some
 
     def publish(self, rows: Sequence[Row]) -> None:
@@ -104,7 +106,7 @@ class FastPublisher:
         return start
 
     def _until_stored(self, rows: list[Message]) -> None:
-        done, attempts = 0, 0
+        done, attempts, began = 0, 0, time.monotonic()
         offline = Deadline(self._options.reconnect_timeout)
         while done < len(rows):
             batch = _Batch(self._nc, rows, done, self._options.ack_timeout)
@@ -128,8 +130,15 @@ class FastPublisher:
                 self._wait_for_link(offline, len(rows) - done)
                 if self.guard is not None:
                     self.guard()
+                self._check_ages(rows[done:], time.monotonic() - began)
             finally:
                 batch.close()
+
+    def _check_ages(self, rows: list[Message], age: float) -> None:
+        """Raise if the stream may have forgotten the id of a row; all go to one stream."""
+        first = next((start for start, headers, _ in rows if MSG_ID in headers), None)
+        if first is not None:
+            self._windows.check(first.split(b" ", 2)[1], age, len(rows))
 
     def _wait_for_link(self, deadline: Deadline, left: int) -> None:
         time.sleep(RETRY_PAUSE)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
@@ -17,12 +18,13 @@ import msgspec
 
 from jsclient import errors, waiting
 from jsclient._engine import Unkept
-from jsclient.arrow.access import RETRIED
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
+from jsclient.jetstream.publishing.copies import Copies
 from jsclient.nuid import new_token
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.sink_streams import SinkWindows, leader_may_come
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 from protocol.frames import hpub, pub
@@ -37,6 +39,7 @@ log = logging.getLogger("jsclient.spark")
 BLOCK: Final = 32 * 1024  # bytes of frames that are handed over at once
 UNACKED_BYTES: Final = 16 << 20  # with large rows this ends the window before maxInFlight does
 RETRY_PAUSE: Final = 0.25  # seconds before a row is sent again that found no responder or a busy stream
+MSG_ID: Final = b"\r\nNats-Msg-Id: "
 TICK: Final = 0.5  # seconds between two looks at overdue acks while waiting
 
 # subject, header lines ("Name: value\r\n" each, or empty), value, message id or None
@@ -119,6 +122,8 @@ class WindowPublisher:
         self._ticket: queue.SimpleQueue[None] = queue.SimpleQueue()
         self._acks = 0
         self._reconnected = False
+        self._copies = Copies(time.monotonic())
+        self._windows = SinkWindows(nc, options)
         self._subscription = engine_of(nc).open_sink((self._inbox + b"*").decode(), self)
         engine_of(nc).add_violation_listener(self.failed)
 
@@ -258,6 +263,9 @@ class WindowPublisher:
 
     def _send(self, block: list[bytes], size: int) -> None:
         self._sent += size
+        now = time.monotonic()
+        if self._copies.due(now):
+            self._copies.look(list(self._pending)[: -len(block)], now)
         self._post(b"".join(block))
 
     def _post(self, data: bytes) -> None:
@@ -297,7 +305,8 @@ class WindowPublisher:
             if self._reconnected and connected:
                 self._reconnected = False
                 overdue = Deadline(options.ack_timeout)
-                self._send_again(list(pending))
+                refused, self._again = self._again, []
+                self._send_again(list(pending), refused)
             elif self._again or (overdue.expired() and connected):
                 attempts += 1
                 self._check_attempts(attempts, patience)
@@ -317,8 +326,8 @@ class WindowPublisher:
 
     def _pause_and_repeat(self, everything: bool) -> None:
         if everything:
-            self._again.clear()
-            self._send_again(list(self._pending))
+            refused, self._again = self._again, []
+            self._send_again(list(self._pending), refused)
             return
         try:
             # Nothing is expected from the queue but a reason to hurry; the pause keeps a busy stream from worse.
@@ -326,15 +335,32 @@ class WindowPublisher:
         except queue.Empty:
             pass
         again, self._again = self._again, []
-        self._send_again(again)
+        self._send_again(again, again)
 
-    def _send_again(self, tokens: list[bytes]) -> None:
+    def _send_again(self, tokens: list[bytes], refused: list[bytes]) -> None:
+        """Send rows again; of those that were `refused`, the latest copy is not stored."""
         if self.guard is not None:
             self.guard()
+        now = time.monotonic()
+        self._copies.look(list(self._pending), now)
+        self._copies.refused(refused, now)
+        self._check_ages(tokens, now)
+        self._copies.unanswered(set(tokens).difference(refused))
         frames = [frame for frame in map(self._pending.get, tokens) if frame is not None]
         log.info("publishing %d rows again", len(frames))
         for i in range(0, len(frames), 100):
             self._post(b"".join(frames[i : i + 100]))
+
+    def _check_ages(self, tokens: list[bytes], now: float) -> None:
+        """Raise if a stream may have forgotten the id of a row. Rows without an id may be stored twice."""
+        oldest: dict[bytes, float] = {}
+        for token in tokens:
+            frame, age = self._pending.get(token), self._copies.age(token, now)
+            if frame is not None and age > 0 and MSG_ID in frame:
+                subject = frame.split(b" ", 2)[1]
+                oldest[subject] = max(oldest.get(subject, 0.0), age)
+        for subject, age in oldest.items():
+            self._windows.check(subject, age, len(self._pending))
 
     def _park(self, most: int) -> None:
         self._wake_at = most
@@ -347,18 +373,6 @@ class WindowPublisher:
             except queue.Empty:
                 pass
         self._parked = False
-
-
-def leader_may_come(nc: Connection, options: SparkOptions, subject: bytes) -> bool:
-    """Rows are refused or not answered: is there a stream for them, whose replicas elect a leader (4 to 9 s)?"""
-    api = SparkAccess(nc, options, "(sink)").api
-    try:
-        found = api.request("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")}, read=True)
-    except RETRIED:
-        return True
-    except errors.JsClientError:
-        return False  # an account that may publish, but not ask
-    return bool(found.get("streams"))
 
 
 def publish_failed(options: SparkOptions, where: str, error: BaseException) -> JetStreamSparkError:

@@ -26,7 +26,7 @@ from jsclient.errors import (
     RequestTimeout,
 )
 from jsclient.jetstream.api import model_base
-from jsclient.jetstream.api.models import StreamInfo
+from jsclient.jetstream.api.models import StreamConfig, StreamInfo
 from jsclient.jetstream.api.requests import check_error
 from protocol import matches
 
@@ -106,10 +106,15 @@ class Facts:
     @classmethod
     def of(cls, info: StreamInfo, at: float) -> Facts:
         config = info.config
-        window = seconds_of(config.duplicate_window or 0)
-        if config.max_age:
-            window = min(window, seconds_of(config.max_age))  # ids are found again in stored messages after a restart
+        window = remembers_ids_for(config)
         return cls(config.name, tuple(config.subjects or ()), window, config.num_replicas or 1, at)
+
+
+def remembers_ids_for(config: StreamConfig) -> float:
+    """Seconds for which a stream remembers message ids."""
+    window = seconds_of(config.duplicate_window or 0)
+    # A server that starts finds the ids again in the messages that it still has.
+    return min(window, seconds_of(config.max_age)) if config.max_age else window
 
 
 def same_id_for(window: float) -> float:

@@ -1,0 +1,171 @@
+"""What must be known about the streams that rows go to: which they are, and how long they remember message ids."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import attrs
+
+from jsclient import errors
+from jsclient.arrow.access import RETRIED, cached
+from jsclient.durations import seconds_of
+from jsclient.jetstream.publishing.streams import remembers_ids_for, same_id_for
+from jsclient.spark.access import SparkAccess
+from jsclient.spark.errors import JetStreamSparkError
+from protocol import matches
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.jetstream.api.models import StreamConfig
+    from jsclient.spark.options import SparkOptions
+
+
+def leader_may_come(nc: Connection, options: SparkOptions, subject: bytes) -> bool:
+    """Rows are refused or not answered: is there a stream for them, whose replicas elect a leader (4 to 9 s)?"""
+    api = SparkAccess(nc, options, "(sink)").api
+    try:
+        found = api.request("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")}, read=True)
+    except RETRIED:
+        return True
+    except errors.JsClientError:
+        return False  # an account that may publish, but not ask
+    return bool(found.get("streams"))
+
+
+class SinkWindows:
+    """How long the streams behind subjects remember ids; asked when rows are to be sent again, and only then."""
+
+    def __init__(self, nc: Connection, options: SparkOptions) -> None:
+        self._access = SparkAccess(nc, options, "(sink)")
+        self._known: list[tuple[tuple[str, ...], float]] = []
+
+    def check(self, subject: bytes, age: float, rows: int) -> None:
+        """Raise if rows with ids, of which copies were sent `age` seconds ago, must not be sent again."""
+        window = self._of(subject)
+        if age > same_id_for(window):
+            raise errors.PublishUnknown(
+                f"{rows} rows may be stored: no ack came, and the stream of {subject.decode('utf-8', 'replace')!r} is "
+                f"certain to remember ids for {window:g} s only (less a margin), so they are not sent again after "
+                f"{age:.1f} s. Make its duplicate_window longer"
+            )
+
+    def _of(self, subject: bytes) -> float:
+        """Seconds. Where this user may not ask, or several streams take the subject, minDedupWindow is believed."""
+        text = subject.decode("utf-8", "surrogateescape")
+        for patterns, window in self._known:
+            if any(matches(pattern, text) for pattern in patterns):
+                return window
+        access = self._access
+        try:
+            config = cached(access.nc, ("takes", access.api.prefix, text), lambda: taker_of(access, text))
+        except JetStreamSparkError as error:
+            if not isinstance(error.__cause__, errors.PermissionViolation):
+                raise
+            config = None
+        if config is None:
+            patterns, window = (text,), access.options.min_dedup_window
+        else:
+            patterns, window = tuple(config.subjects or ()), remembers_ids_for(config)
+        self._known.append((patterns, window))
+        return window
+
+
+class FastSubjects:
+    """Which subjects go to the one stream of this task that takes fast batches."""
+
+    def __init__(self, nc: Connection, options: SparkOptions) -> None:
+        self._access = SparkAccess(nc, options, "(sink)")
+        self._required = options.publish_mode == "fast"
+        self._patterns: list[str] | None = None
+        self._known: dict[bytes, bool] = {}
+
+    def take(self, subjects: set[bytes]) -> bool:
+        """True when all of them do. publishMode=fast makes everything else an error."""
+        if self._patterns is None:
+            self._patterns = self._find(min(subjects).decode("utf-8", "surrogateescape"))
+        good = bool(self._patterns) and all([self._one(subject) for subject in subjects])  # noqa: C419
+        if not good and self._required:
+            raise JetStreamSparkError(
+                "JETSTREAM_SERVER_TOO_OLD",
+                "publishMode=fast needs nats-server 2.14 and one stream with allow_batched for all subjects of a task; "
+                "use publishMode=auto or async",
+            )
+        return good
+
+    def _one(self, subject: bytes) -> bool:
+        known = self._known.get(subject)
+        if known is None:
+            if len(self._known) > 10_000:
+                self._known.clear()
+            text = subject.decode("utf-8", "surrogateescape")
+            known = self._known[subject] = any(matches(pattern, text) for pattern in self._patterns or ())
+        return known
+
+    def _find(self, subject: str) -> list[str]:
+        """The subjects of the stream that takes `subject`, if it takes fast batches; else none."""
+        access = self._access
+        if access.capabilities.at_least((2, 14)) is not True:
+            return []
+        try:
+            config = cached(access.nc, ("takes", access.api.prefix, subject), lambda: taker_of(access, subject))
+        except JetStreamSparkError:
+            if self._required:
+                raise
+            return []  # an account that may publish, but not ask
+        return list(config.subjects or ()) if config is not None and config.allow_batched else []
+
+
+def taker_of(access: SparkAccess, subject: str) -> StreamConfig | None:
+    """The configuration of the one stream that takes `subject`."""
+    names = access.retrying(
+        "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
+    ).get("streams")
+    if not names or len(names) != 1:
+        return None
+    return SparkAccess(access.nc, access.options, names[0]).info().config
+
+
+@attrs.frozen
+class Deduplication:
+    """What a stream says about ids; `window` is None when this user may not ask."""
+
+    window: float | None
+    notes: tuple[str, ...]
+
+
+def deduplication(access: SparkAccess) -> Deduplication:
+    """The time in which a stream recognises a message id (0 is an error), and what it may forget before."""
+    return cached(access.nc, ("deduplication", access.api.prefix, access.stream), lambda: _deduplication(access))
+
+
+def _deduplication(access: SparkAccess) -> Deduplication:
+    stream = access.stream
+    try:
+        config = access.info().config
+    except JetStreamSparkError as error:
+        if not isinstance(error.__cause__, errors.PermissionViolation):
+            raise
+        note = (
+            f"stream {stream!r}: no permission for STREAM.INFO.{stream}, so its duplicate window is not known; a batch "
+            "that is replayed later than that is stored twice"
+        )
+        return Deduplication(None, (note,))
+    window = seconds_of(config.duplicate_window or 0)
+    if window <= 0:
+        raise JetStreamSparkError(
+            "JETSTREAM_DEDUP_WINDOW",
+            f"stream {stream!r} does not deduplicate (duplicate_window 0); set it to the longest restart you "
+            "expect, or use deliverySemantics=at-least-once",
+        )
+    notes = []
+    if window < access.options.min_dedup_window:
+        notes.append(
+            f"stream {stream!r} recognises repeated messages for {window:g} s only (minDedupWindow "
+            f"{access.options.min_dedup_window:g} s): a batch that is replayed later is stored twice"
+        )
+    if (config.retention or "limits") != "limits":
+        notes.append(
+            f"stream {stream!r} has retention {config.retention}: when its server restarts it forgets the ids of "
+            "messages that were taken out, also within its duplicate window; a replay stores them again"
+        )
+    return Deduplication(window, tuple(notes))
