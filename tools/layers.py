@@ -36,7 +36,7 @@ FLOORS = {
     "_transport": 2,
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor", "arrow"], 5),
-    **dict.fromkeys(["spark", "testing", "coordination"], 6),
+    **dict.fromkeys(["spark", "testing", "coordination", "groups"], 6),
     **dict.fromkeys(["__main__", "cli"], 7),
 }
 #: These never import each other although they share a floor.

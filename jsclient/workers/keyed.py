@@ -70,6 +70,17 @@ class KeyedQueue:
         for queue in list(self._waiting.values()):
             yield from list(queue)
 
+    def recall(self) -> list[Any]:
+        """Take back everything that waits, and free the keys of parked messages; busy keys stay busy."""
+        rest = list(self.rest())
+        for _, _, key, _ in self._parked:
+            del self._waiting[key]
+        self._parked.clear()
+        for queue in self._waiting.values():
+            queue.clear()
+        self.backlog = 0
+        return rest
+
     def clear(self) -> list[Any]:
         """Give up everything that waits; returns it."""
         rest = list(self.rest())

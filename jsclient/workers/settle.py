@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from jsclient import errors
 from jsclient.jetstream.consuming.double_ack import double_ack_many
@@ -14,17 +14,34 @@ from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
 from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, outcomes_of
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import JetStreamMsg
+    from jsclient.jetstream import Consumer, JetStreamMsg
+    from jsclient.workers.options import PoolOptions
     from jsclient.workers.parts import Worker
-    from jsclient.workers.pool import WorkerPool
 
 log = logging.getLogger("jsclient.workers")
+
+
+class Host(Protocol):
+    """What has handlers and wants their outcomes settled: a pool."""
+
+    @property
+    def options(self) -> PoolOptions: ...
+
+    @property
+    def consumer(self) -> Consumer: ...
+
+    @property
+    def handler(self) -> Callable[[Any], Any]: ...
+
+    def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None: ...
+
+    def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None: ...
 
 
 class Settler:
     """Turns outcomes into acks. An ack that cannot be sent is logged: the message comes again after ack_wait."""
 
-    def __init__(self, pool: WorkerPool, consumer_backoff: Sequence[float]) -> None:
+    def __init__(self, pool: Host, consumer_backoff: Sequence[float]) -> None:
         self._pool = pool
         options = pool.options
         self._options = options

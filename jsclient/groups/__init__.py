@@ -1,0 +1,41 @@
+"""Partitioned groups: many processes share a stream, and messages of one key are handled one after another.
+
+group = groups.create_elastic(js, "ORDERS", "billing", partitions=16, filters=[groups.Filter("orders.*.>", [1])])
+with groups.GroupPool(group, handle, threads=8, attempts=5, dead_letter="dead.billing") as pool:
+    pool.run_until_signal()              # in as many processes as you like
+"""
+
+from __future__ import annotations
+
+from jsclient.groups.config import Filter, Group, balanced, partition_of
+from jsclient.groups.group import (
+    GroupExists,
+    GroupNotFound,
+    Lag,
+    PartitionedGroup,
+    create_elastic,
+    create_static,
+    group_names,
+    open_group,
+)
+from jsclient.groups.message import Fence, GroupMessage
+from jsclient.groups.pool import GroupChanged, GroupPool
+
+__all__ = [
+    "Fence",
+    "Filter",
+    "Group",
+    "GroupChanged",
+    "GroupExists",
+    "GroupMessage",
+    "GroupNotFound",
+    "GroupPool",
+    "Lag",
+    "PartitionedGroup",
+    "balanced",
+    "create_elastic",
+    "create_static",
+    "group_names",
+    "open_group",
+    "partition_of",
+]

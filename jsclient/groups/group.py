@@ -1,0 +1,285 @@
+"""Partitioned groups on a server: made, looked at, changed and deleted. Their members are in `pool`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from jsclient import errors, keyvalue
+from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.groups import config
+from jsclient.groups.config import Filter, Group
+from jsclient.jetstream import StreamConfig, StreamSource, SubjectTransform, names
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import ConsumerInfo, JetStream
+    from jsclient.keyvalue import KeyValue
+
+SINCE: Final = (2, 11)
+ATTEMPTS: Final = 10
+"""Tries to change a configuration that others change at the same time."""
+
+
+class GroupExists(errors.JetStreamError):
+    """A group of this name exists with other partitions, filters or limits: delete it first, or use that one."""
+
+
+class GroupNotFound(errors.JetStreamError):
+    """There is no group of this name."""
+
+
+@attrs.frozen
+class Lag:
+    """What waits in a group: `partitions` per partition (an elastic group's own stream), `origin` messages that this
+    stream has not copied yet."""
+
+    partitions: dict[int, int]
+    origin: int
+
+    @property
+    def total(self) -> int:
+        return sum(self.partitions.values()) + self.origin
+
+
+class PartitionedGroup:
+    """A group by name. Made by `create_elastic`, `create_static` or `open_group`; thread-safe, holds nothing open.
+
+    In an *elastic* group messages of the stream are copied into a stream of the group's own, with the number of their
+    partition before the subject; members come and go. A *static* group works on the stream itself, whose subjects begin
+    with a partition already (by a subject transform); its members are fixed when it is made.
+    """
+
+    def __init__(self, js: JetStream, stream: str, name: str, *, elastic: bool) -> None:
+        self.js = js
+        self.stream = names.check_stream(stream)
+        self.name = config.check_name(name, "group")
+        self.elastic = elastic
+        self.key = f"{stream}.{name}"
+        self.kv: KeyValue = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if elastic else config.STATIC_BUCKET)
+
+    @property
+    def work_stream(self) -> str:
+        """The stream from which members take."""
+        return f"{self.stream}-{self.name}" if self.elastic else self.stream
+
+    def consumer_of(self, member: str) -> str:
+        """The name of the member's consumer."""
+        return member if self.elastic else f"{self.name}-{member}"
+
+    # --- looking ----------------------------------------------------------------------------------------
+
+    def config(self, *, timeout: Timeout = DEFAULT) -> Group:
+        """The configuration as it is stored now, read from the leader."""
+        try:
+            entry = self.kv.get(self.key, direct=False, timeout=timeout)
+        except (errors.KeyNotFound, errors.BucketNotFound, errors.StreamNotFound) as error:
+            raise GroupNotFound(f"stream {self.stream!r} has no group {self.name!r}") from error
+        return Group.decode(entry.value, elastic=self.elastic, revision=entry.revision)
+
+    def members(self, *, timeout: Timeout = DEFAULT) -> dict[str, ConsumerInfo | None]:
+        """Every member with its consumer, None when it has none at the moment."""
+        deadline = Deadline.of(timeout, self.js.api.timeout)
+        known = self.config(timeout=deadline).members
+        found = {info.name: info for info in self.js.consumers(self.work_stream, timeout=deadline)}
+        return {member: found.get(self.consumer_of(member)) for member in known}
+
+    def lag(self, *, timeout: Timeout = DEFAULT) -> Lag:
+        """What nobody has finished yet, by partition; of a static group what its consumers have not acked."""
+        deadline = Deadline.of(timeout, self.js.api.timeout)
+        group = self.config(timeout=deadline)
+        waiting = dict.fromkeys(range(group.partitions), 0)
+        if not self.elastic:
+            for member, info in self.members(timeout=deadline).items():
+                if info is not None and (mine := group.partitions_of(member)):
+                    waiting[mine[0]] += info.num_pending + info.num_ack_pending  # told per consumer, not per partition
+            return Lag(waiting, 0)
+        stream = self.js.stream(self.work_stream, fetch_info=False)
+        for subject, messages in stream.subjects(timeout=deadline):
+            first = subject.partition(".")[0]
+            if first.isdigit() and int(first) in waiting:
+                waiting[int(first)] += messages
+        sources = stream.info(timeout=deadline).sources or []
+        return Lag(waiting, sum(source.lag for source in sources))
+
+    # --- changing ---------------------------------------------------------------------------------------
+
+    def add(self, *members: str, timeout: Timeout = DEFAULT) -> Group:
+        """Let members take part; those that do already change nothing."""
+        return self._change(lambda group: group.with_members({*group.members, *members}), timeout)
+
+    def drop(self, *members: str, timeout: Timeout = DEFAULT) -> Group:
+        """Let members take part no more; they finish what they are doing first."""
+        return self._change(lambda group: group.with_members(set(group.members) - set(members)), timeout)
+
+    def set_mappings(self, mappings: Mapping[str, Sequence[int]], *, timeout: Timeout = DEFAULT) -> Group:
+        """Assign the partitions one by one; empty: to nobody."""
+        return self._change(lambda group: group.with_mappings(mappings), timeout)
+
+    def _change(self, change: Callable[[Group], Group], timeout: Timeout) -> Group:
+        if not self.elastic:
+            raise errors.ConfigError("members of a static group are fixed: delete it and make it anew")
+        deadline = Deadline.of(timeout, self.js.api.timeout)
+        for _ in range(ATTEMPTS):
+            before = self.config(timeout=deadline)
+            after = change(before)
+            if after == before:
+                return before
+            try:
+                revision = self.kv.update(self.key, after.encode(), before.revision, timeout=deadline)
+            except errors.RevisionMismatch:
+                continue
+            return Group(after.stored, elastic=True, revision=revision)
+        raise errors.TimedOut(f"others keep changing the group {self.name!r}: nothing was changed")
+
+    def step_down(self, member: str, *, timeout: Timeout = DEFAULT) -> None:
+        """Let another process of the same member take over."""
+        where = self.work_stream, self.consumer_of(member)
+        self.js.unpin_consumer(*where, config.PRIORITY_GROUP, timeout=timeout)
+
+    def delete(self, *, timeout: Timeout = DEFAULT) -> None:
+        """Delete the group: its configuration, so that members end, then its stream (or its members' consumers)."""
+        deadline = Deadline.of(timeout, self.js.api.timeout)
+        known: list[str] = []
+        try:
+            known = self.config(timeout=deadline).members
+            self.kv.delete(self.key, timeout=deadline)
+        except GroupNotFound:
+            pass
+        if self.elastic:
+            try:
+                self.js.delete_stream(self.work_stream, timeout=deadline)
+            except errors.StreamNotFound:
+                pass
+            return
+        for member in known:  # by name, never by prefix: "a-" also begins the consumers of a group "a-b"
+            try:
+                self.js.delete_consumer(self.stream, self.consumer_of(member), timeout=deadline)
+            except (errors.ConsumerNotFound, errors.StreamNotFound):
+                pass
+
+    def __repr__(self) -> str:
+        return f"<PartitionedGroup {self.name} of {self.stream!r}, {'elastic' if self.elastic else 'static'}>"
+
+
+def require(js: JetStream, timeout: Timeout = DEFAULT) -> None:
+    """Refuse servers that accept the settings of a group and ignore them."""
+    if js.capabilities.at_least(SINCE, timeout) is not True:
+        raise js.capabilities.not_supported("a partitioned group", SINCE)
+
+
+def create_elastic(
+    js: JetStream,
+    stream: str,
+    name: str,
+    *,
+    partitions: int,
+    filters: Iterable[Filter] = (),
+    max_msgs: int = 0,
+    max_bytes: int = 0,
+    timeout: Timeout = DEFAULT,
+) -> PartitionedGroup:
+    """Make an elastic group, or open the one that exists with the same shape; GroupExists with another one.
+
+    `partitions` is fixed for good, and the most members that can work at a time: take more than you will ever need.
+    `filters` are the subjects of `stream` that it takes (default: all, spread by the whole subject). `max_msgs` and
+    `max_bytes` limit the group's own stream: where it is full, copying pauses for a second or two at a time.
+    Needs nats-server 2.11; nothing is made on older ones.
+    """
+    deadline = Deadline.of(timeout, js.api.timeout)
+    group = PartitionedGroup(js, stream, name, elastic=True)
+    given = tuple(filters)
+    wanted = config.elastic(partitions, given, max_msgs, max_bytes)
+    require(js, deadline)
+    origin = _origin(js, stream, deadline)
+    _store(group, wanted, origin.num_replicas or 1, deadline)
+    all_of_them = given or (Filter(">"),)
+    transforms = [SubjectTransform(src=one.subject, dest=one.destination(partitions)) for one in all_of_them]
+    js.create_stream(
+        StreamConfig(
+            name=group.work_stream,
+            retention="workqueue",
+            discard="new",
+            storage=origin.storage,
+            num_replicas=origin.num_replicas,
+            max_msgs=max_msgs or None,
+            max_bytes=max_bytes or None,
+            allow_direct=True,
+            sources=[StreamSource(name=stream, subject_transforms=transforms)],
+        ),
+        timeout=deadline,
+    )
+    return group
+
+
+def create_static(
+    js: JetStream,
+    stream: str,
+    name: str,
+    *,
+    partitions: int,
+    filters: Sequence[str] = (),
+    members: Iterable[str] = (),
+    mappings: Mapping[str, Sequence[int]] | None = None,
+    timeout: Timeout = DEFAULT,
+) -> PartitionedGroup:
+    """Make a static group, or open the one that exists with the same configuration; GroupExists with another one.
+
+    The first token of the stream's subjects is the partition, as its own `subject_transform` puts it there
+    (`{{Partition(4,1)}}.orders.{{Wildcard(1)}}`). Needs nats-server 2.11; nothing is made on older ones.
+    """
+    deadline = Deadline.of(timeout, js.api.timeout)
+    group = PartitionedGroup(js, stream, name, elastic=False)
+    wanted = config.static(partitions, filters, members, mappings or {})
+    require(js, deadline)
+    _store(group, wanted, _origin(js, stream, deadline).num_replicas or 1, deadline)
+    return group
+
+
+def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PartitionedGroup:
+    """The group of this name, elastic or static; GroupNotFound when there is none."""
+    deadline = Deadline.of(timeout, js.api.timeout)
+    for kind in (True, False):
+        group = PartitionedGroup(js, stream, name, elastic=kind)
+        try:
+            group.config(timeout=deadline)
+        except GroupNotFound:
+            continue
+        return group
+    raise GroupNotFound(f"stream {stream!r} has no group {name!r}")
+
+
+def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[PartitionedGroup]:
+    """All groups of a stream, elastic ones first."""
+    deadline = Deadline.of(timeout, js.api.timeout)
+    for kind in (True, False):
+        kv = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if kind else config.STATIC_BUCKET)
+        try:
+            found = sorted(kv.keys(f"{stream}.*", timeout=deadline))
+        except (errors.BucketNotFound, errors.StreamNotFound):
+            continue
+        yield from (PartitionedGroup(js, stream, key.rpartition(".")[2], elastic=kind) for key in found)
+
+
+def _origin(js: JetStream, stream: str, deadline: Deadline) -> StreamConfig:
+    info = js.stream(stream, timeout=deadline).cached_info
+    assert info is not None
+    return info.config
+
+
+def _store(group: PartitionedGroup, wanted: Group, replicas: int, deadline: Deadline) -> None:
+    """Store the configuration unless it is there; the bucket is made by whoever comes first."""
+    js, bucket = group.js, group.kv.bucket
+    try:
+        keyvalue.key_value(js, bucket, timeout=deadline)
+    except errors.BucketNotFound:
+        made: dict[str, Any] = {"bucket": bucket, "replicas": replicas}
+        keyvalue.create_key_value(js, keyvalue.KeyValueConfig(**made), timeout=deadline)
+    try:
+        group.kv.create(group.key, wanted.encode(), timeout=deadline)
+    except errors.KeyExists:
+        stored = group.config(timeout=deadline)
+        fits = stored.same_shape(wanted) if group.elastic else stored == wanted
+        if not fits:
+            raise GroupExists(f"group {group.name!r} of {group.stream!r} exists as {stored!r}") from None

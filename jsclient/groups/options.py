@@ -1,0 +1,42 @@
+"""How a member of a group works, each default with its reason."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import attrs
+
+from jsclient.errors import ConfigError
+from jsclient.groups.config import check_name
+
+LEASE: Final = 10.0
+"""Seconds after which a process that the server has not heard of counts as dead, and its partitions go to others."""
+
+SETTLE: Final = 3.0
+"""Seconds of quiet before partitions are assigned anew: a rolling restart moves them once, not for each process."""
+
+ACK_WAIT: Final = 30.0
+PRIORITY_TIMEOUT: Final = 5.0
+"""Seconds without a pull after which the server lets another process of the same member take over."""
+
+
+@attrs.frozen(kw_only=True)
+class MemberOptions:
+    """Keyword arguments of GroupPool beside those of a pool; see there."""
+
+    member: str | None = None
+    lease: float = LEASE
+    settle: float = SETTLE
+    ack_wait: float = ACK_WAIT
+    max_ack_pending: int = 0
+    priority_timeout: float = PRIORITY_TIMEOUT
+    hand_over_timeout: float | None = None
+
+    def __attrs_post_init__(self) -> None:
+        if self.member is not None:
+            check_name(self.member, "member")
+        for name, least in (("lease", 2.0), ("settle", 0.0), ("ack_wait", 1.0), ("priority_timeout", 1.0)):
+            if not getattr(self, name) >= least:
+                raise ConfigError(f"{name} must be {least:g} s or more, got {getattr(self, name)!r}")
+        if self.max_ack_pending < 0:
+            raise ConfigError(f"max_ack_pending must be 0 (twice the threads) or more, got {self.max_ack_pending}")

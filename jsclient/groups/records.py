@@ -1,0 +1,115 @@
+"""What members of a group tell each other beside the stored configuration: who lives, who works, what killed whom.
+
+A bucket of leases, with keys of four kinds. Members written in Go know nothing of it, and need not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+import msgspec
+
+from jsclient import coordination, errors
+
+if TYPE_CHECKING:
+    from jsclient.groups.group import PartitionedGroup
+    from jsclient.keyvalue import KeyValue
+
+BUCKET: Final = "jsclient-groups"
+TRIES_KEPT: Final = 3600.0
+"""Seconds for which failed tries and kills of a message are remembered after the last one."""
+
+
+class Work(msgspec.Struct, frozen=True):
+    """A member that works: which of its processes, on what."""
+
+    id: str
+    partitions: list[int]
+
+
+class Tries(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of a message beside the server's count of deliveries: tries that `failed`; takeovers at which it
+    was the first unfinished one (`seen`), and before how many of them it had run `alone`."""
+
+    failed: int = 0
+    seen: int = 0
+    alone: int = 0
+    careful: bool = False
+
+
+@attrs.frozen
+class Records:
+    """The keys of one group."""
+
+    kv: KeyValue
+    prefix: str
+
+    @classmethod
+    def of(cls, group: PartitionedGroup, replicas: int) -> Records:
+        return cls(coordination.lease_bucket(group.js, BUCKET, replicas=replicas), f"{group.stream}.{group.name}")
+
+    def alive(self, member: str, instance: str = "*") -> str:
+        return f"alive.{self.prefix}.{member}.{instance}"
+
+    @property
+    def chief(self) -> str:
+        return f"chief.{self.prefix}"
+
+    def living(self, member: str) -> set[str]:
+        """The processes of a member that the server has heard of lately."""
+        return {key.rpartition(".")[2] for key in self.kv.keys(self.alive(member))}
+
+    # --- who works --------------------------------------------------------------------------------------
+
+    def begin(self, member: str, instance: str, partitions: Iterable[int]) -> int:
+        """Returns the epoch: it rises with every beginning of any member."""
+        return self.kv.put(f"work.{self.prefix}.{member}", msgspec.json.encode(Work(instance, sorted(partitions))))
+
+    def end(self, member: str) -> None:
+        self.kv.purge(f"work.{self.prefix}.{member}", ttl=coordination.lease.MARKER_TTL)
+
+    def crashed(self, partitions: Iterable[int], instance: str) -> set[int]:
+        """Those of our partitions that somebody was working on and has not given up: his process died.
+
+        Only for a member that has these partitions now. What is found is forgotten.
+        """
+        mine, found = set(partitions), set()
+        for entry in self._all(f"work.{self.prefix}.*"):
+            work = msgspec.json.decode(entry.value, type=Work)
+            overlap = mine & set(work.partitions)
+            if not overlap or work.id == instance:
+                continue
+            found |= overlap
+            rest = sorted(set(work.partitions) - mine)
+            try:
+                if rest:
+                    self.kv.update(entry.key, msgspec.json.encode(Work(work.id, rest)), entry.revision)
+                else:
+                    self.kv.purge(entry.key, revision=entry.revision, ttl=coordination.lease.MARKER_TTL)
+            except errors.RevisionMismatch:
+                pass  # another member took other partitions of the same one
+        return found
+
+    # --- what a message has done ------------------------------------------------------------------------
+
+    def tries(self) -> dict[int, Tries]:
+        """By sequence in the stream from which members take."""
+        return {
+            int(entry.key.rpartition(".")[2]): msgspec.json.decode(entry.value, type=Tries)
+            for entry in self._all(f"tries.{self.prefix}.*")
+        }
+
+    def note(self, sequence: int, tries: Tries) -> None:
+        key, value = f"tries.{self.prefix}.{sequence}", msgspec.json.encode(tries)
+        try:
+            self.kv.create(key, value, ttl=TRIES_KEPT)
+        except errors.KeyExists:
+            self.kv.update(key, value, self.kv.get(key, direct=False).revision, ttl=TRIES_KEPT)
+
+    def _all(self, pattern: str) -> list[Any]:
+        with self.kv.watch(
+            pattern, ignore_deletes=True, timeout=self.kv.status().stream_info.config.max_age or 5
+        ) as all:
+            return [entry for entry in all.initial() if entry is not None]

@@ -1,0 +1,286 @@
+"""One term of a member: from the creation of its consumer until it gives that up, or loses it.
+
+A thread of its own takes messages all the time, whether workers are free or not: the server counts a client as gone
+that has not pulled for `priority_timeout`. How much is here is bounded by the consumer's `max_ack_pending`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors
+from jsclient.durations import Deadline
+from jsclient.groups.config import PRIORITY_GROUP
+from jsclient.groups.message import GroupMessage, of_member
+from jsclient.groups.order import Item, Order
+from jsclient.groups.records import Tries
+from jsclient.waiting import Gate
+from jsclient.workers.parts import PoolMessages
+from jsclient.workers.progress import PART, Held
+
+if TYPE_CHECKING:
+    from jsclient.groups.pool import GroupPool
+    from jsclient.jetstream import Consumer, ConsumerInfo
+
+log = logging.getLogger("jsclient.groups")
+
+LEASE_PART: Final = 0.6
+"""A handler is started only within this part of `priority_timeout` after the server has said that we are the one."""
+
+LOOK_PART: Final = 0.2
+HOLD_LOOK: Final = 0.25
+FIRST_LOOKS: Final = 0.03
+
+CAREFUL_FROM: Final = 2
+"""Takeovers at which the same message was the first unfinished one before messages are handled one by one."""
+
+ACKS_TIMEOUT: Final = 2.0
+
+
+class Term:
+    """A member's work with one consumer. The order is guarded by `pool.ready`; `look` is the control thread's."""
+
+    def __init__(self, pool: GroupPool, consumer: Consumer, partitions: list[int], epoch: int) -> None:
+        info = consumer.cached_info
+        assert info is not None
+        self.pool = pool
+        self.consumer = consumer
+        self.partitions = partitions
+        self.epoch = epoch
+        self.order = Order(0 if not info.delivered.consumer_seq else None, pool.done)
+        self.consumer_filters: list[str] = []
+        self.suspects: set[int] = set()  # partitions whose owner died: the first message of them is looked at
+        self.tries: dict[int, Tries] = {}
+        self.error: BaseException | None = None
+        self.over = False  # nothing is taken any more
+        self.handing_over = False
+        self.pin = ""
+        self.valid_until = 0.0
+        self._held_since = 0.0
+        self._looked_at = 0.0
+        self._looks = 0
+        terms = pool.terms
+        self._messages = PoolMessages(
+            consumer,
+            max_messages=terms.max_ack_pending + 1,  # one more than can come: a pull is always open
+            max_bytes=0,
+            expires=max(1.0, terms.priority_timeout / 3),
+            group=PRIORITY_GROUP,
+            leave_buffered=True,
+            on_error=pool.reported,
+        )
+        self._thread = threading.Thread(target=self._take, name=f"jsclient-group-{pool.member}-take", daemon=True)
+
+    def start(self) -> None:
+        self.pool.connection.takers.enter(self.pool, instead_of=self._messages)
+        self._thread.start()
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    def _take(self) -> None:
+        try:
+            while not self.over:
+                message = self._messages._get(None)
+                if message is not None:
+                    self._arrived(of_member(message, message.connection, self.epoch))
+        except errors.IteratorClosed:
+            pass
+        except BaseException as error:
+            self.error = error
+        finally:
+            self.over = True
+            self.pool.wake()
+
+    def _arrived(self, message: GroupMessage) -> None:
+        pool, meta = self.pool, message.metadata
+        self.pin = self.consumer.pins.get(PRIORITY_GROUP, "")
+        item = Item(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns)
+        item.held = Held(message, pool.terms.ack_wait / PART)
+        item.held.waiting = True
+        known = self.tries.pop(item.sequence, None)
+        if known is not None:
+            item.held.retries = known.failed
+        alone = self._suspected(item, message, known)
+        try:
+            assert pool.options.key is not None
+            item.key = pool.options.key(message)
+            hash(item.key)
+        except Exception as error:
+            item.key, item.poison = ("no key", item.sequence), f"its key cannot be told: {error}"
+        with pool.ready:
+            verdict = self.order.arrived(item)
+            if alone:
+                self.order.one_by_one(pool.terms.max_ack_pending)
+            held = self.order.missing
+            pool.ready.notify()
+        if verdict == "done":
+            self._ack_again(message)
+        if held:
+            pool.wake()
+
+    def _ack_again(self, message: GroupMessage) -> None:
+        """It was handled here, and its ack was lost."""
+        try:
+            message.ack()
+        except errors.JsClientError as error:
+            log.info("%r was handled before, and is not acked yet: %s", message, error)
+
+    def _suspected(self, item: Item, message: GroupMessage, known: Tries | None) -> bool:
+        """Look at the first message of a partition whose owner died; True: handle the next ones one by one."""
+        if message.partition not in self.suspects:
+            return False
+        self.suspects = set()
+        before = known or Tries()
+        tries = Tries(
+            failed=before.failed,
+            seen=before.seen + 1,
+            alone=before.alone + before.careful,
+            careful=before.seen + 1 >= CAREFUL_FROM,
+        )
+        attempts = self.pool.options.attempts
+        if attempts is not None and tries.alone >= attempts:
+            item.poison = f"its process died {tries.alone} times while it was handled alone"
+        try:
+            self.pool.records.note(item.sequence, tries)
+        except errors.JsClientError as error:
+            log.warning("it is not noted that the process of %r died: %s", message, error)
+        return tries.careful
+
+    # --- looking ------------------------------------------------------------------------------------------
+
+    @property
+    def usable(self) -> bool:
+        """Whether a handler may be started: the server has said lately that we are the one who works."""
+        return not self.handing_over and time.monotonic() < self.valid_until
+
+    def next_look(self) -> float:
+        """When to ask the server again; on the monotonic clock."""
+        pause = self.pool.terms.priority_timeout * LOOK_PART
+        if self.order.missing:
+            pause = min(pause, HOLD_LOOK, FIRST_LOOKS * 2**self._looks)
+        return self._looked_at + pause
+
+    def look(self) -> None:
+        """Ask the server who is pinned and what is unfinished; the control thread calls it when it is time."""
+        sent = self._looked_at = time.monotonic()
+        pin = self.pin
+        self._looks = self._looks + 1 if self.order.missing else 0
+        try:
+            info = self.consumer.info(timeout=max(1.0, self.pool.terms.priority_timeout / 2))
+        except errors.ConsumerNotFound as error:
+            self.error = self.error or error
+            self.over = True
+            return
+        except errors.JsClientError as error:
+            log.info("%s: not known whether it is still ours: %s", self.consumer, error)
+            return
+        pinned = pin_of(info)
+        if pin and pinned != pin:
+            if self.pin == pin:
+                self._lost_pin(pinned)
+            return
+        self.valid_until = sent + self.pool.terms.priority_timeout * LEASE_PART
+        with self.pool.ready:
+            if self.order.missing:
+                self._look_at_hold(info, pinned, sent)
+            self.pool.ready.notify_all()
+
+    def _look_at_hold(self, info: ConsumerInfo, pinned: str, now: float) -> None:
+        self._held_since = self._held_since or now
+        complete = self.order.is_complete(info.num_ack_pending, info.delivered.consumer_seq)
+        # What was purged or expired is here and unknown to the server. What is neither acked nor here would have come
+        # again by now.
+        late = now > self._held_since + self.pool.terms.ack_wait + self.pool.terms.priority_timeout
+        fewer = late and info.num_ack_pending <= len(self.order.items)
+        if pinned == self.pin and (complete or fewer):
+            log.info("%s: everything delivered is here after %.2f s", self.consumer, now - self._held_since)
+            self._held_since = 0.0
+            self.order.release()
+
+    @property
+    def waits_for_others(self) -> bool:
+        """Whether unfinished messages are missing that may be in the hands of a process that has died."""
+        info = self.consumer.cached_info
+        return self.order.missing and info is not None and info.num_ack_pending > len(self.order.items)
+
+    def _lost_pin(self, pinned: str) -> None:
+        """Another process has the consumer, or nobody knows who has: what was not started goes to whoever has it."""
+        self.valid_until = 0.0
+        self.pin = ""
+        with self.pool.ready:
+            given = self.order.give_up()
+        log.info("%s is pinned to %s: %d messages go back", self.consumer, pinned or "nobody", len(given))
+        self.pool.event("lost pin", None)
+        self._give_back(given)
+
+    def _give_back(self, items: list[Item]) -> None:
+        for item in items:
+            try:
+                item.message.nak()
+            except errors.JsClientError as error:
+                log.info("%r comes again after ack_wait: %s", item.message, error)
+        if not self.pool.connection.closed:
+            self.pool.connection.flush_outbox()
+
+    # --- the end ------------------------------------------------------------------------------------------
+
+    def stop_starting(self) -> None:
+        self.handing_over = True
+
+    def end_taking(self) -> None:
+        self.over = True
+        self._messages.stop()
+        self._messages.close()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(5.0)
+
+    def finish(self, delete: bool) -> None:
+        """Nothing runs any more: confirm the acks, then give the consumer up (`delete`), or what it has delivered."""
+        self.end_taking()
+        with self.pool.ready:
+            rest = self.order.give_up()
+        if self.pool.connection.closed or isinstance(self.error, (errors.ConsumerDeleted, errors.ConsumerNotFound)):
+            return
+        self._note_failures(rest)
+        if not delete:
+            self._give_back(rest)
+            return
+        try:
+            if self._confirm_acks(len(rest)) in ("", self.pin):
+                self.pool.group.js.delete_consumer(self.consumer.stream_name, self.consumer.name, timeout=ACKS_TIMEOUT)
+        except errors.JsClientError as error:
+            log.info("%s was not deleted, it ends by itself: %s", self.consumer, error)
+
+    def _note_failures(self, rest: list[Item]) -> None:
+        """Tries are counted here; whoever handles the message next goes on counting."""
+        for item in rest:
+            if item.held.retries:
+                try:
+                    self.pool.records.note(item.sequence, Tries(failed=item.held.retries))
+                except errors.JsClientError as error:
+                    log.info("the tries of %r are not noted: %s", item.message, error)
+
+    def _confirm_acks(self, unstarted: int) -> str:
+        """Wait until the server has worked through our acks; returns the id of the pinned client."""
+        patience, pause = Deadline(ACKS_TIMEOUT / 4), Gate()
+        self.pool.connection.flush(ACKS_TIMEOUT)
+        while True:
+            info = self.consumer.info(timeout=ACKS_TIMEOUT)
+            if info.num_ack_pending <= unstarted or patience.expired():
+                return pin_of(info)
+            pause.wait(0.02)
+
+    def messages_do(self, step: str, *arguments: Any) -> Any:
+        """For the end of the connection: see Taker."""
+        return getattr(self._messages, step)(*arguments)
+
+
+def pin_of(info: ConsumerInfo) -> str:
+    """The id of the client that the server serves at the moment; empty when there is none."""
+    for group in info.priority_groups or []:
+        if group.group == PRIORITY_GROUP:
+            return group.pinned_client_id
+    return ""

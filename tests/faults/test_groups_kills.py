@@ -1,0 +1,172 @@
+"""Partitioned groups through joins, leaves and kills: each key in order, nothing lost, nothing in two members at once."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+import jsclient
+from jsclient import errors, groups, keyvalue
+from jsclient.groups import Filter
+from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.keyvalue import KeyValueConfig
+from jsclient.testing import Cluster, NatsServer, wait_until
+
+MEMBER = Path(__file__).with_name("group_member.py")
+PROCESSES = 4
+
+
+@pytest.fixture
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as cluster:
+        cluster.wait_ready()
+        yield cluster
+
+
+class Members:
+    """Processes of one group, and what they found wrong."""
+
+    def __init__(self, urls: list[str], log: Path) -> None:
+        self.urls = ",".join(urls)
+        self.log = log
+        self.all: list[subprocess.Popen[bytes]] = []
+        self.codes: list[int] = []
+
+    def start(self) -> None:
+        command = [sys.executable, str(MEMBER), self.urls, "SRC", "work", "8", "3", str(self.log)]
+        self.all.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+
+    def leave(self) -> None:
+        """The oldest one goes, as in a rolling deploy, and a new one comes."""
+        self.all[0].terminate()
+        self.start()
+        gone = self.all.pop(0)
+        self.codes.append(gone.wait(30))
+
+    def crash(self, chance: random.Random) -> None:
+        gone = self.all.pop(chance.randrange(len(self.all)))
+        os.kill(gone.pid, signal.SIGKILL)
+        gone.wait(10)
+        self.start()
+
+    def stop(self) -> None:
+        for process in self.all:
+            process.terminate()
+        for process in self.all:
+            try:
+                self.codes.append(process.wait(20))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(10)
+
+    def findings(self) -> list[str]:
+        return self.log.read_text().splitlines() if self.log.exists() else []
+
+
+def crash_server(cluster: Cluster, chance: random.Random) -> None:
+    server = chance.choice(cluster.servers)
+    server.kill()
+    server.start()
+
+
+def handled(seen: keyvalue.KeyValue, keys: int) -> int:
+    stream = seen._js.stream("KV_seen", fetch_info=False)
+    return sum(int(entry.data) + 1 for entry in stream.get_last_msgs("$KV.seen.>", max_messages=keys))
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.timeout(1500)
+def test_keys_keep_their_order_through_kills_of_members_and_servers(cluster: Cluster, tmp_path: Path) -> None:
+    """1,000 keys x 200 messages, 4 processes x 8 threads, one leaves and one joins every 2 s, 6 members and 3 servers
+    are killed."""
+    keys, per_key = int(os.environ.get("DRILL_KEYS", 1000)), int(os.environ.get("DRILL_PER_KEY", 200))
+    chance = random.Random(19)
+    with jsclient.connect(cluster.urls, connect_timeout=20) as nc:
+        js = JetStream(nc, timeout=20)
+        js.create_stream(StreamConfig(name="SRC", subjects=["src.*"], num_replicas=3))
+        seen = keyvalue.create_key_value(js, KeyValueConfig(bucket="seen", replicas=3))
+        groups.create_elastic(js, "SRC", "work", partitions=16, filters=[Filter("src.*", [1])], timeout=30)
+        members = Members(cluster.urls, tmp_path / "findings")
+        for _ in range(PROCESSES):
+            members.start()
+        publisher = threading.Thread(target=publish, args=(cluster, keys, per_key))
+        publisher.start()
+        try:
+            kills = ["member"] * 6 + ["server"] * 3
+            chance.shuffle(kills)
+            started = time.monotonic()
+            total, now, beats = keys * per_key, 0, 0
+            pause = threading.Event()
+            while now < total and time.monotonic() < started + 1200:
+                pause.wait(2)
+                beats += 1
+                members.leave()
+                if kills and beats % 4 == 0:
+                    if kills.pop() == "member":
+                        members.crash(chance)
+                    else:
+                        crash_server(cluster, chance)
+                try:
+                    now = handled(seen, keys)
+                except errors.JsClientError:
+                    continue
+                print(f"{time.monotonic() - started:.0f} s: {now} of {total}, {len(kills)} kills to come", flush=True)
+                assert not members.findings()
+            assert not kills, "the drill was over before all kills"
+            assert now == total
+        finally:
+            publisher.join()
+            members.stop()
+        assert members.findings() == []
+        assert groups.open_group(js, "SRC", "work", timeout=30).lag(timeout=30).total == 0
+
+
+def publish(cluster: Cluster, keys: int, per_key: int) -> None:
+    with jsclient.connect(cluster.urls, connect_timeout=20) as nc:
+        js = JetStream(nc, timeout=20)
+        for number in range(per_key):
+            for key in range(keys):
+                js.publish_async(f"src.k{key}", b"%d" % number, msg_id=f"{key}.{number}")
+            js.publish_async_complete(120)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+def test_a_frozen_member_starts_nothing_when_it_wakes_up(tmp_path: Path) -> None:
+    """SIGSTOP for longer than its lease: others take over, and it finds out before it starts another handler."""
+    with NatsServer() as server, jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="SRC", subjects=["src.*"]))
+        seen = keyvalue.create_key_value(js, KeyValueConfig(bucket="seen"))
+        groups.create_elastic(js, "SRC", "work", partitions=8, filters=[Filter("src.*", [1])])
+        members = Members([server.url], tmp_path / "findings")
+        members.start()
+        members.start()
+        per_key, keys = 100, 20
+        try:
+            for number in range(per_key):
+                for key in range(keys):
+                    js.publish_async(f"src.k{key}", b"%d" % number)
+                if number == 30:
+                    js.publish_async_complete(30)
+                    wait_until(lambda: handled(seen, keys) > 100, 30)
+                    members.all[0].send_signal(signal.SIGSTOP)
+            js.publish_async_complete(30)
+            behind = time.monotonic() + 9
+            wait_until(lambda: time.monotonic() > behind, 20)
+            members.all[0].send_signal(signal.SIGCONT)
+            wait_until(lambda: handled(seen, keys) == per_key * keys, 60)
+        finally:
+            members.all[0].send_signal(signal.SIGCONT)
+            members.stop()
+        assert members.findings() == []
