@@ -29,6 +29,10 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
+def _numbers(given: Iterable[int]) -> tuple[int, ...]:
+    return tuple(given)
+
+
 @attrs.frozen
 class Filter:
     """Subjects that a group takes, and by which of their wildcards they are spread over the partitions.
@@ -38,7 +42,7 @@ class Filter:
     """
 
     subject: str
-    wildcards: tuple[int, ...] = attrs.field(default=(), converter=tuple)
+    wildcards: tuple[int, ...] = attrs.field(default=(), converter=_numbers)
 
     def __attrs_post_init__(self) -> None:
         tokens = self.subject.split(".")

@@ -16,8 +16,8 @@ RECORDED = {
         4, [Filter("src.*", [1])]
     ),
     b'{"max_members":4,"partitioning_filters":null}': stored.elastic(4, []),
-    b'{"max_members":4,"partitioning_filters":[{"filter":"src.*","partitioning_wildcards":[1]}],"members":["m1","m2"]}': (
-        stored.elastic(4, [Filter("src.*", [1])]).with_members(["m2", "m1"])
+    b'{"max_members":4,"partitioning_filters":null,"members":["m1","m2"]}': (
+        stored.elastic(4, []).with_members(["m2", "m1"])
     ),
     b'{"max_members":4,"filters":["src.*"],"members":["m1","m2"]}': stored.static(4, ["src.*"], ["m1", "m2"], {}),
     b'{"max_members":2,"filters":["\\u003e"],"member_mappings":[{"member":"a","partitions":[0,1]}]}': stored.static(
@@ -108,7 +108,7 @@ def test_few_partitions_move() -> None:
 def test_any_history_of_members_is_balanced_with_the_fewest_moves() -> None:
     chance = random.Random(5)
     current: dict[str, list[int]] = {}
-    for _ in range(2000):
+    for _ in range(300):
         partitions = 12
         members = chance.sample("abcdefghijklmnop", chance.randint(1, 14))
         after = balanced(current, members, partitions)

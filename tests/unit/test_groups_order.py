@@ -132,8 +132,11 @@ def test_random_histories_keep_each_key_in_order() -> None:
 def history(chance: random.Random) -> None:
     """A model of the server: deliveries get lost and come again later; retries, holds and releases as in the pool."""
     keys = {sequence: chance.choice("abc") for sequence in range(1, 41)}
-    unsent, lost, unacked = list(keys), [], set[int]()
-    order, delivery, handled, running = Order(), 0, {key: [] for key in "abc"}, {}
+    unsent, unacked = list(keys), set[int]()
+    lost: list[int] = []
+    handled: dict[str, list[int]] = {key: [] for key in "abc"}
+    order, delivery = Order(), 0
+    running: dict[str, Item] = {}
     now = 0.0
     while unsent or unacked:
         now += 1.0
