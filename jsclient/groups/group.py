@@ -11,7 +11,8 @@ from jsclient import errors, keyvalue
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.groups import config
 from jsclient.groups.config import Filter, Group
-from jsclient.jetstream import StreamConfig, StreamSource, SubjectTransform, names
+from jsclient.jetstream import StreamConfig, StreamSource, SubjectTransform
+from jsclient.jetstream.api import names
 
 if TYPE_CHECKING:
     from jsclient.jetstream import ConsumerInfo, JetStream

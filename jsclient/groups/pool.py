@@ -22,7 +22,7 @@ from jsclient.groups.order import Item
 from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
 from jsclient.jetstream import ConsumerConfig
-from jsclient.takers import Taker, start_all, wait_for
+from jsclient._engine.takers import Taker, start_all, wait_for
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.options import PoolOptions
