@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors, nuid, waiting
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.groups import config
 from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
@@ -77,6 +78,7 @@ class GroupPool(Taker):
         self.group = group
         self.handler = handler
         self.connection = group.js.nc
+        self.engine = engine_of(self.connection)
         self.terms, self.options = _options(options)
         require(group.js)
         self._config = group.config()
@@ -112,8 +114,8 @@ class GroupPool(Taker):
     def _start(self) -> None:
         threads = [worker.thread for worker in self._workers if worker.thread is not None]
         try:
-            self.connection.takers.enter(self)
-            self.connection.check_takes()
+            self.engine.takers.enter(self)
+            self.engine.check_takes()
             self._membership.start()
             self._progress.start()
             start_all([*threads, self._control], f"the pool of {self.group}")
@@ -373,7 +375,7 @@ class GroupPool(Taker):
 
     def _hung(self, held: Held) -> None:
         log.error("a handler of %s has run for %.1f s", self.group, time.monotonic() - held.started)
-        self.connection.run_callback(self.event, "hung", held.hung, None, time.monotonic() - held.started)
+        self.engine.run_callback(self.event, "hung", held.hung, None, time.monotonic() - held.started)
 
     def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None:
         worker.counters.times.append(seconds)
@@ -425,7 +427,7 @@ class GroupPool(Taker):
 
         Raises what ended it: GroupNotFound when the group was deleted, GroupChanged ...
         """
-        self.connection.check_process()
+        self.engine.check_process()
         if not self._ended.wait(resolve(timeout, None)):
             return False
         if self.error is not None:
@@ -498,7 +500,7 @@ class GroupPool(Taker):
         return f"<GroupPool {self.member} of {self.group.name} {self.state} partitions={self.partitions}>"
 
     def __reduce__(self) -> Any:
-        return self.connection.refuse_pickle(self)
+        return self.engine.refuse_pickle(self)
 
 
 def _options(given: dict[str, Any]) -> tuple[MemberOptions, PoolOptions]:

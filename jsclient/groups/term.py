@@ -75,7 +75,7 @@ class Term:
         self._thread = threading.Thread(target=self._take, name=f"jsclient-group-{pool.member}-take", daemon=True)
 
     def start(self) -> None:
-        self.pool.connection.takers.enter(self.pool, instead_of=self._messages)
+        self.pool.engine.takers.enter(self.pool, instead_of=self._messages)
         self._thread.start()
 
     # --- taking -------------------------------------------------------------------------------------------
@@ -223,7 +223,7 @@ class Term:
             except errors.JsClientError as error:
                 log.info("%r comes again after ack_wait: %s", item.message, error)
         if not self.pool.connection.closed:
-            self.pool.connection.flush_outbox()
+            self.pool.engine.flush_outbox()
 
     # --- the end ------------------------------------------------------------------------------------------
 
