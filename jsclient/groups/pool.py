@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors, nuid, waiting
+from jsclient._engine.takers import Taker, start_all, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.groups import config
@@ -23,7 +24,6 @@ from jsclient.groups.order import Item
 from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
 from jsclient.jetstream import ConsumerConfig
-from jsclient._engine.takers import Taker, start_all, wait_for
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.options import PoolOptions
