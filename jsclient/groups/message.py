@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jsclient.jetstream import JetStreamMsg
 
 if TYPE_CHECKING:
-    from jsclient.connection import Connection
-    from jsclient.message import Msg
+    from jsclient._engine import Engine
 
 _SOURCE: Final = "Nats-Stream-Source"
 
@@ -54,6 +53,5 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
         return Fence(self.epoch, self.origin_seq)
 
 
-def of_member(message: JetStreamMsg, connection: Connection, epoch: int) -> GroupMessage:
-    wire: Msg = message.msg
-    return GroupMessage(wire, connection, epoch=epoch)
+def of_member(message: JetStreamMsg, engine: Engine, epoch: int) -> GroupMessage:
+    return GroupMessage(message.msg, engine, epoch=epoch)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue
 
 BUCKET: Final = "jsclient-groups"
+READ_TIMEOUT: Final = 5.0
 TRIES_KEPT: Final = 3600.0
 """Seconds for which failed tries and kills of a message are remembered after the last one."""
 
@@ -109,7 +110,5 @@ class Records:
             self.kv.update(key, value, self.kv.get(key, direct=False).revision, ttl=TRIES_KEPT)
 
     def _all(self, pattern: str) -> list[Any]:
-        with self.kv.watch(
-            pattern, ignore_deletes=True, timeout=self.kv.status().stream_info.config.max_age or 5
-        ) as all:
-            return [entry for entry in all.initial() if entry is not None]
+        with self.kv.watch(pattern, ignore_deletes=True, timeout=READ_TIMEOUT) as found:
+            return list(found.initial())

@@ -85,7 +85,7 @@ class Term:
             while not self.over:
                 message = self._messages._get(None)
                 if message is not None:
-                    self._arrived(of_member(message, message.connection, self.epoch))
+                    self._arrived(of_member(message, self.pool.engine, self.epoch))
         except errors.IteratorClosed:
             pass
         except BaseException as error:
