@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from jsclient.groups.config import Filter, Group, balanced, partition_of
 from jsclient.groups.group import (
+    GroupChanged,
     GroupExists,
     GroupNotFound,
     Lag,
@@ -19,7 +20,7 @@ from jsclient.groups.group import (
     open_group,
 )
 from jsclient.groups.message import Fence, GroupMessage
-from jsclient.groups.pool import GroupChanged, GroupPool
+from jsclient.groups.pool import GroupPool
 
 __all__ = [
     "Fence",

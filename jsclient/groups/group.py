@@ -31,6 +31,10 @@ class GroupNotFound(errors.JetStreamError):
     """There is no group of this name."""
 
 
+class GroupChanged(errors.JetStreamError):
+    """The group has other partitions or filters than when this member joined it: start the member anew."""
+
+
 @attrs.frozen
 class Lag:
     """What waits in a group: `partitions` per partition (an elastic group's own stream), `origin` messages that this

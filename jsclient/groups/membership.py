@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import coordination, errors
 from jsclient.groups import config
 from jsclient.groups.config import Group
-from jsclient.groups.group import GroupNotFound
+from jsclient.groups.group import GroupChanged, GroupNotFound
 from jsclient.waiting import Gate
 
 if TYPE_CHECKING:
@@ -121,8 +121,6 @@ class Membership:
                 self._error = error
             else:
                 if not now.same_shape(before) or (not group.elastic and now != before):
-                    from jsclient.groups.pool import GroupChanged
-
                     self._error = GroupChanged(f"group {group.name!r} of stream {group.stream!r} is another one now")
                 self._config = now
         if self._error is not None or self._config is not before:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors, nuid, waiting
-from jsclient._engine.takers import Taker, start_all, wait_for
+from jsclient._engine import Taker, start_all, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.groups import config
@@ -42,10 +42,6 @@ RETRY: Final = (0.05, 0.15)
 
 TROUBLE: Final = 1.0
 """Seconds before another try when the server refused for another reason, or did not answer."""
-
-
-class GroupChanged(errors.JetStreamError):
-    """The group has other partitions or filters than when this member joined it: start the member anew."""
 
 
 def _subject(message: Any) -> Any:

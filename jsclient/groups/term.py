@@ -82,12 +82,8 @@ class Term:
 
     def _take(self) -> None:
         try:
-            while not self.over:
-                message = self._messages._get(None)
-                if message is not None:
-                    self._arrived(of_member(message, self.pool.engine, self.epoch))
-        except errors.IteratorClosed:
-            pass
+            for message in self._messages:
+                self._arrived(of_member(message, self.pool.engine, self.epoch))
         except BaseException as error:
             self.error = error
         finally:
