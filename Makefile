@@ -14,6 +14,8 @@ PY := $(VENV)/bin/python
 comma := ,
 EXTRAS := dev,demo,nkeys$(if $(filter 0,$(SPARK)),,$(comma)spark)
 
+DOCS_STAMP = $(VENV)/.installed-docs
+FULL_STAMP = $(VENV)/.installed-full
 STAMP = $(VENV)/.installed-$(if $(filter 0,$(SPARK)),plain,spark)
 
 SHORT := not slow and not faults and not scale and not spark_modes and not docker
@@ -72,7 +74,7 @@ demo-cluster: $(STAMP)
 test: $(STAMP)
 	@$(SAY_SPARK); $(SERVER) && $(JAVA) && $(PY) -m pytest -n $(JOBS) -m "$(SHORT)$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
 
-test-full: $(STAMP)
+test-full: $(STAMP) $(FULL_STAMP)
 	@$(SERVER) && $(JAVA) && JSCLIENT_FULL=1 $(PY) -m pytest -m "not docker$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
 
 test-servers: $(STAMP)
@@ -108,7 +110,12 @@ bench-check: $(STAMP)
 bench-spark: $(STAMP)
 	@$(SERVER) && $(JAVA) && $(PY) -m tools.bench --spark $(ARGS)
 
-DOCS_STAMP = $(VENV)/.installed-docs
+$(FULL_STAMP): setup.cfg pyproject.toml | $(STAMP)
+	@echo "Installing what only the full tier needs into $(VENV) ..." >&2
+	@$(PY) -m pip install -q -e '.[docs,full]' >$(VENV)/install-full.log 2>&1 || { \
+	  sed -n 's/^ *ERROR: /pip: /p' $(VENV)/install-full.log | head -3 >&2; exit 1; }
+	@touch $@
+
 
 $(DOCS_STAMP): setup.cfg pyproject.toml
 	@$(PY) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m venv $(VENV)

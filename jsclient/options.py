@@ -183,7 +183,7 @@ class ConnectOptions:
     signature_callback: Callable[[bytes], bytes | str] | None = attrs.field(default=None, repr=False)
     """Signs the server's challenge where the seed must not be in this process."""
     auth_callback: Callable[..., Any] | None = attrs.field(default=None, repr=False)
-    """Called at every connect with the server's nonce; returns `auth.AuthFields` or a mapping of such fields."""
+    """Called at every connect with the server's nonce; returns `auth.credentials.AuthFields` or a mapping of them."""
     auth_error_limit: int | None = AUTH_ERROR_LIMIT
     """Refusals of the same credentials after which reconnecting ends; None: never."""
 

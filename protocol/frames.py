@@ -130,8 +130,11 @@ def pub_to(payload: bytes) -> Callable[[bytes], bytes]:
 
 
 def encode_connect(info: ConnectInfo) -> bytes:
-    # No length check: servers refuse a CONNECT above their max_control_line as well, but one that expects
-    # large JWTs has a larger limit configured, which INFO does not tell.
+    """CONNECT with its JSON.
+
+    Its length is not checked: servers refuse a CONNECT above their max_control_line as well, but one that expects large
+    JWTs has a larger limit configured, which INFO does not tell.
+    """
     return b"CONNECT " + info.encode() + b"\r\n"
 
 

@@ -35,7 +35,7 @@ PROGRAMS = [
 def test_it_runs(path: Path, server: NatsServer, tmp_path: Path) -> None:
     needed = RECIPES.get(path.stem)
     if needed and importlib.util.find_spec(needed) is None:
-        pytest.skip(f"{needed} is not installed (extra `recipes`)")
+        pytest.skip(f"{needed} is not installed (extra `full`)")
     program = tmp_path / path.name
     program.write_text(path.read_text(encoding="utf-8").replace(USUAL, server.url), encoding="utf-8")
     try:

@@ -120,7 +120,7 @@ def fields(cls: type) -> dict[str, tuple[str, str]]:
     elif issubclass(cls, enum.Enum):
         names = list(cls.__members__)
     else:
-        return {}
+        names = [name for name in vars(cls) if name.isupper()]
     written: dict[str, tuple[str, str]] = {}
     for base in reversed(cls.__mro__):
         if ours(base):

@@ -30,6 +30,8 @@ class Retention:
 
 
 class Storage:
+    """Where a stream keeps its messages: in files, or in memory (lost when the server stops)."""
+
     FILE: Final = "file"
     MEMORY: Final = "memory"
 
