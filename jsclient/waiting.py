@@ -27,7 +27,7 @@ import threading
 import time
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeVar
 
 from jsclient import errors
@@ -174,6 +174,26 @@ def holder(turn: Any) -> int | None:
     """The thread that has a turn, 0 if none, None where nobody can tell. CPython says it in the `repr` alone."""
     found = _OWNER.search(repr(turn))
     return int(found[1]) if found else None
+
+
+def is_beneath(thread: int | None, code: Callable[..., object]) -> bool:
+    """True when a thread that runs `code` runs something else on top of it, and not of ours: a signal handler."""
+    frame = sys._current_frames().get(thread or 0)
+    while frame is not None and frame.f_code is not code.__code__:
+        if not frame.f_globals.get("__name__", "").startswith(("jsclient.", "protocol.")):
+            return True
+        frame = frame.f_back
+    return False
+
+
+def free(turn: Any) -> None:
+    """Give a turn back, if it is ours. Twice in a row, because a signal handler may raise within the first."""
+    try:
+        while turn._is_owned():
+            turn.release()
+    except RuntimeError as error:
+        if error.__traceback__ is None or error.__traceback__.tb_next is not None:
+            raise  # else a handler came between the two and has done it
 
 
 def check_turn(turn: Any, what: str) -> None:

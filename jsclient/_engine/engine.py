@@ -25,6 +25,7 @@ from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
 from jsclient._engine.sinks import (
     BaseSubscription,
 )
+from jsclient._engine.taking import read_reply
 from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
@@ -365,7 +366,9 @@ class LiveEngine(EngineCore):
                 self.post_now(frame, deadline)
             self.messages_out += 1
             reading = self.lent_reading()
-            message: Any = None if reading is None else reading.read_reply(self._request_sid, reply, ticket, deadline)
+            message: Any = None
+            if reading is not None:
+                message = read_reply(reading, self._request_sid, reply, ticket, deadline)
             if message is None:
                 message = waiting.get(ticket, deadline.remaining())
             if may_go_on is not None and message.__class__ is Msg and may_go_on(message.payload):

@@ -24,7 +24,6 @@ from jsclient._engine import moving, server_errors
 from jsclient._engine.link import Link, open_link, tick
 from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
 from jsclient._engine.pings import Pings
-from jsclient._engine.reading import AT_ONCE, LARGE
 from jsclient._engine.server_errors import ServerErr, Verdict
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
@@ -59,6 +58,12 @@ JOIN_TIMEOUT: Final = 1.0
 
 NO_THREAD_PAUSE: Final = 0.5
 """Seconds until the next try when the system has no thread left to reconnect with."""
+
+LEND: Final = 0.005
+"""Seconds between two chunks up to which the reader lends: who asks now and then would only have it woken twice."""
+
+LARGE: Final = 16 * 1024
+"""Bytes per message from which on the reader does not lend: they come in parts, and those are the reader's."""
 
 PONG: Final = Unkept(protocol.PONG)
 
@@ -369,7 +374,7 @@ class Session:
     def _lend(self, link: Link, now: float) -> None:
         """Somebody was woken: let him read what he waits for next, as long as chunks come one after another."""
         reading = link.reading
-        at_once = now - link.last_lent < AT_ONCE
+        at_once = now - link.last_lent < LEND
         link.last_lent = now
         if not at_once or not link.stream.can_take:
             return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
 from jsclient._engine.mailbox import OVERHEAD, Mailbox, message_size
+from jsclient._engine.taking import read_messages
 from jsclient.durations import Deadline
 from jsclient.message import Msg
 from jsclient.states import LinkEvent, Wake
@@ -142,7 +143,7 @@ class Inbox(BaseSubscription):
             reading = self.engine.lent_reading()
             if reading is not None and timeout != 0 and self.mailbox.closed is None:
                 deadline = Deadline(timeout)
-                reading.read_messages(self, deadline)
+                read_messages(reading, self, deadline)
                 timeout = deadline.remaining()
             return self.mailbox.get(timeout)
 

@@ -123,7 +123,6 @@ class TcpTransport(Transport):
     """A connected TCP (or Unix) socket."""
 
     hands_over = True
-    can_take = True
     unsent = 0  # no property: asked several times per send
 
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
@@ -131,8 +130,9 @@ class TcpTransport(Transport):
         self._tail: deque[Buffer] = deque()
         self.unsent = 0
         self._shut = False
-        # False for a socket of the application's that sends in Python code, as those for proxies do.
-        self.resumable = all(isinstance(getattr(sock, name, print), type(print)) for name in ("send", "sendmsg"))
+        # False for a socket of the application's that sends or reads in Python code, as those for proxies do.
+        self.resumable = _in_c(sock, "send") and _in_c(sock, "sendmsg")
+        self.can_take = _in_c(sock, "recv")
         self.peer = peer
         sock.setblocking(True)
         self.set_tick(IDLE_TICK)
@@ -234,11 +234,10 @@ class TcpTransport(Transport):
 class SelectTcpTransport(TcpTransport):
     """The same with a non-blocking socket and select, for systems without MSG_DONTWAIT and poll (Windows)."""
 
-    can_take = False
-
     def __init__(self, sock: socket.socket, peer: str = "") -> None:
         self._tick = IDLE_TICK
         super().__init__(sock, peer)
+        self.can_take = False
         sock.setblocking(False)
 
     def recv(self) -> bytes | None:
@@ -278,6 +277,10 @@ class SelectTcpTransport(TcpTransport):
             if deadline.expired():
                 return False
         raise OSError(errno.ESHUTDOWN, "the stream was shut down")
+
+
+def _in_c(sock: socket.socket, name: str) -> bool:
+    return isinstance(getattr(sock, name, print), type(print))
 
 
 def wrap_socket(sock: socket.socket, peer: str = "") -> TcpTransport:

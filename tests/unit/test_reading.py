@@ -6,6 +6,7 @@ import errno
 import linecache
 import os
 import queue
+import socket
 import sys
 import threading
 from collections import deque
@@ -17,10 +18,13 @@ import pytest
 import protocol
 from jsclient import waiting
 from jsclient._engine import reading as module
+from jsclient._engine import taking
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.reading import Reading
+from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.message import Msg
+from jsclient.testing import wait_until
 from protocol import parser as parsing
 from protocol.parser import only_message
 
@@ -74,7 +78,7 @@ def lent(*chunks: Any) -> Reading:
 
 
 def read_reply(made: Reading, ticket: Any = None, seconds: float = 1.0) -> Msg | None:
-    return made.read_reply(b"1", REPLY, ticket or waiting.Ticket(), Deadline(seconds))
+    return taking.read_reply(made, b"1", REPLY, ticket or waiting.Ticket(), Deadline(seconds))
 
 
 def finish(made: Reading, inbox: Any) -> list[bytes]:
@@ -242,7 +246,7 @@ def test_messages_go_to_the_mailbox_whatever_the_chunking() -> None:
         made, inbox = lent(wire[:cut], wire[cut:]), FakeInbox()
         taken: list[bytes] = []
         while made._stream.chunks and not made.left:  # type: ignore[attr-defined]
-            made.read_messages(inbox, Deadline(1))  # type: ignore[arg-type]
+            taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
             taken += [item.payload for item in inbox.mailbox.items]
             inbox.mailbox.items.clear()
         taken += finish(made, inbox)
@@ -252,7 +256,7 @@ def test_messages_go_to_the_mailbox_whatever_the_chunking() -> None:
 def test_a_chunk_with_something_for_others_is_the_readers() -> None:
     chunk = message(0) + b"PING\r\n" + message(1)
     made, inbox = lent(chunk), FakeInbox()
-    made.read_messages(inbox, Deadline(1))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
     assert not inbox.mailbox.items
     assert list(made.left) == [chunk]
     assert finish(made, inbox) == [b"0", b"1"]
@@ -261,7 +265,7 @@ def test_a_chunk_with_something_for_others_is_the_readers() -> None:
 @pytest.mark.parametrize("chunk", [b"garbage\r\n", message(0) + b"garbage\r\n"])
 def test_garbage_is_found_by_the_reader(chunk: bytes) -> None:
     made, inbox = lent(chunk), FakeInbox()
-    made.read_messages(inbox, Deadline(1))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
     assert not inbox.mailbox.items
     with pytest.raises(protocol.ProtocolError):
         finish(made, inbox)
@@ -271,7 +275,7 @@ def test_who_shares_the_mailbox_is_woken_and_the_reader_called() -> None:
     made, inbox = lent(message(0) + message(1)), FakeInbox()
     tickets: list[waiting.Ticket[Any]] = [waiting.Ticket() for _ in range(2)]
     inbox.mailbox._waiters.extend(tickets)
-    made.read_messages(inbox, Deadline(1))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
     assert [ticket.empty() for ticket in tickets] == [False, False]
     assert not made.park(1e12)
 
@@ -303,7 +307,7 @@ def test_what_does_not_complete_a_frame_brings_no_event() -> None:
 # --- whatever strikes in between ------------------------------------------------------------------------
 
 struck_at: list[Any] = []
-FILES = (module.__file__, parsing.__file__)
+FILES = (module.__file__, taking.__file__, parsing.__file__)
 
 
 def struck(number: int, strike: Callable[[], None], call: Callable[[], Any]) -> bool:
@@ -363,11 +367,11 @@ def test_ctrl_c_at_any_line_loses_and_doubles_no_message(before: int) -> None:
             inbox_items = inbox.mailbox.items
             taken = list(inbox_items)
             inbox_items.clear()
-            made.read_messages(inbox, Deadline(1))  # type: ignore[arg-type]
+            taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
             inbox_items.extendleft(reversed(taken))
         here = list(inbox.mailbox.items)
         inbox.mailbox.items.clear()
-        more = struck(number, ctrl_c, lambda: made.read_messages(inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
+        more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         assert not made.lock._is_owned(), struck_at  # type: ignore[attr-defined]
         assert [item.payload for item in here] + finish(made, inbox) == EXPECTED, number
         if not more:
@@ -410,7 +414,7 @@ def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -
         if kind == "reply":
             more = struck(number, handler, lambda: read_reply(made))  # noqa: B023
         else:
-            more = struck(number, handler, lambda: made.read_messages(inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
+            more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         if reader:
             assert not made.lock._is_owned(), struck_at  # type: ignore[attr-defined]
             assert [item.payload for item in inbox.mailbox.items] == reader == EXPECTED, number
@@ -436,7 +440,7 @@ def test_a_borrower_who_does_not_look_any_more_loses_his_turn(monkeypatch: pytes
             reader.extend(finish(made, inbox))  # noqa: B023
             sys.settrace(previous)
 
-        more = struck(number, handler, lambda: made.read_messages(inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
+        more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         if not more:
             break
         assert not made.lock._is_owned(), struck_at  # type: ignore[attr-defined]
@@ -446,21 +450,42 @@ def test_a_borrower_who_does_not_look_any_more_loses_his_turn(monkeypatch: pytes
     assert number > 50
 
 
-def test_bytes_that_came_while_a_turn_was_ended_break_the_link() -> None:
-    made, inbox = lent(message(0)), FakeInbox()
+def test_a_borrower_that_is_slow_keeps_its_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is within a call, or its machine is busy: to end its turn then would lose the order of bytes, and the link."""
+    monkeypatch.setattr(module, "PATIENCE", 0.001)
+    made, inbox = lent(b""), FakeInbox()
+    arriving: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     stream: Any = made._stream
-    ended: list[bool] = []
-    stream.shutdown = lambda: ended.append(True)
-
-    def take(permit: list[int]) -> Iterable[bytes]:
-        permit.clear()
-        return [message(0)]
-
-    stream.take = take
-    made.read_messages(inbox, Deadline(1))  # type: ignore[arg-type]
-    assert ended
+    stream.take = lambda permit: map(arriving.get, permit)  # a call into C that does not return yet
+    looks: list[int] = []
+    holder = waiting.holder
+    monkeypatch.setattr(waiting, "holder", lambda turn: looks.append(1) or holder(turn))
+    borrower = threading.Thread(target=taking.read_messages, args=(made, inbox, Deadline(5)))
+    reader = threading.Thread(target=made.take_back)
+    borrower.start()
+    wait_until(lambda: holder(made.lock))
+    reader.start()
+    wait_until(lambda: len(looks) > 10)
+    assert reader.is_alive(), "it has taken over"
+    arriving.put(message(0))
+    for thread in (borrower, reader):
+        thread.join(5)
+        assert not thread.is_alive()
+    assert [item.payload for item in inbox.mailbox.items] == [b"0"]
     assert not made.left
-    assert not inbox.mailbox.items
+
+
+def test_a_socket_that_reads_in_python_code_is_never_lent() -> None:
+    class Socket(socket.socket):
+        def recv(self, size: int, flags: int = 0) -> bytes:
+            return super().recv(size, flags)
+
+    for kind, expected in ((Socket, False), (socket.socket, True)):
+        ours, peer = socket.socketpair()
+        with peer:
+            transport = TcpTransport(kind(fileno=ours.detach()))
+            assert transport.can_take is expected
+            transport.close()
 
 
 class OfAHandler(TimeoutError, IndexError, RuntimeError):
@@ -483,7 +508,7 @@ def test_what_a_signal_handler_raises_comes_through(kind: str) -> None:
                 if kind == "reply":
                     read_reply(made)  # noqa: B023
                 else:
-                    made.read_messages(inbox, Deadline(1))  # type: ignore[arg-type] # noqa: B023
+                    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type] # noqa: B023
             except OfAHandler:
                 raised = True
 
@@ -501,7 +526,7 @@ def test_ctrl_c_wakes_all_the_same_who_shares_the_mailbox() -> None:
         made, inbox = lent(*CHUNKS), FakeInbox()
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         inbox.mailbox._waiters.append(ticket)
-        more = struck(number, ctrl_c, lambda: made.read_messages(inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
+        more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         assert not (inbox.mailbox.items and ticket.empty()), struck_at
         if not more:
             break
@@ -514,7 +539,7 @@ def test_who_has_been_served_does_not_wait() -> None:
     polls: list[float] = []
     made._poller.poll = lambda timeout: polls.append(timeout)
     inbox.mailbox.items.append("there")
-    made.read_messages(inbox, Deadline(1e9))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1e9))  # type: ignore[arg-type]
     ticket: waiting.Ticket[Any] = waiting.Ticket()
     ticket.put("there")
     assert read_reply(made, ticket, 1e9) is None
@@ -523,7 +548,7 @@ def test_who_has_been_served_does_not_wait() -> None:
 
 def test_parts_of_something_large_are_the_readers() -> None:
     made, inbox = lent(b"MSG s 1 100000\r\n" + b"x" * 1000, b"x" * 1000), FakeInbox()
-    made.read_messages(inbox, Deadline(1))  # type: ignore[arg-type]
+    taking.read_messages(made, inbox, Deadline(1))  # type: ignore[arg-type]
     assert list(made.left) == [b"x" * 1000]
     assert made.parser.held == 1000
 
