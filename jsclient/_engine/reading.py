@@ -39,8 +39,7 @@ class Reading:
 
     def __init__(self, stream: Transport, parser: protocol.Parser[Msg]) -> None:
         self.parsers = [parser]  # one, in a list so that one call into C puts another in its place
-        self.lock = waiting.new_turn()  # the right
-        self.seat = waiting.new_turn()  # of the one borrower; the reader never wants it
+        self.lock, self.seat = waiting.new_turn(), waiting.new_turn()  # the right; and of the borrowers only one enters
         self.left: deque[bytes] = deque()  # read by borrowers; it comes before what the stream brings
         self.lent = False
         self.borrowed = self.messages_in = self.bytes_in = 0  # of borrowers; the reader counts them when it is back
