@@ -7,7 +7,7 @@ on for long and wait for what the reader has to bring. Therefore:
 
 1. The right is `lock`. A borrower has it while it reads what is there, by one call that does not block. While it waits
    it has nothing, and the reader may take over at any time.
-2. What it has read stays in its `Turn`, in bytes, until it is its own. Each step that others see is one call into C.
+2. What it has read stays in its `Turn`, as bytes, until it is its own. Each step that others see is one call into C.
 3. Others end a turn only while its thread is seen beneath other code: first they take its permit, so that it reads no
    more, then they look, then they move its bytes. Within a call it is never ended: for a slow thread the reader waits.
 4. A handler that makes a call of ours ends the turn beneath it itself: `recall`.
@@ -54,8 +54,7 @@ class Reading:
     def parser(self) -> protocol.Parser[Msg]:
         return self.parsers[0]
 
-    def begin(self) -> None:
-        """The reader, once: the right is its own."""
+    def begin(self) -> None:  # the reader, once
         self.lock.acquire()
         self._reader = threading.get_ident()
 
@@ -88,14 +87,15 @@ class Reading:
                 self.lock = waiting.new_turn()
         self._turn.end(self.left)
 
-    def recall(self) -> None:
-        """Somebody waits for what only the reader brings. Cheap, and safe in signal handlers."""
+    def recall(self) -> Msg | None:
+        """Somebody waits for what only the reader brings. Cheap, and safe in signal handlers. Returns None."""
         if self.is_ours():
             self._turn.permit.clear()
             self._turn.end(self.left)
             waiting.free(self.lock)
         if self.lent:
             self._parked.put(None)
+        return None
 
     def is_ours(self) -> bool:
         """True in a signal handler on top of a borrower that has the right at this moment."""
@@ -104,13 +104,11 @@ class Reading:
     def borrow(self, take: Callable[[Turn], Msg | None], wanted: Callable[[], bool], until: Deadline) -> Msg | None:
         """Read chunk by chunk until `take` returns something or leaves a chunk, or nothing is `wanted` any more."""
         seat, found = self.seat, None
-        if seat._is_owned():  # a signal handler on top of a borrower
-            self.recall()
-            return None
+        if seat._is_owned():
+            return self.recall()  # a signal handler on top of a borrower
         try:
             if not seat.acquire(False):
-                self.recall()  # two want to read: the reader serves both
-                return None
+                return self.recall()  # two want to read: the reader serves both
             self.borrowed += self.lent
             while found is None and self.lent and not self.left and wanted() and not until.expired():
                 # Not `recv` alone: after a signal handler that would go on, although the reader has taken over.
@@ -120,7 +118,8 @@ class Reading:
             try:
                 waiting.free(seat)
             finally:
-                waiting.free(seat)  # an exception has struck in the first
+                if seat._is_owned():
+                    waiting.free(seat)  # an exception has struck in the first
 
     def _read(self, take: Callable[[Turn], Msg | None]) -> Msg | None:
         """Take the right for one chunk, and leave to the reader what `take` does not want of it."""
@@ -141,10 +140,11 @@ class Reading:
             try:
                 self._return(lock, turn)
             finally:
-                self._return(lock, turn)
+                if turn.chunks or lock._is_owned():
+                    self._return(lock, turn)
 
     def _return(self, lock: Any, turn: Turn) -> None:
         turn.end(self.left)
         waiting.free(lock)
-        if (self.left or self.error is not None) and self.lent:
-            self._parked.put(None)
+        if self.left or self.error is not None:
+            self.recall()
