@@ -14,6 +14,7 @@ import msgspec
 
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout, to_ns
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
+from jsclient.jetstream.api.ack_words import ACK, IN_PROGRESS, NAK, TERM
 from jsclient.jetstream.api.capabilities import server_at_least
 from protocol.frames import pub, pub_start, pub_to
 
@@ -22,12 +23,6 @@ if TYPE_CHECKING:
     from jsclient._engine import Engine
     from jsclient.connection import Connection
     from jsclient.message import Msg
-
-ACK: Final = b"+ACK"
-NAK: Final = b"-NAK"
-IN_PROGRESS: Final = b"+WPI"  # resets ack_wait; "work in progress"
-TERM: Final = b"+TERM"
-NEXT: Final = b"+NXT"
 
 _ACK_PREFIX: Final = b"$JS.ACK."
 _ACK: Final = pub_to(ACK)

@@ -124,7 +124,7 @@ def test_stop_releases_a_blocked_next_and_later_ones(js: JetStream) -> None:
 
     threads = [in_thread(run) for _ in range(3)]
     threads.append(in_thread(lambda: ended.append("for") if list(messages) == [] else None))
-    wait_until(lambda: messages._waiting == 4, 5)
+    wait_until(lambda: messages._pump.waiting == 4, 5)
     messages.stop()
     for thread in threads:
         thread.join(2)
@@ -351,7 +351,7 @@ def test_a_consumer_that_never_was_is_raised(js: JetStream) -> None:
 def test_an_end_just_before_the_wait_is_not_missed(js: JetStream, monkeypatch: pytest.MonkeyPatch, end: str) -> None:
     """A thread that has looked and is about to wait must not sleep until the next heartbeat."""
     messages = durable(js).messages()
-    inbox = messages._inbox.inbox
+    inbox = messages._pump.inbox.inbox
     wait = type(inbox).next
 
     def ended_meanwhile(self: Any, seconds: float | None) -> Any:
@@ -505,7 +505,7 @@ def test_a_user_status_header_is_no_status(js: JetStream) -> None:
 def test_a_message_that_somebody_sends_to_the_pull_inbox_is_only_a_message(js: JetStream) -> None:
     consumer = durable(js)
     with consumer.messages() as messages:
-        subject = messages._inbox.prefix.decode() + "1"
+        subject = messages._pump.inbox.prefix.decode() + "1"
         js.nc.publish(subject, b"plain")
         js.nc.publish(subject, b"headed", headers={"A": "b"})
         js.nc.flush()

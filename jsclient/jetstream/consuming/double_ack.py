@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.jetstream.api.ack_words import ACK
 from jsclient.jetstream.consuming.stale_acks import ASK_AFTER, forgotten, stale_delivery
-from jsclient.jetstream.message import ACK, JetStreamMsg
+from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
     from jsclient.message import Msg

@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import logging
 import threading
+import weakref
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from jsclient import errors, waiting
 from jsclient._engine import SLICE, Taker
@@ -17,7 +20,9 @@ from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 
 if TYPE_CHECKING:
     from jsclient._engine import Mailbox
+    from jsclient.cancel import Cancel
     from jsclient.connection import Connection
+    from jsclient.jetstream.consuming.pump import Told
     from jsclient.jetstream.message import JetStreamMsg
     from jsclient.message import Msg
 
@@ -29,35 +34,76 @@ PATIENCE: Final = 5.0
 S = TypeVar("S", bound="MessageIterator")
 
 
-class MessageIterator(Taker):
-    """Base of Messages and PushMessages. A subclass takes from the mailbox in `_get`, and says how its subscription
-    is withdrawn (`withdraw`, `complete`, `_leftovers`).
+class Intake(Protocol):
+    """What an iterator takes from, and what it does when the iterator ends: a Pump, or the subscription of a push
+    consumer."""
 
-    How it ends is said here. Whatever ends it sets `_stopped` (and `_terminal`, the reason, where it is not the
-    application's own wish): from then on nothing is delivered any more, and what is there is given back.
+    connection: Connection
+    mailbox: Mailbox
+    lock: Any
+    halted: bool
+    """Asks for nothing more."""
+
+    @property
+    def delivered(self) -> int:
+        """Messages taken up to now."""
+
+    def withdraw(self) -> None:
+        """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
+
+    def complete(self) -> None:
+        """After `withdraw` and a flush: the end comes behind what is there."""
+
+    def leftovers(self) -> list[Msg]:
+        """Empty the mailbox; what was delivered and not taken."""
+
+    def release(self) -> None:
+        """Nobody takes from it any more."""
+
+    def settle(self, give_back: bool, timeout: float, more: bool) -> list[Msg]:
+        """Unsubscribe, wait for what is on its way, and return what was delivered and not taken. `more`: other messages
+        go back with these."""
+
+    def abandon(self, give_back: bool) -> None:
+        """The same in a finalizer, on another thread."""
+
+
+class MessageIterator(Taker):
+    """Base of the iterators: how they are used and how they end. A subclass takes from the mailbox in `_get`.
+
+    Whatever ends it sets `_stopped` (and `_terminal`, the reason, where it is not the application's own wish): from
+    then on nothing is delivered any more, and what is there is given back.
     """
 
     application_driven = True  # unless a consume or a pool has entered its connection instead of it
-    connection: Connection
-    source: Any
-    options: Any
-    _mailbox: Mailbox
     _terminal: Exception | None = None
     _stopped = False
     _draining = False
     _settled = False  # the server knows that we take nothing more
-    _returned: deque[Msg]
     _closed = True  # until there is something to close
     _user = 0  # a thread that took from it
+
+    def __init__(self, source: Any, options: Any, intake: Intake, cancel: Cancel | None = None) -> None:
+        self.source = source
+        self.options = options
+        self.connection = intake.connection
+        self._engine = engine_of(self.connection)
+        self._intake = intake
+        self._mailbox = intake.mailbox
+        self._lock = intake.lock
+        self._cancel = cancel
+        self._returned: deque[Msg] = deque()
+        self._closed = False
+        self._engine.takers.enter(self)
+        if cancel is not None:
+            cancel.enter(self._intake, partial(_cancelled, weakref.ref(self), cancel))
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
         """The next message, or None after the timeout."""
         raise AssertionError("subclasses say it")
 
-    def drain(self, timeout: float = FLUSH_TIMEOUT) -> None:
-        raise AssertionError("subclasses say it")
-
-    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
+    @property
+    def _wants_acks(self) -> bool:
         raise AssertionError("subclasses say it")
 
     def __iter__(self: S) -> S:
@@ -102,6 +148,17 @@ class MessageIterator(Taker):
         if error is not None:
             call_hook(self.options.on_error, error, f"{self.source}: %s")
 
+    def _hear(self, told: Sequence[Told]) -> None:
+        """What the pump found out."""
+        for kind, what in told:
+            if kind == "failed":
+                self._fail(what)
+            elif kind == "reported":
+                self._report(what)
+            else:
+                log.info("%s: %s", self.source, what)
+                call_hook(self.options.on_event, what, None)
+
     @property
     def buffered(self) -> int:
         """Messages received and not taken."""
@@ -117,35 +174,75 @@ class MessageIterator(Taker):
 
         What was received and not taken is given back when the iterator is next asked, or closed.
         """
-        self._stopped = True
+        self._stopped = self._intake.halted = True
         self._mailbox.wake()
         # On another thread: ours may be interrupted in the middle of a subscription, with its lock taken.
         with contextlib.suppress(errors.ForkedConnection):  # in a forked child there is nothing to withdraw
-            engine_of(self.connection).clock.call_soon(self.withdraw)
-
-    @property
-    def _wants_acks(self) -> bool:
-        raise AssertionError("subclasses say it")
+            self._engine.clock.call_soon(self.withdraw)
 
     @property
     def delivered(self) -> int:
-        raise AssertionError("subclasses say it")
+        """Messages taken up to now."""
+        return self._intake.delivered
 
-    # --- how it ends with its connection: steps for whoever takes from it ------------------------------------
+    @property
+    def ending(self) -> bool:
+        """Whether it was stopped, or drains."""
+        return self._stopped or self._draining
+
+    # --- how it ends ----------------------------------------------------------------------------------------
 
     def withdraw(self) -> None:
         """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
-        raise AssertionError("subclasses say it")
+        self._draining = True
+        self._intake.withdraw()
 
     def complete(self) -> None:
         """After `withdraw` and a flush: the iteration ends with what is there."""
-        raise AssertionError("subclasses say it")
+        self._intake.complete()
 
-    def _leftovers(self) -> list[Msg]:
-        """Empty the mailbox; what was delivered and not taken."""
-        raise AssertionError("subclasses say it")
+    def drain(self, timeout: float = FLUSH_TIMEOUT) -> None:
+        """Ask for nothing more; the iteration ends after what was received.
 
-    # --- the same where the application takes: see Taker ------------------------------------------------------
+        `timeout`: seconds to wait for what is on its way.
+        """
+        with self._lock:
+            if self.ending:
+                return
+            self.withdraw()
+        with contextlib.suppress(errors.JsClientError):  # nothing more can come over a link that is gone
+            if self.connection.is_connected:
+                self.connection.flush(timeout)
+        self.complete()
+
+    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
+        """Stop and release the subscription; messages not taken go back to the server at once. Idempotent.
+
+        `timeout`: seconds to wait for those that are on their way; later ones go back when they come.
+        """
+        self._stopped = self._intake.halted = True
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+        if self._cancel is not None:
+            self._cancel.leave(self._intake)
+        give_back = not self.options.leave_buffered and self.connection.is_connected
+        self._mailbox.wake()
+        self._intake.release()
+        if self.connection.closed:
+            return  # the end of the connection hands back what is there
+        self._give_back(self._intake.settle(give_back, timeout, self._wants_acks))
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):
+            try:
+                give_back = self._wants_acks and not self.options.leave_buffered and self.connection.is_connected
+                self._intake.abandon(give_back)
+            except Exception:  # the interpreter is going down
+                pass
+
+    # --- how it ends with its connection: see Taker ------------------------------------------------------------
 
     def begin_drain(self) -> None:
         if self._wants_acks:  # else nothing is lost, and a handler that still runs may be reading from it
@@ -186,13 +283,13 @@ class MessageIterator(Taker):
     def end(self, reason: errors.ConnectionClosed) -> None:
         if not self._closed and not self._stopped:
             self._terminal = self._terminal or reason
-        self._stopped = True
+        self._stopped = self._intake.halted = True
         self.withdraw()
         self._mailbox.wake()
 
     def hand_back(self) -> list[bytes]:
         self._settled = True
-        left = self._leftovers() + self._take_returned()
+        left = self._intake.leftovers() + self._take_returned()
         return nak_frames(left) if self._wants_acks and not self.options.leave_buffered else []
 
     def _give_back(self, messages: list[Msg]) -> None:
@@ -224,7 +321,7 @@ class MessageIterator(Taker):
         self.close()
 
     def __reduce__(self) -> Any:
-        return engine_of(self.connection).refuse_pickle(self)
+        return self._engine.refuse_pickle(self)
 
 
 def call_hook(hook: Any, value: Any, text: str | None) -> None:
@@ -237,3 +334,10 @@ def call_hook(hook: Any, value: Any, text: str | None) -> None:
         hook(value)
     except Exception:
         log.exception("a hook of the application failed")
+
+
+def _cancelled(of: weakref.ref[MessageIterator], token: Cancel) -> None:
+    messages = of()
+    if messages is not None:
+        messages._fail(token.error())
+        messages._engine.clock.call_soon(messages.withdraw)

@@ -7,8 +7,8 @@ may not pull, and for servers' push paths.
 from __future__ import annotations
 
 import logging
-import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
@@ -18,9 +18,11 @@ from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
+from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.ordered_reset import (
     CREATE_AGAIN,
     CREATE_TIMEOUT,
+    MENDED,
     Again,
     SameStream,
     take_turn,
@@ -28,15 +30,16 @@ from jsclient.jetstream.consuming.ordered_reset import (
 )
 from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, OrderedOptions, OrderedOptionsDict, OrderedState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
-from jsclient.jetstream.consuming.push import PushMessages, PushOptions, PushOptionsDict
+from jsclient.jetstream.consuming.pump import Told
+from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.message import Msg
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.jetstream.context import JetStream
-    from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.ordered")
 
@@ -91,7 +94,7 @@ class OrderedPushSource:
 
     def examine(self, timeout: float) -> Exception | None:
         name = self.state.name.decode()
-        return why_silent(self.js, self.stream_name, name, str(self), 1.5 * self.heartbeat, timeout)
+        return why_silent(self.js, self.stream_name, name, str(self), timeout)
 
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
         return deleted
@@ -100,7 +103,7 @@ class OrderedPushSource:
         return f"ordered push consumer {self.state.name.decode()!r} of stream {self.stream_name!r}"
 
 
-class OrderedPushMessages(PushMessages):
+class OrderedPushMessages(MessageIterator):
     """The iterator. Threads may share it: each message goes to one of them, in order."""
 
     source: OrderedPushSource
@@ -108,10 +111,10 @@ class OrderedPushMessages(PushMessages):
     def __init__(self, source: OrderedPushSource, options: PushOptions) -> None:
         self.resets = 0
         self._order = waiting.new_turn()
-        self._because = ""
-        self._until = Deadline(None)  # of the call that takes
+        self._because = ""  # why a new consumer has to be made
         self._again = Again(source.state.options.max_reset_attempts)
-        super().__init__(source, options)
+        self._push = PushIntake(source, options)
+        super().__init__(source, options, self._push)
         try:
             self.make_next()
         except BaseException:
@@ -121,15 +124,13 @@ class OrderedPushMessages(PushMessages):
     def make_next(self, timeout: float = CREATE_TIMEOUT) -> bool:
         """Subscribe first, then create. A subject of its own per consumer, or the "Consumer Deleted" of the old one
         would be taken for the new one's; and no wildcard, which the server does not count as interest."""
-        self._connected = self.connection.is_connected
-        if not self._connected:
+        self._push.connected = self.connection.is_connected
+        if not self._push.connected:
             return False
-        old, subject = self._subscription, self.connection.new_inbox()
-        self._subscription = self._engine.open_sink(subject, self._sink)
-        self._engine.remove_subscription(old, tell_server=True)
+        subject = self.connection.new_inbox()
+        self._push.move_to(subject)
         self.source.create(subject, timeout)
-        self._subject, self._raw_subject = subject, subject.encode()
-        self._watchdog.restart(time.monotonic())
+        self._push.moved_to(subject)
         self._because = ""
         return True
 
@@ -137,66 +138,84 @@ class OrderedPushMessages(PushMessages):
         deadline = Deadline(timeout)
         if not take_turn(self._order, timeout):
             return None
+        self._user = get_ident()
         try:
-            self._until = deadline
-            return super()._get(deadline.remaining())
+            while True:
+                self._check_open()
+                if self._because and not self._draining:
+                    self._reset(deadline)
+                try:
+                    item = self._push.take(deadline)
+                except errors.SubscriptionClosed:
+                    self._finish()
+                if item is None:
+                    self._hear(self._push.look(deadline))
+                    if deadline.expired() and not self._mailbox.items:
+                        return None
+                elif self._push.is_control(item):
+                    self._control(item)
+                elif self._stopped:
+                    self._return(item)
+                elif self._is_next(item):
+                    self._push.delivered += 1
+                    return JetStreamMsg(item, self._engine)
         finally:
             self._order.release()
 
-    def _admit(self, item: Msg) -> JetStreamMsg | None:
+    def _is_next(self, item: Msg) -> bool:
+        """Whether the message follows the last one; a gap asks for a new consumer."""
         if item.raw_headers is not None and item.status is not None and not item.raw_reply:
-            return None  # a control frame of an earlier consumer
+            return False  # a control frame of an earlier consumer
         verdict = self.source.state.check(item.raw_reply)
-        if verdict is DELIVER:
-            return JetStreamMsg(item, self._engine)
         if verdict is GAP:
             self._because = f"messages are missing before {item.reply}"
-        return None
+        return verdict is DELIVER
 
-    def _heartbeat(self, message: Msg) -> None:
-        headers = message.headers
-        last = headers.get(header_names.LAST_CONSUMER) if headers is not None else None
-        if last is not None and last.isdigit() and self.source.state.behind(int(last)):
-            self._because = f"a heartbeat tells of message {last} that has not come"
-        super()._heartbeat(message)
-
-    def _link_event(self, event: LinkEvent) -> None:
-        super()._link_event(event)
-        if event is LinkEvent.RECONNECTED:
+    def _control(self, item: Any) -> None:
+        if item is LinkEvent.RECONNECTED:
             self._because = "reconnected"
+        elif isinstance(item, Msg) and item.raw_headers is not None:
+            headers = item.headers
+            last = headers.get(header_names.LAST_CONSUMER) if headers is not None else None
+            if last is not None and last.isdigit() and self.source.state.behind(int(last)):
+                self._because = f"a heartbeat tells of message {last} that has not come"
+        self._hear(self._push.control(item))
 
-    def _fail(self, error: Exception | None) -> None:
-        if isinstance(error, (errors.ConsumerDeleted, errors.NoHeartbeat)):
-            self._because = str(error)
-            super()._report(error)
-        else:
-            super()._fail(error)
+    def _hear(self, told: Sequence[Told]) -> None:
+        """What a new consumer mends is reported, and makes one."""
+        for one in told:
+            if isinstance(one.what, MENDED):
+                self._because = str(one.what)
+                self._report(one.what)
+            else:
+                super()._hear([one])
 
-    def _report(self, error: Exception | None) -> None:
-        if isinstance(error, errors.NoHeartbeat):
-            self._because = str(error)
-        super()._report(error)
-
-    def _check_open(self) -> None:
-        super()._check_open()
-        if not self._because or self._draining:
-            return
+    def _reset(self, deadline: Deadline) -> None:
         log.info("%s: %s; making a new one", self.source, self._because)
-        if self._again.run(self, self._until):
+        if self._again.run(self, deadline):
             self.resets += 1
-            super()._check_open()
+            self._check_open()
 
     def give_up(self, error: Exception) -> None:
-        super()._fail(error)
+        self._fail(error)
 
     def tell(self, error: Exception) -> None:
-        super()._report(error)
+        self._report(error)
 
     def pause(self, delay: float) -> bool:
         item = self._mailbox.get(delay)
         return item is LinkEvent.RECONNECTED
 
+    @property
+    def missed_heartbeats(self) -> int:
+        return self._push.missed_heartbeats
+
+    @property
+    def _wants_acks(self) -> bool:
+        return False
+
     def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
+        """Stop, and remove the consumer from the server. Idempotent."""
         first = not self._closed
         super().close(timeout)
         if first:

@@ -41,6 +41,15 @@ OFFLINE_DELAY: Final = 1.0
 GONE_ATTEMPTS: Final = 3
 """How often "stream not found" must be answered before it is believed: a cluster that starts may say so."""
 
+MENDED: Final = (
+    errors.NoHeartbeat,
+    errors.ConsumerLeadershipChanged,
+    errors.PullServerShutdown,
+    errors.NoResponders,
+    errors.ConsumerDeleted,
+)
+"""What a new consumer mends."""
+
 HOPELESS: Final = (errors.ConfigError, errors.NotSupported, errors.PermissionViolation, errors.StreamRecreated)
 
 
@@ -74,8 +83,9 @@ class Resettable(Protocol):
     """The iterator of an ordered read, as far as `Again` knows it."""
 
     source: Any
-    _stopped: bool
-    _draining: bool
+
+    @property
+    def ending(self) -> bool: ...
 
     def make_next(self, timeout: float) -> bool:
         """Make the next consumer; False means that the link is down, which is no attempt."""
@@ -107,7 +117,7 @@ class Again:
 
     def run(self, reading: Resettable, deadline: Deadline) -> bool:
         """Try until it works, or is given up. False when time is up: call it again."""
-        while not (reading._stopped or reading._draining):
+        while not reading.ending:
             patience = PATIENCE if self._attempts < IMPATIENT else CREATE_TIMEOUT
             timeout = max(deadline.at_most(patience), SHORTEST_CREATE)
             try:
@@ -145,7 +155,7 @@ class Again:
         return False
 
 
-def why_silent(js: JetStream, stream: str, name: str, what: str, silence: float, timeout: float) -> Exception | None:
+def why_silent(js: JetStream, stream: str, name: str, what: str, timeout: float) -> Exception | None:
     """Nothing came for a while: the reason to make an ordered consumer again, or None if it is there and well.
 
     Whether it is gone, or only its server does not answer: a new one costs less than waiting for the old.
@@ -157,5 +167,5 @@ def why_silent(js: JetStream, stream: str, name: str, what: str, silence: float,
     except errors.PermissionViolation:
         return None  # we may not ask: the alarm tells
     except errors.JsClientError as error:
-        return errors.NoHeartbeat(f"no heartbeat and no message of {what} for {silence:g} s, and no answer: {error}")
+        return errors.NoHeartbeat(f"no heartbeat and no message of {what}, and no answer: {error}")
     return None

@@ -71,6 +71,7 @@ class PullState:
         self.threshold_bytes = threshold_bytes
         self.stop_after = stop_after
         self.take = itertools.count(1).__next__
+        self.due = True  # a pull may be due: look when the application comes for the next message
         self.granted = 0  # messages requested up to now, without those that the server said will not come
         self.granted_bytes = 0
         self.taken_bytes = 0  # the owner adds the size of what is taken

@@ -1,0 +1,406 @@
+"""The pump of everything that pulls for ever: it keeps pulls under way, reads what comes beside messages, and finds
+out what silence means.
+
+It has no thread. Whoever takes messages drives it: calls `keep_pulling` when `state.due`, `status` and `link_event`
+for what is no message, `wait` when nothing is there and `look` when the wait brought nothing. What the application has
+to hear of is returned (`Told`), so the pump knows nothing of the one that drives it. All counting is in PullState.
+The lock is taken when something else than a plain message comes, when a pull is due, and before waiting: never for a
+message that is there.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+
+from jsclient import errors, waiting
+from jsclient._engine import Unkept
+from jsclient.connection import engine_of
+from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
+from jsclient.jetstream.consuming.pull_inboxes import ELECTION, FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
+from jsclient.jetstream.consuming.pull_options import Paused, Resumed
+from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
+from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
+from jsclient.states import LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.durations import Deadline
+    from jsclient.jetstream.consuming.pull import PullState
+    from jsclient.jetstream.consuming.pull_request import PullTerms
+    from jsclient.jetstream.consuming.pull_source import PullSource
+    from jsclient.message import Msg
+
+DIAGNOSE_EVERY: Final = 10.0
+"""Seconds between two CONSUMER.INFO of one iterator: that request is expensive for a server with many consumers."""
+
+ASK_AGAIN: Final = 2.0
+
+COMPLETED: Final = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: "
+"""How nearly every pull with a byte limit ends; read without the detour that other statuses take (10 us)."""
+
+
+class Told(NamedTuple):
+    """What the application has to hear of."""
+
+    kind: Literal["failed", "reported", "event"]
+    """"failed": nothing can come any more · "reported": an error that the pump survives · "event": no error."""
+    what: Any
+
+
+NOTHING: Final[Sequence[Told]] = ()
+
+
+def failed(error: Exception | None) -> list[Told]:
+    return [Told("failed", error)]
+
+
+def reported(error: Exception | None) -> list[Told]:
+    return [Told("reported", error)]
+
+
+class Pulls:
+    """Sends pulls of one inbox, and reads what ends them. It knows nothing of credit."""
+
+    def __init__(self, source: PullSource, inbox: PullInbox, subject: str, body_prefix: bytes = b"") -> None:
+        self._source = source
+        self._inbox = inbox
+        self._engine = engine_of(source.nc)
+        self._body_prefix = body_prefix
+        self.subject = subject
+
+    def frame(self, number: int, terms: PullTerms, batch: int, max_bytes: int, no_wait: bool = False) -> bytes:
+        """A pull. With a pinned priority group it says the pin that the server gave us."""
+        pins = self._source.pins
+        body = terms.request(batch, max_bytes, pins.get(terms.group, "") if pins else "", no_wait)
+        return self._engine.encode(self.subject, self._body_prefix + body, self._inbox.reply(number))
+
+    def post(self, frame: bytes) -> None:
+        """Send it now, or never: a link that is lost takes it along. Raises ConnectionLost."""
+        self._engine.post_now(Unkept(frame))
+
+    def verdict(self, message: Msg) -> Verdict:
+        status = message.status
+        assert status is not None
+        return classify(status.code, status.description, message.headers, self.subject)
+
+
+class Pump:
+    """Keeps the window of one continuous read full. Threads may share it."""
+
+    def __init__(
+        self, source: PullSource, terms: PullTerms, state: PullState, *, ask_every: float = DIAGNOSE_EVERY
+    ) -> None:
+        """`state` counts with the numbers of PullInbox; `ask_every`: seconds between two questions about silence."""
+        self.source = source
+        self.terms = terms
+        self.state = state
+        self.connection = source.nc
+        self.missed_heartbeats = 0
+        self.paused_until: Paused | None = None
+        self._engine = engine_of(self.connection)
+        self._pool = pool_of(self.connection)
+        self.inbox = self._pool.lease(self.connection, source.pull_subject)
+        self.mailbox = self.inbox.mailbox
+        self.lock = waiting.new_lock()  # reentrant: a signal handler may stop what its own thread takes from
+        self.connected = True
+        self.halted = False  # it was stopped or drains: no further pull
+        self.waiting = 0
+        self._pulls = Pulls(source, self.inbox, source.pull_subject)
+        self._watchdog = Watchdog.of_pulls(terms, time.monotonic())
+        self._ask_every = ask_every
+        self._asked_at = -NEVER
+
+    # --- pulls --------------------------------------------------------------------------------------------
+
+    @property
+    def delivered(self) -> int:
+        """Messages taken up to now."""
+        with self.lock:
+            return self.state.delivered(self.state.taken())
+
+    def count(self, item: Msg) -> bool:
+        """The application takes this message. True when it is the last one (`stop_after`)."""
+        state = self.state
+        last = state.take() >= state.check_at and self.reached()
+        if state.max_bytes:
+            # Summed up before it is added: between reading and writing a count no other thread may run.
+            size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+            if item.raw_headers is not None:
+                size += len(item.raw_headers)
+            state.taken_bytes += size
+        return last
+
+    def reached(self) -> bool:
+        """The threshold is reached: pull now if somebody waits for messages, else when the next one is asked for.
+
+        A worker that takes one message at a time must not have another one sent while it works (nats.go #1338).
+        True when all messages of `stop_after` were taken.
+        """
+        state = self.state
+        if state.stop_after is not None:
+            with self.lock:
+                if state.taken() >= state.stop_after:
+                    return True
+        if self.waiting:
+            self.keep_pulling()
+        else:
+            state.due = True
+        return False
+
+    def keep_pulling(self, now: float | None = None) -> None:
+        """Send the pull that is due, if any."""
+        with self.lock:
+            self.state.due = False
+            now = time.monotonic() if now is None else now
+            need = self.state.need(now, self._engine.round_trip) if self._active else None
+            if need is None:
+                return
+            number = self.state.opened(*need)
+            self.inbox.inbox.grant(*need)
+            self._watchdog.restart(time.monotonic())
+            frame = self._pulls.frame(number, self.terms, *need)
+        try:
+            self._pulls.post(frame)
+        except errors.ConnectionLost:
+            with self.lock:
+                self._lost_link()
+                # Another thread may have dealt with the reconnect already: then nothing else would tell us of it.
+                self.connected = self.connection.is_connected
+                self.state.failed(time.monotonic())
+
+    @property
+    def _active(self) -> bool:
+        return self.connected and not self.halted
+
+    def resize(self, max_messages: int, threshold_messages: int) -> None:
+        """From the next pull on; what is under way is not taken back."""
+        with self.lock:
+            self.state.max_messages = max_messages
+            self.state.threshold_messages = threshold_messages
+            self.state.due = True
+
+    # --- waiting ------------------------------------------------------------------------------------------
+
+    def wait(self, deadline: Deadline, until: float = NEVER) -> Any:
+        """Nothing is there: keep pulls going until something is. None at the deadline, at `until`, or when it is time
+        to `look`."""
+        with self.lock:
+            self.waiting += 1
+        try:
+            now = time.monotonic()  # one and the same for both, or a back-off could end between them
+            self.keep_pulling(now)
+            due = min(self._next_timer(now), until)
+            left = deadline.remaining()
+            if due > now or self.mailbox.items:
+                seconds = left if due == NEVER else due - now if left is None else min(left, due - now)
+                return self.inbox.inbox.next(seconds)
+        finally:
+            with self.lock:
+                self.waiting -= 1
+        return None
+
+    def _next_timer(self, now: float) -> float:
+        """When to look again although nothing came: a back-off ends, or silence becomes an alarm."""
+        with self.lock:
+            if not self._active:
+                return NEVER
+            mailbox = self.mailbox
+            return next_look(self.state, self._watchdog, len(mailbox), now, mailbox.last_frame)
+
+    def look(self, deadline: Deadline) -> Sequence[Told]:
+        """Nothing came: send the pull that is due, and see what the silence means. Also for whoever only polls."""
+        now = time.monotonic()
+        self.keep_pulling(now)
+        return self._silent(deadline) if now >= self._next_timer(now) else NOTHING
+
+    def _silent(self, deadline: Deadline) -> Sequence[Told]:
+        """No frame while a pull is out: ask what is wrong, or raise the alarm and pull again (see Watchdog)."""
+        watchdog, mailbox = self._watchdog, self.mailbox
+        with self.lock:
+            if mailbox.items or not self._active or not self.state.outstanding(0):
+                return NOTHING  # something came after all, or it was a back-off that ended
+            now, last_frame = time.monotonic(), mailbox.last_frame
+            look, alarm = watchdog.look(now, last_frame), watchdog.alarm_at(last_frame)
+            if look is Look.ALARM:
+                self._pulls_are_dead()
+        if look is Look.ALARM:
+            text = f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s"
+            return reported(errors.NoHeartbeat(text))
+        if look is not Look.ASK:
+            return NOTHING
+        told = self.diagnose(watchdog.ask_time(deadline, last_frame, now))
+        if _explains(told):
+            with self.lock:
+                if not mailbox.items and watchdog.alarm_at(mailbox.last_frame) == alarm:
+                    self._pulls_are_dead()  # the answer is told instead of an alarm
+        return told
+
+    def _pulls_are_dead(self) -> None:
+        self.state.lost(0)
+        self._watchdog.restart(time.monotonic())
+        self.missed_heartbeats += 1
+
+    def diagnose(self, timeout: float = ASK_TIMEOUT) -> Sequence[Told]:
+        """Ask why nothing comes, not too often: one CONSUMER.INFO."""
+        with self.lock:
+            now = time.monotonic()
+            if now < self._asked_at + self._ask_every:
+                return NOTHING
+            self._asked_at = now
+        found = self.source.examine(min(timeout, ASK_TIMEOUT))
+        if isinstance(found, Paused):
+            self.paused_until = found
+            return [Told("event", found)]
+        told: list[Told] = []
+        if self.paused_until is not None:
+            self.paused_until = None
+            told.append(Told("event", Resumed()))
+        if isinstance(found, errors.MaxWaitingExceeded):
+            with self.lock:
+                self.state.failed(time.monotonic())
+            told += reported(found)
+        elif found is not None and time.monotonic() < self._pool.reconnected_at + ELECTION:
+            # A cluster that has just come up may not know the consumer yet: ask again before it is believed.
+            with self.lock:
+                self._asked_at = now - self._ask_every + ASK_AGAIN
+            told += reported(found)
+        elif found is not None:
+            told += failed(found)
+        return told
+
+    # --- what comes beside messages -------------------------------------------------------------------------
+
+    def link_event(self, event: LinkEvent) -> None:
+        if event is LinkEvent.DISCONNECTED:
+            self.disconnected()
+        elif event is LinkEvent.RECONNECTED:
+            with self.lock:
+                # Subscriptions are re-sent by the connection, pulls are ours; features.md 1.9: at once.
+                self.connected = True
+                self.state.lost(*self.inbox.snapshot())
+                self.state.works()
+            self.keep_pulling()
+
+    def disconnected(self) -> None:
+        with self.lock:
+            self._lost_link()
+
+    def _lost_link(self) -> None:
+        self.connected = False
+        self.state.lost(*self.inbox.snapshot())
+
+    def status(self, message: Msg) -> Sequence[Told]:
+        """A status came: count it, send the pull that is due, and say what it means."""
+        raw = message.raw_headers or b""
+        if raw.startswith(COMPLETED) and raw[len(COMPLETED) : -4].isdigit():
+            verdict = Verdict("quiet", unserved=(0, int(raw[len(COMPLETED) : -4])), reason="complete")
+            with self.lock:
+                # The bytes that were not needed come back. No look at what is due: no message came or went.
+                self.state.ended(self.inbox.number(message), verdict, 0)
+            return NOTHING
+        verdict = self._pulls.verdict(message)
+        if verdict.kind == "alive":
+            self.state.works()
+            return NOTHING
+        with self.lock:
+            number = self.inbox.number(message)
+            asked = self.state.open.get(number) if number is not None else None
+            if asked and isinstance(verdict.error, errors.BadPullRequest) and self.state.stop_growing(asked[0]):
+                verdict = Verdict("quiet", unserved=verdict.unserved)
+            # Every pull with a byte limit ends in a status (2.10): nothing is counted where nothing is given back.
+            nothing_lost = verdict.unserved is not None and verdict.unserved[0] == 0 and not verdict.all_pulls
+            buffered, size = (0, 0) if nothing_lost else self.inbox.snapshot()
+            if not self.state.ended(number, verdict, buffered, time.monotonic(), size):
+                return NOTHING
+            if verdict.forget_pin:
+                self.source.pins.pop(self.terms.group, None)
+        told = self._meaning(verdict, asked, buffered)
+        self.keep_pulling()
+        return told
+
+    def _meaning(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> Sequence[Told]:
+        error = verdict.error
+        if verdict.kind == "terminal":
+            if isinstance(error, errors.ConsumerDeleted):
+                error = self.source.why_deleted(error, min(ASK_TIMEOUT, 2 * self._watchdog.doubt))
+            return failed(error)
+        if verdict.kind == "report":
+            # Nobody there: gone for good, or without a leader for the moment?
+            told = self.diagnose() if isinstance(error, errors.NoResponders) else NOTHING
+            return told if _explains(told) else [*told, *reported(error)]
+        if verdict.reason == "max bytes":
+            return self._too_large(verdict, asked, buffered)
+        if verdict.reason == "timeout" and asked and verdict.unserved and verdict.unserved[0] == asked[0]:
+            return self.diagnose()  # it brought nothing: perhaps the consumer is paused
+        return NOTHING
+
+    def _too_large(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> Sequence[Told]:
+        """A pull with the whole byte limit brought nothing: the next message can never come within it."""
+        limit = self.state.max_bytes
+        if buffered or asked is None or asked[1] < limit or (verdict.unserved and verdict.unserved[1] < limit):
+            return NOTHING
+        with self.lock:
+            self.state.failed(time.monotonic())
+        text = f"the next message is larger than max_bytes={limit}: raise the limit"
+        return reported(errors.MaxBytesExceeded(409, "", text))
+
+    # --- a new consumer takes the place of the old one: for ordered reads ---------------------------------------
+
+    def forget(self, ready: int, ready_bytes: int) -> None:
+        """What the old consumer sent is dropped, but for what waits checked; the state of the link is read afresh."""
+        self.inbox.leftovers()
+        with self.lock:
+            self.connected = self.connection.is_connected
+            self.state.lost(ready, ready_bytes)
+
+    def go_on(self, ready: int, ready_bytes: int) -> None:
+        """The new consumer is made: pull from it."""
+        with self.lock:
+            self.inbox.pull_subject = self._pulls.subject = self.source.pull_subject
+            self.state.lost(ready, ready_bytes)
+            self.state.works()
+            self._watchdog.restart(time.monotonic())
+        self.keep_pulling()
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def withdraw(self) -> None:
+        """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
+        self.halted = True
+        if self.mailbox.closed is None:
+            self._engine.remove_subscription(self.inbox.inbox, tell_server=True, keep_sink=True)
+
+    def complete(self) -> None:
+        """After `withdraw` and a flush: the end comes behind what is there."""
+        self.inbox.inbox.drain_sub()
+
+    def leftovers(self) -> list[Msg]:
+        """Empty the mailbox; what was delivered and not taken."""
+        return self.inbox.leftovers()
+
+    def release(self) -> None:
+        """Nobody takes from it any more."""
+        self._pool.forget(self.inbox)
+
+    def settle(self, give_back: bool, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
+        """Unsubscribe, wait for what is on its way, and return what was delivered and not taken. `more`: other messages
+        go back with these."""
+        return self.inbox.settle(give_back, timeout, more=more)
+
+    def abandon(self, give_back: bool) -> None:
+        """Of an iterator that nobody has any more. A finalizer runs anywhere, also where our locks are held: the
+        work is done on another thread."""
+        self.release()
+        self._engine.run_callback(_abandon, self.inbox, give_back)
+
+
+def _explains(told: Sequence[Told]) -> bool:
+    """Whether an answer explains the silence: that a pause is over does not."""
+    return any(one.kind != "event" or isinstance(one.what, Paused) for one in told)
+
+
+def _abandon(inbox: PullInbox, give_back: bool) -> None:
+    left = inbox.settle(graceful=give_back)
+    if give_back:
+        nak_all(left, inbox.connection)

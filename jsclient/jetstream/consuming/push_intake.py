@@ -1,0 +1,273 @@
+"""What push consumers deliver, on its way to an iterator: subscription, mailbox, control frames, silence."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
+
+import attrs
+
+from jsclient import errors, waiting
+from jsclient._engine import Mailbox
+from jsclient.connection import engine_of
+from jsclient.durations import Deadline, seconds_of
+from jsclient.jetstream.api import headers as header_names
+from jsclient.jetstream.consuming import diagnosis
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all
+from jsclient.jetstream.consuming.pull_statuses import row_of
+from jsclient.jetstream.consuming.pump import NOTHING, Told, failed, reported
+from jsclient.jetstream.consuming.watchdog import Look, Watchdog
+from jsclient.states import WAKE, LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.jetstream.api.models import ConsumerConfig
+    from jsclient.message import Msg
+
+PENDING_MESSAGES: Final = 65_536
+PENDING_BYTES: Final = 64 * 1024 * 1024
+"""What may wait for the application without flow control; beyond that messages are dropped and reported."""
+
+
+class PushOptionsDict(TypedDict, total=False):
+    """Keyword arguments of `messages()` and `consume()`; see PushOptions."""
+
+    on_error: Callable[[Exception], Any] | None
+    pending_messages: int
+    pending_bytes: int
+    leave_buffered: bool
+
+
+@attrs.frozen(kw_only=True)
+class PushOptions:
+    """`on_error(error)` gets NoHeartbeat, SlowConsumer and what the handler raised; without it they are logged.
+
+    Without flow control at most `pending_messages` and `pending_bytes` wait for the application; more is dropped
+    and reported as SlowConsumer (with acks the server sends it again after ack_wait). `leave_buffered`: at the end
+    leave what was received and not taken to ack_wait instead of giving it back.
+    """
+
+    on_error: Callable[[Exception], Any] | None = None
+    pending_messages: int = PENDING_MESSAGES
+    pending_bytes: int = PENDING_BYTES
+    leave_buffered: bool = False
+
+
+class PushSink:
+    """The reader's side: a mailbox, bounded unless flow control bounds it."""
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self.mailbox = mailbox
+        self.overflowed = False
+
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        self.mailbox.last_frame = time.monotonic()
+        if not self.mailbox.put_many(messages, nbytes):
+            self.overflowed = True
+
+    def link_event(self, event: LinkEvent) -> None:
+        self.mailbox.last_frame = time.monotonic()
+        if event is LinkEvent.CLOSED:
+            if self.mailbox.closed is None:  # `end` of whatever takes from it has told why already
+                self.mailbox.close(errors.ConnectionClosed("the connection is closed"))
+        else:
+            self.mailbox.put(event)
+
+    def failed(self, error: BaseException) -> None:
+        self.mailbox.close(error)
+
+
+class PushSource(Protocol):
+    """What pushed messages need to know of their consumer."""
+
+    nc: Connection
+
+    @property
+    def config(self) -> ConsumerConfig: ...
+
+    def examine(self, timeout: float) -> Exception | None:
+        """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
+
+    def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
+        """Ask the server whether it is the whole stream that was deleted."""
+
+
+class PushIntake:
+    """The subscription of a push consumer: the mailbox, what comes beside messages, and what silence means.
+
+    The counterpart of the Pump, where the server decides what it sends. It has no thread; whoever takes messages calls
+    `take`, `control` for what is no message, and `look` when nothing came. What the application has to hear of is
+    returned.
+    """
+
+    def __init__(self, source: PushSource, options: PushOptions) -> None:
+        self.source = source
+        self.connection = source.nc
+        self._engine = engine_of(self.connection)
+        config = source.config
+        self._subject = config.deliver_subject or ""
+        self._raw_subject = self._subject.encode()
+        bounded = not config.flow_control
+        self.mailbox = Mailbox(
+            options.pending_messages if bounded else None, options.pending_bytes if bounded else None
+        )
+        self._sink = PushSink(self.mailbox)
+        self.lock = waiting.new_lock()
+        self.connected = True
+        self.halted = False
+        self.delivered = 0
+        self.missed_heartbeats = 0
+        self._beat = seconds_of(config.idle_heartbeat or 0.0)
+        self._watchdog = Watchdog.of_heartbeats(self._beat, time.monotonic())
+        self._subscription = self._engine.open_sink(self._subject, self._sink, config.deliver_group or "")
+
+    def move_to(self, subject: str) -> None:
+        """Subscribe to the subject of the next consumer, and leave that of the old one."""
+        old = self._subscription
+        self._subscription = self._engine.open_sink(subject, self._sink)
+        self._engine.remove_subscription(old, tell_server=True)
+
+    def moved_to(self, subject: str) -> None:
+        """The next consumer is made: from now on its control frames count."""
+        self._subject, self._raw_subject = subject, subject.encode()
+        self._watchdog.restart(time.monotonic())
+
+    # --- taking -------------------------------------------------------------------------------------------
+
+    def take(self, deadline: Deadline) -> Any:
+        """The next item. None at the deadline, and when it is time to `look`."""
+        item = self.mailbox.take()
+        if item is not None or deadline.expired():
+            return item
+        self._engine.flush_outbox()
+        left = deadline.remaining()
+        if self._watched:
+            due = self._watchdog.due(self.mailbox.last_frame) - time.monotonic()
+            if due <= 0:
+                return None
+            left = due if left is None else min(left, due)
+        return self.mailbox.get(left)
+
+    @property
+    def _watched(self) -> bool:
+        return bool(self._beat) and self.connected and not self.halted
+
+    def dropped(self) -> Sequence[Told]:
+        """Whether the mailbox was full since the last time."""
+        if not self._sink.overflowed:
+            return NOTHING
+        self._sink.overflowed = False
+        dropped = self.mailbox.dropped
+        return reported(
+            errors.SlowConsumer(f"{dropped} messages of {self.source} were dropped", self._subject, dropped)
+        )
+
+    # --- what comes beside messages -------------------------------------------------------------------------
+
+    def is_control(self, item: Any) -> bool:
+        if item is WAKE or isinstance(item, LinkEvent):
+            return True
+        return item.raw_headers is not None and item.raw_subject == self._raw_subject and item.status is not None
+
+    def control(self, item: Any) -> Sequence[Told]:
+        if item is WAKE:
+            return NOTHING
+        if isinstance(item, LinkEvent):
+            self.connected = item is LinkEvent.RECONNECTED
+            self._watchdog.restart(time.monotonic())
+            return NOTHING
+        return self._status(item)
+
+    def _status(self, message: Msg) -> Sequence[Told]:
+        status = message.status
+        assert status is not None
+        if status.code == 100:
+            if message.raw_reply:
+                self._answer(message.reply)  # flow control: everything before it was taken
+            else:
+                headers = message.headers
+                stalled = headers.get(header_names.CONSUMER_STALLED) if headers is not None else None
+                if stalled:
+                    self._answer(stalled)
+            return NOTHING
+        if row_of(status.code, status.description).error is errors.ConsumerDeleted:
+            deleted = errors.ConsumerDeleted(409, status.description, f"{self.source} was deleted")
+            return failed(self.source.why_deleted(deleted, diagnosis.ASK_TIMEOUT))
+        return reported(errors.PullStatusError(status.code, status.description))
+
+    def _answer(self, subject: str) -> None:
+        self.connection.publish(subject)
+
+    def look(self, deadline: Deadline) -> Sequence[Told]:
+        """Nothing came: ask what is wrong, or raise the alarm, if it is time for it (see Watchdog)."""
+        if not self._watched:
+            return NOTHING
+        watchdog = self._watchdog
+        with self.lock:
+            now, last_frame = time.monotonic(), self.mailbox.last_frame
+            look = watchdog.look(now, last_frame)
+            if look is Look.ALARM:
+                watchdog.restart(time.monotonic())
+                self.missed_heartbeats += 1
+        if look is Look.ALARM:
+            text = f"no heartbeat and no message of {self.source} for {watchdog.patience:g} s"
+            return reported(errors.NoHeartbeat(text))
+        if look is Look.ASK:
+            found = self.source.examine(min(watchdog.ask_time(deadline, last_frame, now), diagnosis.ASK_TIMEOUT))
+            if found is not None:
+                return failed(found)
+        return NOTHING
+
+    # --- the end --------------------------------------------------------------------------------------------
+
+    def withdraw(self) -> None:
+        """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
+        self.halted = True
+        if self.mailbox.closed is None:
+            self._engine.remove_subscription(self._subscription, tell_server=True, keep_sink=True)
+
+    def complete(self) -> None:
+        """After `withdraw` and a flush: the end comes behind what is there."""
+        self._engine.remove_subscription(self._subscription)
+        self.mailbox.close(errors.SubscriptionClosed(f"{self.source} was drained"))
+
+    def leftovers(self) -> list[Msg]:
+        """Empty the mailbox; what was delivered and not taken."""
+        left: list[Msg] = []
+        items = self.mailbox.items
+        while items:
+            try:
+                item = items.popleft()
+            except IndexError:
+                break
+            if not isinstance(item, LinkEvent) and item.status is None:
+                left.append(item)
+        return left
+
+    def release(self) -> None:
+        """Nobody takes from it any more."""
+
+    def settle(self, give_back: bool, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
+        """Unsubscribe, wait for what is on its way, and return what was delivered and not taken."""
+        if self.mailbox.closed is None:
+            self.withdraw()
+            with contextlib.suppress(errors.JsClientError):  # nothing more comes over a link that is gone
+                if self.connection.is_connected:
+                    self.connection.flush(timeout)
+            self._engine.remove_subscription(self._subscription)
+        left = self.leftovers()
+        self.mailbox.close(errors.SubscriptionClosed(f"{self.source} was closed"), discard=True)
+        return left
+
+    def abandon(self, give_back: bool) -> None:
+        """Of an iterator that nobody has any more. A finalizer runs anywhere, also where our locks are held: the
+        work is done on another thread."""
+        self._engine.run_callback(_abandon, self, give_back)
+
+
+def _abandon(intake: PushIntake, give_back: bool) -> None:
+    left = intake.settle(give_back)
+    if give_back:
+        nak_all(left, intake.connection)
