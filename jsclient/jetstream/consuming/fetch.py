@@ -15,10 +15,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, overload
 
 from jsclient import errors
-from jsclient._engine import Unkept
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout, resolve
+from jsclient.jetstream.api.ack_words import NEXT
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import (
     ELECTION,
@@ -31,7 +31,8 @@ from jsclient.jetstream.consuming.pull_inboxes import (
 )
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
 from jsclient.jetstream.consuming.pull_source import AckedConsumer
-from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
+from jsclient.jetstream.consuming.pull_statuses import Verdict
+from jsclient.jetstream.consuming.pump import Pulls
 from jsclient.jetstream.consuming.watchdog import SHORTEST_ASK, Look, Watchdog
 from jsclient.states import LinkEvent, Wake
 
@@ -137,7 +138,6 @@ class Fetch:
         self.max_bytes = max_bytes
         self.no_wait = no_wait
         self.subject = consumer.pull_subject if ack is None else ack.decode()
-        self.body_prefix = b"" if ack is None else b"+NXT "
         self.messages: list[JetStreamMsg] = []
         self.size = 0
         self.ended: Ended | None = None
@@ -161,6 +161,7 @@ class Fetch:
         self.watchdog = self._watch(terms, started)
         self.pool = pool_of(self.connection)
         self.inbox = self.pool.lease(self.connection, self.subject)
+        self._pulls = Pulls(consumer, self.inbox, self.subject, b"" if ack is None else NEXT + b" ")
 
     # --- the call -----------------------------------------------------------------------------------------
 
@@ -250,12 +251,10 @@ class Fetch:
         number = next(self.inbox.numbers)
         self.inbox.inbox.grant(self.want - len(self.messages), self.max_bytes or 0)
         max_bytes = max(self.max_bytes - self.size, 1) if self.max_bytes else 0
-        pin_id = self.consumer.pins.get(terms.group, "") if terms.group else ""
-        body = terms.request(self.want - len(self.messages), max_bytes, pin_id, self.no_wait)
-        frame = self._engine.encode(self.subject, self.body_prefix + body, self.inbox.reply(number))
+        frame = self._pulls.frame(number, terms, self.want - len(self.messages), max_bytes, self.no_wait)
         self.heartbeat = terms.heartbeat
         try:
-            self._engine.post_now(Unkept(frame))
+            self._pulls.post(frame)
         except errors.ConnectionLost:
             if self.instant and self.interrupted is None:
                 raise
@@ -351,9 +350,7 @@ class Fetch:
         number = self.inbox.number(message)
         if number is not None and number != self.number:
             return  # of an earlier pull of this inbox
-        status = message.status
-        assert status is not None
-        verdict = classify(status.code, status.description, message.headers, self.subject)
+        verdict = self._pulls.verdict(message)
         if verdict.kind == "alive":
             return
         self.leaderless = None
