@@ -72,6 +72,11 @@ def resolve(timeout: Timeout, default: float | None) -> float | None:
     return None if timeout is not None and timeout >= FOREVER else timeout
 
 
+def whole(timeout: Timeout) -> Default | Deadline:
+    """For a call of several steps: the timeout that was given bounds all of them, the default is one of each step."""
+    return timeout if isinstance(timeout, Default) else Deadline.of(timeout, None)
+
+
 class Deadline:
     """The moment at which a multi-step call has used up its timeout; made once, asked at every step."""
 

@@ -17,6 +17,7 @@ from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup
 from jsclient.backup.taking import Outcome, Progress
+from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.api.requests import check_error
@@ -43,7 +44,7 @@ def restore_stream(
     messages: Callable[[Entry], Entry | None] | None = None,
     consumers: bool = True,
     progress: Progress | None = None,
-    timeout: float = FINISH_TIMEOUT,
+    timeout: Timeout = DEFAULT,
 ) -> StreamInfo:
     """Restore a backup as a new stream; returns its info. Sequences, times, headers and consumers are those of before.
 
@@ -54,9 +55,11 @@ def restore_stream(
     A name other than the backup's, `messages` and `consumers=False` need a backup of server 2.15 and such a server.
 
     The digest of the manifest is compared first: BackupCorrupt. A stream of that name: StreamNameInUse. When the server
-    refuses in the middle the incomplete stream is deleted: BackupError. When its last answer does not come within
-    `timeout`, whether the stream is whole is not known: UnknownOutcome.
+    refuses in the middle the incomplete stream is deleted: BackupError. `timeout` bounds the whole; by default the
+    server has 30 s for each chunk and 10 minutes for its last answer. When an answer does not come in time, whether the
+    stream is whole is not known: UnknownOutcome.
     """
+    deadline = Deadline(None) if timeout is DEFAULT else Deadline.of(timeout, None)
     backup = files.load(folder)
     looking.check_digest(backup)
     config = _config(backup, name, subjects, replicas, storage, placement)
@@ -68,7 +71,7 @@ def restore_stream(
     else:
         pieces = _file(backup.data)
     size = backup.data.stat().st_size
-    return _send(js, config, backup.state, pieces, size, progress, timeout)
+    return _send(js, config, backup.state, pieces, size, progress, deadline)
 
 
 def _config(
@@ -161,10 +164,11 @@ def _send(
     pieces: Iterator[bytes],
     size: int,
     progress: Progress | None,
-    timeout: float,
+    deadline: Deadline,
 ) -> StreamInfo:
     name = config["name"]
-    answer = js.api.request(f"STREAM.RESTORE.{name}", {"config": config, "state": state}, timeout=STEP_TIMEOUT)
+    request = {"config": config, "state": state}
+    answer = js.api.request(f"STREAM.RESTORE.{name}", request, timeout=deadline.at_most(STEP_TIMEOUT))
     target = answer.get("deliver_subject")
     if not isinstance(target, str) or not target:
         raise errors.BadResponse(f"the server named no subject for the restore of {name!r}", b"")
@@ -172,18 +176,18 @@ def _send(
     sent = 0
     try:
         for piece in _sized(pieces, limit):
-            reply = js.nc.request(target, piece, timeout=STEP_TIMEOUT)
+            reply = js.nc.request(target, piece, timeout=deadline.at_most(STEP_TIMEOUT))
             if reply.payload:
                 check_error(reply.payload)
             sent += len(piece)
             if progress is not None:
                 progress(sent, size)
-        final = js.nc.request(target, b"", timeout=timeout)
+        final = js.nc.request(target, b"", timeout=deadline.at_most(FINISH_TIMEOUT))
     except errors.NoResponders as error:
-        _remove(js, name)
+        _remove(js, name, deadline)
         raise BackupError(f"the server gave the restore of {name!r} up after {sent} bytes; nothing is left") from error
     except errors.ApiError as error:
-        _remove(js, name)
+        _remove(js, name, deadline)
         raise BackupError(f"the server refused the backup of {name!r}: {error}; nothing is left of it") from error
     except errors.RequestTimeout as error:
         raise errors.UnknownOutcome(
@@ -193,7 +197,7 @@ def _send(
     try:
         return model_base.from_wire(check_error(final.payload), StreamInfo)
     except errors.ApiError as error:
-        _remove(js, name)  # server 2.15 keeps a part of the stream
+        _remove(js, name, deadline)  # server 2.15 keeps a part of the stream
         raise BackupError(f"the server refused the backup of {name!r}: {error}; nothing is left of it") from error
 
 
@@ -209,10 +213,10 @@ def _sized(pieces: Iterator[bytes], limit: int) -> Iterator[bytes]:
         yield bytes(waiting)
 
 
-def _remove(js: JetStream, name: str) -> None:
+def _remove(js: JetStream, name: str, deadline: Deadline) -> None:
     """Delete what the restore has made: a name in use is refused before anything is sent, so the stream is ours."""
     with contextlib.suppress(errors.StreamNotFound):
-        js.delete_stream(name)
+        js.delete_stream(name, timeout=deadline.at_most(STEP_TIMEOUT))
 
 
 def restore_account(
@@ -222,12 +226,15 @@ def restore_account(
     include: Iterable[str] = (),
     exclude: Iterable[str] = (),
     on_stream: Callable[[Outcome], None] | None = None,
+    timeout: Timeout = DEFAULT,
 ) -> list[Outcome]:
     """Restore every backup below a folder, origins before their mirrors and sources.
 
     Everything is checked before anything is written: damaged files, names in use, formats that the server does not
     read raise BackupError with all findings. After that a stream that fails stops no other.
+    `timeout` bounds the whole: streams for which no time is left fail.
     """
+    timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)
     found = {}
     for path in sorted(Path(folder).iterdir()):
@@ -237,11 +244,11 @@ def restore_account(
                 found[backup.stream] = backup
     if not found:
         raise BackupError(f"there is no backup in {folder}")
-    _check_all(js, list(found.values()))
+    _check_all(js, list(found.values()), timeout)
     outcomes = []
     for backup in _origins_first(found):
         try:
-            restore_stream(js, backup.folder)
+            restore_stream(js, backup.folder, timeout=timeout)
             outcome = Outcome(backup.stream, backup.folder)
         except (errors.JsClientError, OSError) as error:
             outcome = Outcome(backup.stream, backup.folder, error)
@@ -251,9 +258,9 @@ def restore_account(
     return outcomes
 
 
-def _check_all(js: JetStream, backups: list[Backup]) -> None:
+def _check_all(js: JetStream, backups: list[Backup], timeout: Timeout) -> None:
     findings = []
-    existing = set(js.stream_names())
+    existing = set(js.stream_names(timeout=timeout))
     for backup in backups:
         try:
             if backup.stream in existing:

@@ -14,6 +14,7 @@ from jsclient import errors
 from jsclient.backup import files
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
+from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.jetstream.api import names
 
 if TYPE_CHECKING:
@@ -38,16 +39,20 @@ def backup_stream(
     check: bool = False,
     progress: Progress | None = None,
     stall: float = STALL,
+    timeout: Timeout = DEFAULT,
 ) -> Backup:
     """Back a stream up into a new folder; returns it with its manifest. The NATS CLI can restore it.
 
     A backup under load is an exact prefix of the stream. `consumers`: with them and their positions. `check`: the
     server verifies its blocks first (before 2.15). `progress(bytes received, bytes of the stream)` is called per
     chunk. What fails raises BackupError (StreamNotFound, TimedOut after `stall` seconds without a chunk) and leaves
-    nothing that looks like a backup. Memory streams need server 2.15.
+    nothing that looks like a backup. `timeout` bounds the whole; by default it goes on as long as chunks come. Memory
+    streams need server 2.15.
     """
     path = files.prepare(folder)
-    taken_of_sources = _positions_of_sources(js, stream)
+    timeout = whole(timeout)
+    deadline = timeout if isinstance(timeout, Deadline) else Deadline(None)
+    taken_of_sources = _positions_of_sources(js, stream, timeout)
     part = path / f"{files.DATA}.part"
     inbox = js.nc.new_inbox()
     request = {
@@ -59,11 +64,13 @@ def backup_stream(
     }
     # The window bounds what waits here; a message that were dropped would be a hole in the backup.
     with js.nc.subscribe(inbox, pending_messages=1 << 20, pending_bytes=1 << 31) as chunks:
-        answer = js.api.request(f"STREAM.SNAPSHOT.{names.check_stream(stream)}", request, timeout=stall)
+        answer = js.api.request(
+            f"STREAM.SNAPSHOT.{names.check_stream(stream)}", request, timeout=deadline.at_most(stall)
+        )
         expected = int((answer.get("state") or {}).get("bytes") or 0)
         try:
             with part.open("wb") as file:
-                digest, size = _receive(js, chunks, file, stream, expected, progress, stall)
+                digest, size = _receive(js, chunks, file, stream, expected, progress, stall, deadline)
                 file.flush()
                 os.fsync(file.fileno())
         except BaseException:
@@ -91,16 +98,24 @@ def backup_stream(
 
 
 def _receive(
-    js: JetStream, chunks: Any, file: BinaryIO, stream: str, expected: int, progress: Progress | None, stall: float
+    js: JetStream,
+    chunks: Any,
+    file: BinaryIO,
+    stream: str,
+    expected: int,
+    progress: Progress | None,
+    stall: float,
+    deadline: Deadline,
 ) -> tuple[str, int]:
     digest, size = hashlib.sha256(), 0
     while True:
         try:
-            chunk = chunks.next(stall)
+            chunk = None if deadline.expired() else chunks.next(deadline.at_most(stall))
         except errors.TimedOut:
-            raise errors.TimedOut(
-                f"the backup of {stream!r} stopped: no chunk for {stall:g} s after {size} bytes; nothing was kept"
-            ) from None
+            chunk = None
+        if chunk is None:
+            why = "its time was over" if deadline.expired() else f"no chunk for {stall:g} s"
+            raise errors.TimedOut(f"the backup of {stream!r} stopped: {why}, after {size} bytes; nothing was kept")
         status = chunk.status
         if not chunk.payload or status is not None:
             # Servers before 2.10, and 2.15 for what fits into one chunk, end without a status.
@@ -116,23 +131,27 @@ def _receive(
             progress(size, expected)
 
 
-def _positions_of_sources(js: JetStream, stream: str) -> dict[str, int]:
+def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[str, int]:
     """Up to which sequence each source had been copied for certain; a restore continues there.
 
     The origin is asked first: when the copy has no lag afterwards, all that the origin had then has been copied.
     """
-    plain = js.api.request(f"STREAM.INFO.{names.check_stream(stream)}", None, read=True)
+
+    def info(name: str) -> dict[str, Any]:
+        return js.api.request(f"STREAM.INFO.{names.check_stream(name)}", None, read=True, timeout=timeout)
+
+    plain = info(stream)
     sources = [one for one in plain["config"].get("sources") or () if not one.get("external")]
     ends: dict[str, int] = {}
     for source in sources:
         try:
-            origin = js.api.request(f"STREAM.INFO.{names.check_stream(source['name'])}", None, read=True)
+            origin = info(source["name"])
         except errors.ApiError:
             continue  # it is gone, or we may not ask: the archive's own headers have to do
         ends[source["name"]] = int(origin["state"]["last_seq"])
     if not ends:
         return {}
-    told = js.api.request(f"STREAM.INFO.{stream}", None, read=True).get("sources") or ()
+    told = info(stream).get("sources") or ()
     behind = {one["name"] for one in told if one.get("lag") or one.get("error")}
     behind |= set(ends) - {one["name"] for one in told}
     return {name: end for name, end in ends.items() if name not in behind}
@@ -160,21 +179,26 @@ def backup_account(
     consumers: bool = True,
     check: bool = False,
     on_stream: Callable[[Outcome], None] | None = None,
+    timeout: Timeout = DEFAULT,
 ) -> list[Outcome]:
     """Back up all streams of the account (or those of `include`), one folder each; one that fails stops no other.
 
     Key-value buckets and object stores are streams (`KV_*`, `OBJ_*`) and are among them. The streams are not of one
     instant: pause the publishers where several must agree. Accounts, users and permissions are no streams.
+    `timeout` bounds the whole: streams for which no time is left fail.
     """
+    timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)
-    found = [name for name in js.stream_names() if (not wanted or name in wanted) and name not in unwanted]
+    found = [
+        name for name in js.stream_names(timeout=timeout) if (not wanted or name in wanted) and name not in unwanted
+    ]
     if absent := wanted - set(found) - unwanted:
         raise errors.ConfigError(f"there are no streams {', '.join(sorted(absent))}")
     outcomes = []
     for name in sorted(found):
         path = Path(folder) / name
         try:
-            backup_stream(js, name, path, consumers=consumers, check=check)
+            backup_stream(js, name, path, consumers=consumers, check=check, timeout=timeout)
             outcome = Outcome(name, path)
         except (errors.JsClientError, OSError) as error:
             outcome = Outcome(name, path, error)

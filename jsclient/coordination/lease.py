@@ -25,7 +25,7 @@ import attrs
 import msgspec
 
 from jsclient import errors, keyvalue, nuid
-from jsclient.durations import Deadline
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.waiting import Gate
 
 if TYPE_CHECKING:
@@ -47,7 +47,14 @@ class LeaseLost(errors.JetStreamError):
     """The lease is over: its time ran out, or somebody else has taken it. Stop working on what it protects."""
 
 
-def lease_bucket(js: JetStream, bucket: str = "leases", *, replicas: int = 1, ttl: float | None = None) -> KeyValue:
+def lease_bucket(
+    js: JetStream,
+    bucket: str = "leases",
+    *,
+    replicas: int = 1,
+    ttl: float | None = None,
+    timeout: Timeout = DEFAULT,
+) -> KeyValue:
     """Make, or open, a bucket for leases.
 
     From server 2.11 on every lease has its own time. Older servers know only that of the bucket: give `ttl` (5 s or
@@ -63,7 +70,7 @@ def lease_bucket(js: JetStream, bucket: str = "leases", *, replicas: int = 1, tt
         ttl=None if modern else ttl,
         limit_marker_ttl=MARKER_TTL if modern else None,
     )
-    return keyvalue.create_key_value(js, config)
+    return keyvalue.create_key_value(js, config, timeout=timeout)
 
 
 class Lease:
@@ -76,6 +83,7 @@ class Lease:
     def __init__(self, kv: KeyValue, key: str, terms: Terms, on_lost: Callable[[Lease], Any] | None) -> None:
         self.key = key
         self.ttl = terms.ttl
+        self._step = min(terms.ttl, 5.0)  # seconds for looking, and for giving back
         self._own_ttl = terms.ttl if terms.per_key else None
         self._marker_ttl = MARKER_TTL if terms.per_key else None
         self.token = 0
@@ -126,7 +134,7 @@ class Lease:
         except errors.KeyExists:
             return False
         except (errors.TimedOut, errors.ConnectionLost):
-            entry = self._look()
+            entry = self._look(deadline)
             if entry is None or entry.value != self._value:
                 raise
             self._revision = entry.revision
@@ -134,20 +142,20 @@ class Lease:
         self._valid_until = sent + self.ttl * (1 - SKEW)
         if not self.valid:
             # The answer took too long. The key is ours all the same and would keep others out until it expires.
-            self.release()
+            self.release(deadline)
             return False
         thread = threading.Thread(target=self._renew, name=f"jsclient-lease-{self.key}", daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            self.release()
+            self.release(deadline)
             raise errors.NoThread(f"the lease {self.key!r} cannot be renewed, it was given back: {error}") from error
         return True
 
-    def _look(self) -> KeyValueEntry | None:
+    def _look(self, deadline: Deadline) -> KeyValueEntry | None:
         """The key as the leader has it; a replica may be behind."""
         try:
-            return self._kv.get(self.key, direct=False, timeout=min(self.ttl, 5.0))
+            return self._kv.get(self.key, direct=False, timeout=deadline)
         except (errors.KeyNotFound, errors.TimedOut, errors.NatsConnectionError, errors.NoResponders):
             return None
 
@@ -184,7 +192,7 @@ class Lease:
         """A renewal whose answer was lost may have worked. It gives no new time: when it was stored is not known."""
         if self._over.is_set():
             return False
-        entry = self._look()
+        entry = self._look(Deadline(self._step))
         if entry is None:
             return True  # not known: tried again while there is time
         if entry.value != self._value or entry.revision == self._revision:
@@ -206,8 +214,12 @@ class Lease:
 
     # --- ending -------------------------------------------------------------------------------------------
 
-    def release(self) -> None:
-        """Give it back, so that others have it at once. If that fails it expires: nothing is raised. Idempotent."""
+    def release(self, timeout: Timeout = DEFAULT) -> None:
+        """Give it back, so that others have it at once. Idempotent.
+
+        If that fails within `timeout` seconds (5 by default, or `ttl` if that is less) it expires: nothing is raised.
+        """
+        deadline = Deadline.of(timeout, self._step)
         if os.getpid() != self._pid or self._released:
             return
         self._released = True
@@ -216,18 +228,18 @@ class Lease:
         if was_over or not self._revision:
             return
         try:
-            self._kv.purge(self.key, revision=self._revision, ttl=self._marker_ttl, timeout=min(self.ttl, 5.0))
+            self._kv.purge(self.key, revision=self._revision, ttl=self._marker_ttl, timeout=deadline)
         except errors.JsClientError as error:
-            self._release_own(error)
+            self._release_own(error, deadline)
 
-    def _release_own(self, error: errors.JsClientError) -> None:
+    def _release_own(self, error: errors.JsClientError, deadline: Deadline) -> None:
         """A renewal on its way may have made a newer revision: look once, and remove what is ours."""
-        entry = self._look()
+        entry = self._look(deadline)
         if entry is None or entry.value != self._value:
             log.info("the lease %s was not given back, it expires: %s", self.key, error)
             return
         try:
-            self._kv.purge(self.key, revision=entry.revision, ttl=self._marker_ttl, timeout=min(self.ttl, 5.0))
+            self._kv.purge(self.key, revision=entry.revision, ttl=self._marker_ttl, timeout=deadline)
         except errors.JsClientError as again:
             log.info("the lease %s was not given back, it expires: %s", self.key, again)
 
@@ -240,9 +252,9 @@ class Terms:
     per_key: bool
 
 
-def terms_of(kv: KeyValue, ttl: float) -> Terms:
+def terms_of(kv: KeyValue, ttl: float, timeout: Timeout = DEFAULT) -> Terms:
     """Checked against the bucket: its own age before server 2.11, 2 s or more after. Asks for the bucket's status."""
-    status = kv.status()
+    status = kv.status(timeout=timeout)
     if status.ttl is not None:
         if abs(status.ttl - ttl) > 1e-6:
             raise errors.ConfigError(

@@ -10,13 +10,18 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient.coordination.lease import Lease, Terms, terms_of
-from jsclient.durations import Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, whole
 from jsclient.keyvalue.keys import check_key
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue, KeyWatcher
 
 OnLost = Callable[[Lease], Any]
+
+ONE_TRY = 1.0
+"""Seconds for the answers where `timeout=0` says that a seat is tried once."""
+SHORTEST_TRY = 0.1
+"""Seconds that are left at the least when a further try begins."""
 
 HERD = 0.05
 """Seconds within which candidates that one marker has woken spread their attempts."""
@@ -45,14 +50,18 @@ class Semaphore:
         self._held: list[Lease] = []
 
     def acquire(self, timeout: Timeout = None) -> Lease:
-        """A seat, as soon as one is free; waits for ever by default. TimedOut after `timeout` s (0: tries once)."""
-        deadline = Deadline.of(timeout, None)
+        """A seat, as soon as one is free; waits for ever by default. TimedOut after `timeout` s (0: tries once).
+
+        If an answer of the server does not come in time, a seat may be kept from others until its lease expires.
+        """
+        once = resolve(timeout, None) == 0
+        deadline = Deadline(ONE_TRY) if once else Deadline.of(timeout, None)
         if self._terms is None:
-            self._terms = terms_of(self._kv, self._ttl)
+            self._terms = terms_of(self._kv, self._ttl, self._step(deadline, self._ttl))
         lease = self._try(self._terms, deadline)
         if lease is not None:
             return lease
-        if resolve(timeout, None) == 0:
+        if once:
             raise errors.TimedOut(f"{self.name!r} is taken")
         # Markers of releases and of leases that ran out (server 2.11) wake us; before that only our own clock does.
         with self._kv.watch(*self.keys, updates_only=True, meta_only=True) as changes:
@@ -60,6 +69,8 @@ class Semaphore:
                 if deadline.expired():
                     raise errors.TimedOut(f"{self.name!r} was not free within {deadline.seconds:g} s")
                 self._wait(changes, deadline)
+                if deadline.at_most(SHORTEST_TRY) < SHORTEST_TRY:
+                    continue  # an answer that came too late would keep the seat from others until it expires
                 lease = self._try(self._terms, deadline)
         return lease
 
@@ -67,9 +78,13 @@ class Semaphore:
         first = random.randrange(len(self.keys))
         for key in self.keys[first:] + self.keys[:first]:
             lease = Lease(self._kv, key, terms, self._on_lost)
-            if lease.take(Deadline(max(1.0, deadline.at_most(min(5.0, terms.ttl))))):
+            if lease.take(self._step(deadline, terms.ttl)):
                 return lease
         return None
+
+    @staticmethod
+    def _step(deadline: Deadline, ttl: float) -> Deadline:
+        return Deadline(deadline.at_most(min(5.0, ttl)))
 
     def _wait(self, changes: KeyWatcher, deadline: Deadline) -> None:
         """Until a seat may be free, for half a lease at the most."""
@@ -105,7 +120,7 @@ class Lock(Semaphore):
         self.keys = [name]
 
 
-def once_per(kv: KeyValue, name: str, interval: float) -> int | None:
+def once_per(kv: KeyValue, name: str, interval: float, *, timeout: Timeout = DEFAULT) -> int | None:
     """The fencing token if this caller is the first in the present interval of `interval` seconds, else None.
 
     For jobs that many processes are started for (cron on several machines): `if once_per(kv, "nightly", 86400): run()`.
@@ -115,12 +130,14 @@ def once_per(kv: KeyValue, name: str, interval: float) -> int | None:
     if not interval >= 1:
         raise errors.ConfigError(f"the interval must be 1 s or more, not {interval!r}")
     slot = int(time.time() // interval)
-    age = kv.status().ttl
+    timeout = whole(timeout)
+    age = kv.status(timeout=timeout).ttl
     if age is not None and age < 2 * interval:
         raise errors.ConfigError(
             f"bucket {kv.bucket!r} forgets after {age:g} s: it must keep two intervals, {2 * interval:g} s"
         )
     try:
-        return kv.create(f"{name}.{slot}", b"", ttl=None if age is not None else max(2.0, 2 * interval))
+        ttl = None if age is not None else max(2.0, 2 * interval)
+        return kv.create(f"{name}.{slot}", b"", ttl=ttl, timeout=timeout)
     except errors.KeyExists:
         return None

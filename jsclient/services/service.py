@@ -152,7 +152,7 @@ class Endpoint(Taker):
             self._requests = self._errors = self._nanoseconds = 0
             self._last_error = ""
 
-    def _start(self, workers: int, pending_messages: int, pending_bytes: int) -> None:
+    def _start(self, workers: int, pending_messages: int, pending_bytes: int, timeout: Timeout) -> None:
         self._subscription = self._service.nc.subscribe(
             self.subject,
             queue=self.queue_group,
@@ -166,17 +166,17 @@ class Endpoint(Taker):
         try:
             engine_of(self._service.nc).takers.enter(self)
             start_all(self._threads, f"endpoint {self.name!r} of service {self._service.config.name}")
-            self._check_accepted()
+            self._check_accepted(timeout)
         except BaseException:
             self._subscription.close()
             raise
 
-    def _check_accepted(self) -> None:
+    def _check_accepted(self, timeout: Timeout) -> None:
         """Raises PermissionViolation when the server refuses the subscription; without a link that comes later."""
         nc = self._service.nc
         try:
             if nc.is_connected:
-                nc.flush()
+                nc.flush(timeout)
         except (NatsConnectionError, TimedOut):
             return
         assert self._subscription is not None
@@ -291,12 +291,16 @@ class Group:
         workers: int = 1,
         pending_messages: int = PENDING_MESSAGES,
         pending_bytes: int = PENDING_BYTES,
+        timeout: Timeout = DEFAULT,
     ) -> Endpoint:
         """Serve requests on `prefix.subject` (subject defaults to the name) with `handler(request)`.
 
         `workers` threads call the handler: 1 keeps the order of requests. An exception of the handler answers
         with an error: `ServiceError` with its own code, any other one with 500. `queue_group` None inherits
         that of the group or service, "" means none.
+
+        PermissionViolation when the server refuses the subscription. If it does not say so within `timeout` seconds (5
+        by default), or there is no link, it comes later: `Endpoint.error`.
         """
         own = subject if subject is not None else name
         full = f"{self._prefix}.{own}" if self._prefix else own
@@ -311,7 +315,7 @@ class Group:
         if workers < 1:
             raise ConfigError(f"an endpoint needs at least one worker, not {workers}")
         endpoint = Endpoint(self._service, name, full, group, handler, metadata)
-        return self._service._add(endpoint, workers, pending_messages, pending_bytes)
+        return self._service._add(endpoint, workers, pending_messages, pending_bytes, timeout)
 
     def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
         """A group below this one: its prefix is appended with a dot."""
@@ -342,14 +346,20 @@ class Service(Group):
         self._stopped = waiting.Gate()
         self.error: BaseException | None = None
 
-    def _start(self) -> None:
+    def _start(self, timeout: Timeout) -> None:
         answers = {"PING": self.ping, "INFO": self.info, "STATS": self.stats}
-        for verb in VERBS:
-            for name, id in (("", ""), (self.config.name, ""), (self.config.name, self.id)):
-                subject = control_subject(verb, name, id)
-                self._verbs.append(self.nc.subscribe(subject, callback=self._verb_handler(answers[verb])))
-        self._engine.add_link_listener(self._on_link_event)
-        self.nc.flush()
+        try:
+            for verb in VERBS:
+                for name, id in (("", ""), (self.config.name, ""), (self.config.name, self.id)):
+                    subject = control_subject(verb, name, id)
+                    self._verbs.append(self.nc.subscribe(subject, callback=self._verb_handler(answers[verb])))
+            self._engine.add_link_listener(self._on_link_event)
+            self.nc.flush(timeout)
+        except BaseException:  # nobody gets this service: it must not be found either
+            self._engine.remove_link_listener(self._on_link_event)
+            for verb_subscription in self._verbs:
+                self._close(verb_subscription)
+            raise
 
     def _verb_handler(self, answer: Callable[[], ServicePing]) -> Callable[[Msg], None]:
         def handle(message: Msg) -> None:
@@ -358,13 +368,15 @@ class Service(Group):
 
         return handle
 
-    def _add(self, endpoint: Endpoint, workers: int, pending_messages: int, pending_bytes: int) -> Endpoint:
+    def _add(
+        self, endpoint: Endpoint, workers: int, pending_messages: int, pending_bytes: int, timeout: Timeout
+    ) -> Endpoint:
         with self._lock:
             if self._stopping:
                 raise ConfigError(f"service {self.config.name} is stopped")
             self._endpoints.append(endpoint)
         try:
-            endpoint._start(workers, pending_messages, pending_bytes)
+            endpoint._start(workers, pending_messages, pending_bytes, timeout)
         except BaseException:
             with self._lock:
                 self._endpoints.remove(endpoint)
@@ -499,8 +511,11 @@ class Service(Group):
         return f"<Service {self.config.name} {self.config.version} {self.id}>"
 
 
-def add_service(nc: Connection, config: ServiceConfig) -> Service:
-    """Start a service: it answers PING, INFO and STATS at once and serves what `add_endpoint` adds."""
+def add_service(nc: Connection, config: ServiceConfig, *, timeout: Timeout = DEFAULT) -> Service:
+    """Start a service: it answers PING, INFO and STATS at once and serves what `add_endpoint` adds.
+
+    Waits up to `timeout` seconds (5 by default) until the server knows it; FlushTimeout, and then there is no service.
+    """
     service = Service(nc, config)
-    service._start()
+    service._start(timeout)
     return service

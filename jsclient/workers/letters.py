@@ -24,6 +24,7 @@ import msgspec
 
 from jsclient import errors
 from jsclient.connection import engine_of
+from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.jetstream import ConsumerConfig, RawStreamMsg
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
 from jsclient.workers import dead_letters as names
@@ -98,6 +99,9 @@ class DeadLetters:
 
     A replay is not told apart from any other message by the server: in a work queue it comes last, so order by key is
     not kept, and the original's own message id and TTL are gone.
+
+    A `timeout` bounds the whole call (not the time that the application takes between two letters); without one each
+    request of it has the timeout of its kind.
     """
 
     def __init__(self, js: JetStream, stream: str = "DEAD", subject: str = "dead.>") -> None:
@@ -116,6 +120,7 @@ class DeadLetters:
         reason: str | None = None,
         since: dt.datetime | None = None,
         limit: int | None = None,
+        timeout: Timeout = DEFAULT,
     ) -> Iterator[Letter]:
         """Letters, oldest first, as they are read.
 
@@ -135,13 +140,16 @@ class DeadLetters:
                 and (since is None or (letter.died is not None and letter.died >= since))
             )
 
-        return self._list(fits, limit)
+        return self._list(fits, limit, Patience(timeout, self._js.api.timeout))
 
-    def _list(self, fits: Callable[[Letter], bool], limit: int | None) -> Iterator[Letter]:
-        last = self._stream.info().state.last_seq  # what comes later is not part of this list
+    def _list(self, fits: Callable[[Letter], bool], limit: int | None, patience: Patience) -> Iterator[Letter]:
+        # What comes later is not part of this list.
+        last = self._stream.info(timeout=patience.deadline()).state.last_seq
         seq, found = 1, 0
         while seq <= last and (limit is None or found < limit):
-            page = builtins.list(self._stream.get_batch(PAGE, seq=seq, subject=self.subject))
+            page = builtins.list(
+                self._stream.get_batch(PAGE, seq=seq, subject=self.subject, timeout=patience.deadline())
+            )
             if not page:
                 return
             for message in page:
@@ -151,28 +159,31 @@ class DeadLetters:
                 letter = letter_of(message)
                 if fits(letter):
                     found += 1
-                    yield letter
+                    with patience.paused():
+                        yield letter
                     if found == limit:
                         return
 
-    def get(self, seq: int) -> Letter:
+    def get(self, seq: int, *, timeout: Timeout = DEFAULT) -> Letter:
         """One letter by its sequence; MessageNotFound."""
-        return letter_of(self._stream.get_msg(seq))
+        return letter_of(self._stream.get_msg(seq, timeout=timeout))
 
-    def summary(self) -> dict[tuple[str, str, str], int]:
+    def summary(self, *, timeout: Timeout = DEFAULT) -> dict[tuple[str, str, str], int]:
         """(stream, consumer, kind of reason) -> how many letters, most first."""
-        counts = Counter((letter.stream, letter.consumer, letter.kind) for letter in self.list())
+        letters = self.list(timeout=whole(timeout))
+        counts = Counter((letter.stream, letter.consumer, letter.kind) for letter in letters)
         return dict(counts.most_common())
 
     # --- doing ----------------------------------------------------------------------------------------------
 
-    def replay(self, letter: Letter | int, *, to: str | None = None) -> PubAck:
+    def replay(self, letter: Letter | int, *, to: str | None = None, timeout: Timeout = DEFAULT) -> PubAck:
         """Publish a letter again, to its original subject or `to`, and remove it when that is stored.
 
         The message id is made of stream and sequence of the letter: what a crash between the two steps repeats within
         the duplicate window of the target is stored once. Raises what `publish` raises; the letter is then still there.
         """
-        letter = self.get(letter) if isinstance(letter, int) else letter
+        timeout = whole(timeout)
+        letter = self.get(letter, timeout=timeout) if isinstance(letter, int) else letter
         if letter.lost and to is None:
             raise errors.ConfigError(f"letter {letter.seq} has no payload: its message was gone before it was stored")
         target = letter.original_subject if to is None else to
@@ -180,9 +191,13 @@ class DeadLetters:
             # A letter is stored data: it must not make us call the API of the server in somebody's name.
             raise errors.InvalidSubject(f"letter {letter.seq} came from {target!r}; name a subject with to=")
         ack = self._js.publish(
-            target, letter.data, headers=_replay_headers(letter), msg_id=f"replay.{self.stream_name}.{letter.seq}"
+            target,
+            letter.data,
+            headers=_replay_headers(letter),
+            msg_id=f"replay.{self.stream_name}.{letter.seq}",
+            timeout=timeout,
         )
-        self.delete(letter)
+        self.delete(letter, timeout=timeout)
         return ack
 
     def replay_all(
@@ -192,22 +207,27 @@ class DeadLetters:
         limit: int | None = None,
         rate: float | None = None,
         on_letter: Callable[[Letter, Exception | None], Any] | None = None,
+        timeout: Timeout = DEFAULT,
         **filters: Any,
     ) -> Replay:
         """Replay every letter that fits (`filters` are those of `list`), at most `rate` per second.
 
-        One that fails stops no other; only ConnectionClosed is raised.
+        One that fails stops no other; only ConnectionClosed is raised, and RequestTimeout when the `timeout` for all of
+        them is over: what was replayed until then is told to `on_letter`, the other letters are still there.
         """
+        deadline = whole(timeout)
         if rate is not None and not rate > 0:
             raise errors.ConfigError(f"rate must be positive, got {rate!r}")
         replayed, failed = 0, []
         begin = time.monotonic()
-        for number, letter in enumerate(self.list(limit=limit, **filters)):
+        for number, letter in enumerate(self.list(limit=limit, timeout=deadline, **filters)):
             if rate is not None:
-                self._pause(begin + number / rate - time.monotonic())
+                self._pause(begin + number / rate - time.monotonic(), deadline)
+            if isinstance(deadline, Deadline) and deadline.expired():
+                raise errors.RequestTimeout(f"{replayed} letters were replayed in time, but not all that fit")
             error: Exception | None = None
             try:
-                self.replay(letter, to=to)
+                self.replay(letter, to=to, timeout=deadline)
                 replayed += 1
             except errors.ConnectionClosed:
                 raise
@@ -218,68 +238,76 @@ class DeadLetters:
                 on_letter(letter, error)
         return Replay(replayed, tuple(failed))
 
-    def _pause(self, seconds: float) -> None:
+    def _pause(self, seconds: float, deadline: Timeout) -> None:
         """Wait, but notice the end of the connection."""
         from jsclient.waiting import Gate
 
+        if isinstance(deadline, Deadline):
+            seconds = deadline.at_most(seconds)
         while seconds > 0:
             Gate().wait(min(seconds, 0.5))
             seconds -= 0.5
             engine_of(self._js.nc).check_usable()
 
-    def delete(self, letter: Letter | int) -> None:
+    def delete(self, letter: Letter | int, *, timeout: Timeout = DEFAULT) -> None:
         """Remove a letter for good; one that is gone already is fine."""
         try:
-            self._stream.delete_msg(letter if isinstance(letter, int) else letter.seq)
+            self._stream.delete_msg(letter if isinstance(letter, int) else letter.seq, timeout=timeout)
         except errors.MessageNotFound:
             return
 
-    def purge(self, **filters: Any) -> int:
+    def purge(self, *, timeout: Timeout = DEFAULT, **filters: Any) -> int:
         """Remove every letter that fits (`filters` are those of `list`; none: all); returns how many."""
         removed = 0
-        for letter in self.list(**filters):
-            self.delete(letter)
+        timeout = whole(timeout)
+        for letter in self.list(timeout=timeout, **filters):
+            self.delete(letter, timeout=timeout)
             removed += 1
         return removed
 
     # --- messages that others gave up -------------------------------------------------------------------------
 
-    def advisory_consumer(self, stream: str = "DEAD-ADVISORIES") -> Consumer:
+    def advisory_consumer(self, stream: str = "DEAD-ADVISORIES", *, timeout: Timeout = DEFAULT) -> Consumer:
         """The consumer for `adopt`; makes the stream that catches the server's advisories if there is none."""
         from jsclient.jetstream import StreamConfig
 
         config = StreamConfig(name=stream, subjects=builtins.list(ADVISORY_SUBJECTS), max_age=30 * 86_400.0)
-        return self._js.get_or_create_stream(config).get_or_create_consumer(
-            ConsumerConfig(durable_name="dead-letters", max_ack_pending=PAGE)
+        timeout = whole(timeout)
+        return self._js.get_or_create_stream(config, timeout=timeout).get_or_create_consumer(
+            ConsumerConfig(durable_name="dead-letters", max_ack_pending=PAGE), timeout=timeout
         )
 
-    def adopt(self, consumer: Consumer, subject: str = "dead.adopted", *, limit: int = PAGE) -> int:
+    def adopt(
+        self, consumer: Consumer, subject: str = "dead.adopted", *, limit: int = PAGE, timeout: Timeout = DEFAULT
+    ) -> int:
         """Make letters of messages that services in other languages gave up; returns how many.
 
         Reads advisories from `consumer` (see `advisory_consumer`), fetches each message from its stream and stores it
         under `subject`, then acknowledges the advisory. Call it from time to time; several processes may.
         """
         made = 0
-        for advisory in consumer.fetch(limit, timeout=0):
+        timeout = whole(timeout)
+        for advisory in consumer.fetch_no_wait(limit, timeout=timeout):
             try:
                 told = parse_advisory(advisory.data)
             except (*BAD_JSON, ProtocolError, errors.JsClientError):
                 advisory.term("not an advisory")
                 continue
             if isinstance(told, (MaxDeliveries, MessageTerminated)) and told.stream != self.stream_name:
-                self._adopt(told, subject)
+                self._adopt(told, subject, timeout)
                 made += 1
-            advisory.double_ack()
+            advisory.double_ack(timeout)
         return made
 
-    def _adopt(self, told: MaxDeliveries | MessageTerminated, subject: str) -> None:
+    def _adopt(self, told: MaxDeliveries | MessageTerminated, subject: str, timeout: Timeout) -> None:
         reason = "max_deliver"
         if isinstance(told, MessageTerminated):
             reason = f"terminated: {told.reason}" if told.reason else "terminated"
         pairs: builtins.list[tuple[str, str]] = []
         data, original, sent = b"", "", None
         try:
-            message = self._js.stream(told.stream, fetch_info=False).get_msg(told.stream_seq, direct=False)
+            origin = self._js.stream(told.stream, fetch_info=False)
+            message = origin.get_msg(told.stream_seq, direct=False, timeout=timeout)
         except (errors.MessageNotFound, errors.StreamNotFound):
             pairs.append((LOST, "true"))
         else:
@@ -297,11 +325,11 @@ class DeadLetters:
         if sent is not None:
             pairs.append((names.TIME, sent.isoformat()))
         message_id = f"{told.stream}.{told.consumer}.{told.stream_seq}"
-        self._js.publish(subject, data, headers=Headers(pairs), msg_id=message_id)
+        self._js.publish(subject, data, headers=Headers(pairs), msg_id=message_id, timeout=timeout)
 
-    def export(self, **filters: Any) -> Iterator[bytes]:
+    def export(self, *, timeout: Timeout = DEFAULT, **filters: Any) -> Iterator[bytes]:
         """JSON lines of the letters that fit, payloads in base64."""
-        for letter in self.list(**filters):
+        for letter in self.list(timeout=timeout, **filters):
             yield msgspec.json.encode(letter.to_dict()) + b"\n"
 
 

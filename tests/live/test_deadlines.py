@@ -30,7 +30,7 @@ import msgspec
 import pytest
 
 import jsclient
-from jsclient import errors, services, waiting
+from jsclient import backup, coordination, errors, monitor, services, waiting
 from jsclient import jetstream as jets
 from jsclient import keyvalue as kvs
 from jsclient import objectstore as objs
@@ -39,7 +39,7 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.system import SystemClient
 from jsclient.testing import NatsServer, Proxy, wait_until
-from jsclient.workers import WorkerPool
+from jsclient.workers import DeadLetters, WorkerPool
 from tests.conftest import FULL
 
 pytestmark = pytest.mark.timeout(120)
@@ -49,7 +49,13 @@ ALLOWED = 0.2
 AT_ONCE = 24
 """Calls under way at the same time."""
 
-PACKAGES = ("", ".jetstream", ".keyvalue", ".objectstore", ".services", ".workers", ".system")
+PACKAGES = (
+    "", ".jetstream", ".keyvalue", ".objectstore", ".services", ".workers", ".system", ".coordination", ".backup",
+    ".monitor",
+)  # fmt: skip
+
+MONITOR = ("Monitor",)
+"""What is public of jsclient.monitor, a single file."""
 
 Call = Callable[[Any, float], Any]
 
@@ -58,6 +64,8 @@ PUSH = jets.ConsumerConfig(durable_name="push", deliver_subject="dl.to", ack_pol
 STREAM = jets.StreamConfig(name="NEW", subjects=["new.>"])
 KV = kvs.KeyValueConfig(bucket="new")
 OBJ = objs.ObjectStoreConfig(bucket="new")
+SERVICE = services.ServiceConfig(name="dl2", version="1.0.0")
+LEASE = 5.0
 
 
 def through(items: Any) -> None:
@@ -164,6 +172,30 @@ WAITS: dict[str, Call] = {
     "stats": lambda e, t: through(services.stats(e.nc, timeout=t)),
     "WorkerPool.stop": lambda e, t: e.pools.pop().stop(t),
     "WorkerPool.wait": lambda e, t: e.pools[0].wait(t),
+    "add_service": lambda e, t: services.add_service(e.nc, SERVICE, timeout=t),
+    "Service.add_endpoint": lambda e, t: e.service.add_endpoint("own", print, timeout=t),
+    "Group.add_endpoint": lambda e, t: e.service.add_group("group").add_endpoint("other", print, timeout=t),
+    "DeadLetters.adopt": lambda e, t: e.letters.adopt(e.consumer, timeout=t),
+    "DeadLetters.advisory_consumer": lambda e, t: e.letters.advisory_consumer(timeout=t),
+    "DeadLetters.delete": lambda e, t: e.letters.delete(99, timeout=t),
+    "DeadLetters.export": lambda e, t: through(e.letters.export(timeout=t)),
+    "DeadLetters.get": lambda e, t: e.letters.get(1, timeout=t),
+    "DeadLetters.list": lambda e, t: through(e.letters.list(timeout=t)),
+    "DeadLetters.purge": lambda e, t: e.letters.purge(consumer="none", timeout=t),
+    "DeadLetters.replay": lambda e, t: e.letters.replay(1, to="dl.js.again", timeout=t),
+    "DeadLetters.replay_all": lambda e, t: e.letters.replay_all(to="dl.js.again", timeout=t),
+    "DeadLetters.summary": lambda e, t: e.letters.summary(timeout=t),
+    "Lock.acquire": lambda e, t: coordination.Lock(e.leases, "free", ttl=LEASE).acquire(t),
+    "Semaphore.acquire": lambda e, t: coordination.Semaphore(e.leases, "seats", 3, ttl=LEASE).acquire(t),
+    "Lease.release": lambda e, t: e.lease.release(t),
+    "Election.close": lambda e, t: e.election.close(t),
+    "lease_bucket": lambda e, t: coordination.lease_bucket(e.js, "DLLEASES", ttl=LEASE, timeout=t),
+    "once_per": lambda e, t: coordination.once_per(e.leases, "job", 2.0, timeout=t),
+    "Monitor.snapshot": lambda e, t: monitor.Monitor(e.js).snapshot(timeout=t),
+    "backup_stream": lambda e, t: backup.backup_stream(e.js, "DL", e.path(), timeout=t),
+    "backup_account": lambda e, t: backup.backup_account(e.js, e.path(), include=["DL"], timeout=t),
+    "restore_stream": lambda e, t: backup.restore_stream(e.js, e.backups / "GONE", timeout=t),
+    "restore_account": lambda e, t: backup.restore_account(e.js, e.backups, timeout=t),
 }
 
 
@@ -252,16 +284,14 @@ ITS_OWN_PARTS = {
     "FiniteRead.close", "FiniteRead.__exit__", "OrderedConsumer.close", "OrderedConsumer.__exit__",
     "OrderedConsumer.fetch_no_wait", "OrderedConsumer.messages", "OrderedConsumer.open_messages",
     "ObjectWatcher.stop", "OrderedConsumer.consume", "OrderedPushConsumer.messages", "OrderedPushConsumer.consume",
-    "PushConsumer.messages", "PushConsumer.consume", "Consumer.consume",
+    "PushConsumer.messages", "PushConsumer.consume", "Consumer.consume", "Election.__exit__", "Lease.__exit__",
+    "Lock.__exit__", "Semaphore.__exit__",
 }  # fmt: skip
 
 NO_TIMEOUT_YET = {
     # These ask the server with a default timeout, or that of their object, and take none of their own.
     "AtomicBatch.add", "AtomicBatch.add_msg", "AtomicBatch.commit", "AtomicBatch.discard", "AtomicBatch.__exit__",
     "FastBatch.add", "FastBatch.add_msg", "FastBatch.commit", "FastBatch.discard", "FastBatch.__exit__",
-    "add_service", "Service.add_endpoint", "Group.add_endpoint", "DeadLetters.adopt",
-    "DeadLetters.advisory_consumer", "DeadLetters.delete", "DeadLetters.export", "DeadLetters.list",
-    "DeadLetters.purge", "DeadLetters.replay", "DeadLetters.replay_all", "DeadLetters.summary",
 }  # fmt: skip
 
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
@@ -282,7 +312,16 @@ NEVER_NAMES = """
     write writelines ack close info
 """
 NEVER = set(NEVER_NAMES.split())
-NEVER_FUNCTIONS = {"empty_payload", "live_connections", "check_response", "control_subject"}
+NEVER_FUNCTIONS = {
+    "extract",
+    "inspect",
+    "load",
+    "verify",
+    "empty_payload",
+    "live_connections",
+    "check_response",
+    "control_subject",
+}
 
 
 def public_calls() -> dict[str, bool]:
@@ -290,7 +329,7 @@ def public_calls() -> dict[str, bool]:
     found: dict[str, bool] = {}
     for package in PACKAGES:
         module = importlib.import_module(f"jsclient{package}")
-        for name in module.__all__:
+        for name in getattr(module, "__all__", MONITOR):
             thing = getattr(module, name)
             if inspect.isclass(thing):
                 found.update(_methods(thing))
@@ -353,7 +392,7 @@ class Env:
         self._open()
 
     def _prepare(self, js: jets.JetStream) -> None:
-        for name in ("DL", "DL2", "KV_DLKV", "OBJ_DLOBJ", "OBJ_DLOBJ2"):
+        for name in ("DL", "DL2", "GONE", "KV_DLKV", "KV_DLLEASES", "OBJ_DLOBJ", "OBJ_DLOBJ2"):
             with contextlib.suppress(errors.StreamNotFound):
                 js.delete_stream(name)
         stream = js.create_stream(jets.StreamConfig(name="DL", subjects=["dl.js.>"], allow_direct=True))
@@ -368,6 +407,12 @@ class Env:
         objs.create_object_store(js, objs.ObjectStoreConfig(bucket="DLOBJ2"))
         objects.put("other", b"x")
         objects.put("o", io.BytesIO(b"x" * 500_000))
+        coordination.lease_bucket(js, "DLLEASES", ttl=LEASE)
+        gone = js.create_stream(jets.StreamConfig(name="GONE", subjects=["dl.gone"]))
+        js.publish("dl.gone", b"x" * 1000)
+        self.backups = self.path()
+        backup.backup_stream(js, "GONE", self.backups / "GONE")
+        gone.delete()
 
     def _open(self) -> None:
         nc, js = self.nc, self.js
@@ -392,6 +437,11 @@ class Env:
         self.object_info = self.objects.info("o")
         self.object_watchers = [self.stack.enter_context(self.objects.watch())]
         self.object_watcher = self.stack.enter_context(self.objects.watch(updates_only=True))
+        self.letters = DeadLetters(js, "DL", "dl.js.x")
+        self.leases = kvs.key_value(js, "DLLEASES")
+        self.lease = coordination.Lock(self.leases, "held", ttl=LEASE).acquire(5)
+        self.election = coordination.Election(self.leases, "election", ttl=LEASE)
+        wait_until(lambda: self.election.leading)
         self.service = services.add_service(nc, services.ServiceConfig(name="dl", version="1.0.0"))
         self.publisher = jets.AsyncPublisher(js, ack_timeout=60)
         self.publishers = [jets.AsyncPublisher(js, ack_timeout=60) for _ in range(2)]
@@ -416,6 +466,8 @@ class Env:
         return self._folder / f"file-{self._files}"
 
     def close(self) -> None:
+        self.lease.release()
+        self.election.close()
         for closing in (*self.consuming, *self.pools):
             with contextlib.suppress(errors.JsClientError):
                 closing.stop()

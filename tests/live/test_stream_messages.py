@@ -10,7 +10,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, RawStreamMsg, Stream, StreamConfig
-from jsclient.testing import NatsServer
+from jsclient.testing import NatsServer, Proxy
 
 SUBJECTS = ["s.a", "s.b", "s.a", "s.c", "s.b", "s.a"]
 
@@ -176,6 +176,42 @@ def test_long_batches_come_in_parts(js: JetStream, count: Callable[[int, int], i
     js.publish_async_complete(30)
     assert [message.seq for message in stream.get_batch(wanted + 5)] == list(range(1, wanted + 1))
     assert [message.seq for message in stream.get_batch(400, max_bytes=2_000)] == list(range(1, 401))
+
+
+def losing(seq: int, times: int) -> Callable[[bytes], bytes]:
+    """A change for a proxy: the stored message `seq` gets lost on its way, this many times."""
+    left = [times]
+
+    def change(data: bytes) -> bytes:
+        at = data.find(b"Nats-Sequence: %d\r\n" % seq)
+        if at < 0 or not left[0]:
+            return data
+        left[0] -= 1
+        start = data.rindex(b"HMSG ", 0, at)
+        line_end = data.index(b"\r\n", start)
+        size = int(data[start:line_end].split()[-1])
+        return data[:start] + data[line_end + 2 + size + 2 :]
+
+    return change
+
+
+@pytest.mark.parametrize("seq", [1, 4, 6])
+def test_a_message_that_is_lost_on_the_way_is_asked_for_again(js: JetStream, server: NatsServer, seq: int) -> None:
+    """Answers are plain messages: a broken route of a cluster loses some of them without a sign on our link."""
+    js.create_stream(StreamConfig(name="S", subjects=["s.>"], allow_direct=True))
+    for number in range(6):
+        js.publish(f"s.{number}", b"")
+    if server.version < (2, 11):
+        return  # read one by one
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        far = JetStream(nc).stream("S")
+        assert len(list(far.get_batch(10))) == 6
+        for read in (lambda: far.get_batch(10, seq=1), lambda: far.get_batch(6), lambda: far.get_last_msgs("s.*")):
+            proxy.mutate(losing(seq, 1))
+            assert [message.seq for message in read()] == [1, 2, 3, 4, 5, 6]
+            proxy.mutate(losing(seq, 100))
+            with pytest.raises(errors.ListingIncomplete, match="lost on the way"):
+                list(read())
 
 
 def test_newest_of_each_subject(stream: Stream, js: JetStream, server: NatsServer) -> None:

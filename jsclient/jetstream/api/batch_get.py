@@ -6,10 +6,11 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ConfigError,
     JetStreamUnavailable,
+    ListingIncomplete,
     MessageNotFound,
     NoResponders,
     NotSupported,
@@ -34,8 +35,16 @@ PART_BYTES: Final = 8 << 20
 """Messages and bytes of one server answer at most; it is read whole before its messages are handed out."""
 
 
+ATTEMPTS: Final = 4
+"""Requests for one part whose messages are lost on the way."""
+
+
 class _TooManyError(Exception):
     """More than 1,024 subjects match."""
+
+
+class _LostError(Exception):
+    """A message of the answer did not arrive."""
 
 
 def get_batch(
@@ -87,7 +96,7 @@ def _batches(stream: Stream, left: int | None, begin: dict[str, Any], timeout: T
     request = {"max_bytes": PART_BYTES, **begin}
     while left is None or left > 0:
         request["batch"] = PART if left is None else min(left, PART)
-        messages, end = _exchange(stream, request, timeout)
+        messages, end = _part(stream, request, timeout)
         yield from messages
         if not messages or not _number(end, header_names.NUM_PENDING):
             return
@@ -100,17 +109,34 @@ def _batches(stream: Stream, left: int | None, begin: dict[str, Any], timeout: T
             request["up_to_seq"] = _number(end, header_names.UP_TO_SEQUENCE)
 
 
-def _exchange(stream: Stream, request: dict[str, Any], timeout: Timeout) -> tuple[list[RawStreamMsg], Msg]:
-    """One request: all its messages, and the message that ended it. The timeout is for all of that."""
+def _part(stream: Stream, request: dict[str, Any], timeout: Timeout) -> tuple[list[RawStreamMsg], Msg]:
+    """All messages of one part, and the message that ended it. The timeout is for all of that.
+
+    A part of which something is lost is thrown away and asked for again: nothing of it has been handed out.
+    """
+    deadline = Deadline.of(timeout, stream.js.api.timeout)
+    for _ in range(ATTEMPTS):
+        try:
+            return _exchange(stream, request, deadline)
+        except _LostError as error:
+            lost = error
+    raise ListingIncomplete(f"stored messages of stream {stream.name!r} were lost on the way {ATTEMPTS} times: {lost}")
+
+
+def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tuple[list[RawStreamMsg], Msg]:
     js = stream.js
     subject = js.api.subject(f"DIRECT.GET.{stream.name}")
     messages: list[RawStreamMsg] = []
+    previous = 0
     try:
-        for answer in js.nc.request_many(subject, model_base.encode(request), timeout=resolve(timeout, js.api.timeout)):
+        for answer in js.nc.request_many(subject, model_base.encode(request), timeout=deadline.remaining()):
             if answer.status is not None:
                 _check_end(answer, stream.name)
+                _check_follows(answer, previous)
                 return messages, answer
+            _check_follows(answer, previous)
             messages.append(stored_messages.stored_message(answer))
+            previous = messages[-1].seq
             if header_names.NUM_PENDING not in (answer.headers or {}):
                 raise NotSupported("the server answered a batched get with a single message: it is older than 2.11")
     except NoResponders as error:
@@ -118,6 +144,14 @@ def _exchange(stream: Stream, request: dict[str, Any], timeout: Timeout) -> tupl
             f"nobody answers on {subject!r}: the stream does not exist or does not allow direct gets", subject
         ) from error
     raise RequestTimeout(f"the answer from {subject!r} was not complete in time ({len(messages)} messages came)")
+
+
+def _check_follows(answer: Msg, previous: int) -> None:
+    """Each message, and the one at the end, names the sequence of the message sent before it; the first one says 0."""
+    if header_names.LAST_SEQUENCE in (answer.headers or {}):
+        named = _number(answer, header_names.LAST_SEQUENCE)
+        if named != previous:
+            raise _LostError(f"after {previous} came what follows {named}")
 
 
 def _check_end(answer: Msg, stream: str) -> None:
