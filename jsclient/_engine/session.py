@@ -315,13 +315,15 @@ class Session:
             self.link_down(link, error)
             # Nobody may be in a system call on the descriptor when its number becomes free.
             link.reading.lock.acquire(True, JOIN_TIMEOUT)
-            owned = self.outbox.lock.acquire(True, JOIN_TIMEOUT)
+            # The right to send may be replaced while we have it (see Outbox.look): we give back the one that we took.
+            sending = self.outbox.lock
+            owned = sending.acquire(True, JOIN_TIMEOUT)
             try:
                 with contextlib.suppress(OSError):
                     link.stream.close()
             finally:
                 if owned:
-                    self.outbox.lock.release()
+                    sending.release()
 
     def _deliver_before(self, broken: protocol.ProtocolError) -> None:
         if broken.events:

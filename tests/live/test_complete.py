@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -267,11 +268,46 @@ def test_keys_misses_no_key_that_always_had_a_value(count: Callable[[int, int], 
         thread = threading.Thread(target=update)
         thread.start()
         try:
-            missed = [names - set(kv.keys()) for _ in range(count(200, 20))]
+            missed = [names - set(kv.keys(timeout=30)) for _ in range(count(200, 20))]
         finally:
             stop.set()
             thread.join()
         assert [each for each in missed if each] == []
+
+
+def test_short_waits_do_not_break_a_listing_beside_updates() -> None:
+    """On a slow link: a step that does not end within a wait of the application is done in the next one."""
+    names = {f"k{number}" for number in range(50)}
+    with NatsServer() as server, Proxy(server.port) as proxy, jsclient.connect(server.url) as other:
+        updating = JetStream(other)
+        kv = keyvalue.create_key_value(updating, KeyValueConfig(bucket="b", history=2, storage="memory"))
+        for name in names:
+            kv.put(name, b"0")
+        stop = threading.Event()
+
+        def update() -> None:
+            while not stop.is_set():
+                for name in names:
+                    updating.publish_async(f"$KV.b.{name}", b"1")
+                updating.publish_async_complete(10)
+
+        thread = threading.Thread(target=update)
+        with jsclient.connect(proxy.url) as nc:
+            far = keyvalue.key_value(JetStream(nc), "b")
+            thread.start()
+            try:
+                proxy.delay(0.15, "down")
+                with far.watch(timeout=10) as watcher:
+                    seen = set()
+                    while not watcher.initial_complete:
+                        with contextlib.suppress(errors.TimedOut):
+                            entry = watcher.next(0.7)
+                            seen |= {entry.key} if entry is not None else set()
+                assert seen == names
+            finally:
+                proxy.resume()
+                stop.set()
+                thread.join()
 
 
 @pytest.mark.slow

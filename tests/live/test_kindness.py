@@ -165,8 +165,12 @@ def test_a_lame_duck_is_left_without_a_herd_and_without_notice(cluster: Cluster,
         "on_reconnected": lambda nc: left.append(time.monotonic()),
         "randomize": False,
     }
-    herd = [jsclient.connect(lame.url, **options) for _ in range(count(30, 10))]
-    with jsclient.connect(other.url, ignore_discovered=True) as steady, jsclient.connect(lame.url, **options) as nc:
+    with (
+        contextlib.ExitStack() as stack,
+        jsclient.connect(other.url, ignore_discovered=True) as steady,
+        jsclient.connect(lame.url, **options) as nc,
+    ):
+        herd = [stack.enter_context(jsclient.connect(lame.url, **options)) for _ in range(count(30, 10))]
         steady.subscribe("ask", lambda msg: msg.respond(msg.data))
         heard = steady.subscribe("told", pending_messages=1_000_000)
         steady.flush()
@@ -178,9 +182,9 @@ def test_a_lame_duck_is_left_without_a_herd_and_without_notice(cluster: Cluster,
             try:
                 while not stop.is_set():
                     if kind == "request":
-                        assert nc.request("ask", b"x", timeout=5).data == b"x"
+                        assert nc.request("ask", b"x", timeout=20).data == b"x"
                     elif kind == "flush":
-                        nc.flush(timeout=5)
+                        nc.flush(timeout=20)
                     else:
                         nc.publish("told", b"%d" % sent[0])
                         sent[0] += 1
@@ -205,10 +209,10 @@ def test_a_lame_duck_is_left_without_a_herd_and_without_notice(cluster: Cluster,
         assert {one.connected_url for one in [*herd, nc]} <= {server.url for server in cluster.servers[1:]}
         assert max(left) - start < 8
         assert max(left) - min(left) > 1, "they left as a herd"
-    for one in herd:
-        one.close(wait=False)
-    for one in herd:
-        wait_until(lambda one=one: one.closed)  # type: ignore[misc]
+        for one in herd:
+            one.close(wait=False)
+        for one in herd:
+            wait_until(lambda one=one: one.closed)  # type: ignore[misc]
     lame.kill()
 
 

@@ -168,20 +168,20 @@ class History:
 
 
 def test_some_random_histories_store_each_row_once(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    live(js, server, monkeypatch, range(6))
+    live(js, server, monkeypatch, "S", range(6))
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(1200)
 def test_random_histories_store_each_row_once(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    live(js, server, monkeypatch, range(1000))
+    live(js, server, monkeypatch, "H", range(1000))
 
 
-def live(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, seeds: range) -> None:
-    """Random histories side by side, so that they wait for their windows together."""
+def live(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, prefix: str, seeds: range) -> None:
+    """Random histories side by side, so that they wait for their windows together; `prefix` begins their names."""
     for first in range(0, len(seeds), 50):
         some = seeds[first : first + 50]
-        histories = [History(Sink(server, js, f"H{seed}", monkeypatch), seed) for seed in some]
+        histories = [History(Sink(server, js, f"{prefix}{seed}", monkeypatch), seed) for seed in some]
         for number in range(5):
             for history in histories:
                 history.attempt(number)
@@ -189,7 +189,7 @@ def live(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, seeds: ran
         for history, seed in zip(histories, some, strict=True):
             found, wanted = history.sink.contents(), Counter(history.rows)
             assert found == wanted, f"seed {seed}: missing {wanted - found}, twice {found - wanted}"
-            js.api.request(f"STREAM.DELETE.H{seed}")
+            js.api.request(f"STREAM.DELETE.{prefix}{seed}")
 
 
 def test_a_retried_task_after_the_window(

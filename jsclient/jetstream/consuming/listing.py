@@ -179,6 +179,7 @@ class CompleteReading:
         self._unseen: set[bytes] | None = None  # subjects that are still to come
         self._beyond = 0  # messages that were stored after the end
         self._asked = 0
+        self._known: int | None = None  # from where on to read in order, until that has begun
         end, one_copy = None, True
         if not complete:
             end, one_copy, single = self._last_of_stream(deadline)
@@ -217,6 +218,8 @@ class CompleteReading:
     def next(self, deadline: Deadline) -> JetStreamMsg | None:
         """The next message. None when the time is over, or when this call found everything complete."""
         while True:
+            if self._known is not None and (not self._begin_in_order(self._known, deadline) or self.complete):
+                return None
             asks = not self.complete or self.reading.suspicious
             message = self.reading.take(deadline.at_most(self.reading.patience) if asks else deadline.remaining())
             if message is not None:
@@ -234,7 +237,7 @@ class CompleteReading:
         seq = meta.stream_seq
         beyond = end is not None and seq > end
         if beyond and not self._in_order:
-            self._go_on_in_order(deadline)
+            self._go_on_in_order()
             return False
         subject = message.msg.raw_subject
         self._subjects.add(subject)
@@ -285,23 +288,34 @@ class CompleteReading:
         if info is None or self.complete:
             return False
         if not self._in_order and self.reading.end is not None:
-            self._go_on_in_order(deadline)
+            self._go_on_in_order()
         elif self.reading.caught_up(max(self.reading.consumer.state.last_seq, info.delivered.stream_seq), deadline):
             self._finish()
         return self.complete
 
-    def _go_on_in_order(self, deadline: Deadline) -> None:
+    def _go_on_in_order(self) -> None:
         """The first pass is over, and something may have been replaced while it ran: read what came after its end."""
-        known = self.reading.end or 0
-        self.reading.messages.close()
-        end, one_copy, _ = self._last_of_stream(deadline)
-        start = {"deliver_policy": "by_start_sequence", "opt_start_seq": known + 1}
+        self._known = self.reading.end or 0
         self._in_order = True
-        self.reading = self._open(start, end, one_copy, deadline)
+        self.reading.messages.close()
+
+    def _begin_in_order(self, known: int, deadline: Deadline) -> bool:
+        """False when there was no time for it: the next call tries again."""
+        start = {"deliver_policy": "by_start_sequence", "opt_start_seq": known + 1}
+        if not self._closed:
+            try:
+                end, one_copy, _ = self._last_of_stream(deadline)
+                self.reading = self._open(start, end, one_copy, deadline)
+            except errors.TimedOut:
+                if deadline.expired():
+                    return False
+                raise
+        self._known = None
         if self._closed:
             self.reading.messages.close()
-        if not self._expected and self.reading.caught_up(known, deadline):
+        elif not self._expected and self.reading.caught_up(known, deadline):
             self._finish()
+        return True
 
     def _finish(self) -> None:
         self.complete = True
