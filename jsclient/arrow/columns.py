@@ -8,9 +8,9 @@ and builds each column in one go: no object per row is made on the way.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
@@ -27,16 +27,47 @@ class Columns(Protocol):
     payloads: list[bytes]
 
 
+class Message(NamedTuple):
+    """A message that is not as it should be."""
+
+    stream: str
+    seq: int
+    subject: bytes
+    headers: bytes | None  # the raw block
+    payload: bytes
+
+
+class Documents(Protocol):
+    """Payloads that are documents; see jsclient.arrow.documents."""
+
+    wants_headers: bool
+
+    def columns(
+        self, payloads: list[bytes], message: Callable[[int], Message]
+    ) -> tuple[dict[str, pa.Array], pa.Array | None]:
+        """The columns inside of the payloads, and which rows to keep (None: all)."""
+
+
 class BatchBuilder:
     """Collects chunks of one partition; `add` returns a record batch whenever one is full, `finish` the rest."""
 
-    def __init__(self, stream: str, names: list[str], schema: pa.Schema, rows: int, nbytes: int) -> None:
+    def __init__(
+        self,
+        stream: str,
+        names: list[str],
+        schema: pa.Schema,
+        rows: int,
+        nbytes: int,
+        documents: Documents | None = None,
+    ) -> None:
+        """`documents` makes those columns that lie inside of the payloads."""
         self._stream = stream
         self._names = names
         self._schema = schema
         self._most_rows = rows
         self._most_bytes = nbytes
-        self._wants_headers = "headers" in names
+        self._documents = documents
+        self._wants_headers = "headers" in names or (documents is not None and documents.wants_headers)
         self._clear()
 
     def _clear(self) -> None:
@@ -72,10 +103,19 @@ class BatchBuilder:
             yield self._build()
 
     def _build(self) -> pa.RecordBatch:
-        columns = [getattr(self, f"_column_{name}")() for name in self._names]
+        inside: dict[str, pa.Array] = {}
+        kept = None
+        if self._documents is not None:
+            inside, kept = self._documents.columns(self._payloads, self._one)
+        columns = [inside[name] if name in inside else getattr(self, f"_column_{name}")() for name in self._names]
         batch = pa.RecordBatch.from_arrays(columns, schema=self._schema)
         self._clear()
-        return batch
+        return batch if kept is None else batch.filter(kept)
+
+    def _one(self, row: int) -> Message:
+        """One message of this batch, as it was stored."""
+        headers = self._headers[row] if self._any_headers else None
+        return Message(self._stream, self._sequences[row], self._subjects[row], headers, self._payloads[row])
 
     def _column_stream(self) -> pa.Array:
         return pa.repeat(pa.scalar(self._stream, pa.string()), len(self))
@@ -218,4 +258,4 @@ def header_items(block: bytes) -> list[tuple[str, list[str]]] | None:
     return list(grouped.items()) or None
 
 
-__all__ = ["BatchBuilder", "Columns", "header_items"]
+__all__ = ["BatchBuilder", "Columns", "Documents", "Message", "header_items"]

@@ -80,6 +80,8 @@ def _typed(refused: Refused) -> errors.JsClientError:
             return errors.StreamRecreated(404, "", text)
         case "JETSTREAM_TASK_TIMEOUT":
             return errors.RangeTimeout(text)
+        case "JETSTREAM_BAD_RECORD":
+            return errors.BadRecord(text)
         case "JETSTREAM_SERVER_TOO_OLD" | "JETSTREAM_DIRECT_UNAVAILABLE":
             return errors.NotSupported(text)
     return errors.RangeIncomplete(text)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import pyarrow as pa
 
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.columns import BatchBuilder
+from jsclient.arrow.documents import DocumentColumns
+from jsclient.arrow.formats import CORRUPT, FORMATS, Unsupported
 from jsclient.arrow.options import ReadOptions, Refused, typed_errors
 from jsclient.arrow.ranges import Range, StreamState, head_moved
 from jsclient.arrow.reading import choose_method, read_through
@@ -59,6 +61,12 @@ class ReadArguments(TypedDict, total=False):
     """Filters with wildcards; several need nats-server 2.10."""
     columns: Sequence[str]
     """Which columns, in this order: of stream, subject, seq, timestamp, headers, value, size."""
+    value_format: Literal["json", "msgpack"] | None
+    """The values are documents, of which `schema` says the fields."""
+    schema: pa.Schema
+    """The fields to decode, which become columns behind `columns` (by default subject, seq, timestamp)."""
+    bad_records: Literal["fail", "null"]
+    """Values that do not fit the schema: BadRecord, or null fields and the value in a column `_corrupt`."""
     batch_rows: int
     """A record batch ends after so many rows (10,000) ..."""
     batch_bytes: int
@@ -73,8 +81,8 @@ def read_table(js: JetStream, stream: str, **arguments: Unpack[ReadArguments]) -
     What is returned is proven to be complete: all messages of the range that match and were not deleted before, in the
     order of the stream. Otherwise it raises DataLost (the head of the stream has moved into the range, or its store was
     set back), StreamRecreated, RangeTimeout, RangeIncomplete (the cause says what kept it from reading on),
-    StreamNotFound, NotSupported (a filter or a work queue that needs a newer server). Nothing is acknowledged or
-    consumed.
+    StreamNotFound, BadRecord, NotSupported (a filter or a work queue that needs a newer server). Nothing is
+    acknowledged or consumed.
     """
     with read_batches(js, stream, **arguments) as batches:
         return pa.Table.from_batches(batches, batches.schema)
@@ -94,8 +102,10 @@ def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments])
         subjects=(filters,) if isinstance(filters, str) else tuple(filters),
         task_timeout=arguments.get("timeout"),
     )
-    columns = list(arguments.get("columns") or COLUMNS)
+    kind = arguments.get("value_format")
+    columns = list(arguments.get("columns") or (COLUMNS if kind is None else COLUMNS[:3]))
     _check(options, columns, arguments)
+    documents = None if kind is None else _Documents(kind, columns, arguments)
     with typed_errors():
         access = StreamAccess(js.nc, options, timeout=options.task_timeout)
         access.check_filters()
@@ -104,11 +114,33 @@ def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments])
         consumed = state.retention in ("workqueue", "interest")
         method = choose_method(options, part.span, access.direct_works(state), consumed)
     marks = {STREAM: stream, CREATED: state.created, START: str(part.start), END: str(part.end)}
-    schema = pa.schema([(name, TYPES[name]) for name in columns], marks)
-    builder = BatchBuilder(
-        stream, columns, schema, arguments.get("batch_rows", 10_000), arguments.get("batch_bytes", 8 << 20)
-    )
+    fields = [pa.field(name, TYPES[name]) for name in columns] + (documents.fields if documents else [])
+    schema = pa.schema(fields, marks)
+    rows, nbytes = arguments.get("batch_rows", 10_000), arguments.get("batch_bytes", 8 << 20)
+    builder = BatchBuilder(stream, schema.names, schema, rows, nbytes, documents.columns if documents else None)
     return Batches(schema, _read(access, part, method, builder))
+
+
+class _Documents:
+    """The fields of documents, and what makes columns of them."""
+
+    def __init__(self, kind: str, columns: list[str], arguments: ReadArguments) -> None:
+        schema, bad = arguments.get("schema"), arguments.get("bad_records", "fail")
+        if kind not in FORMATS or bad not in ("fail", "null") or not schema:
+            raise ConfigError("value_format is json or msgpack, needs a schema, and bad_records is fail or null")
+        inside = [schema.field(i).with_nullable(True) for i in range(len(schema))]
+        if len({CORRUPT, *columns, *schema.names}) < 1 + len(columns) + len(inside):
+            raise ConfigError(f"columns and schema have a name in common, or one twice, or {CORRUPT}: {schema.names}")
+        self.fields = inside + ([pa.field(CORRUPT, pa.binary())] if bad == "null" else [])
+        corrupt, refuse = (pa.binary(), None) if bad == "null" else (None, _bad_record)
+        try:
+            self.columns = DocumentColumns(kind, inside, corrupt=corrupt, refuse=refuse)
+        except Unsupported as error:
+            raise ConfigError(str(error)) from None
+
+
+def _bad_record(text: str) -> Exception:
+    return Refused("JETSTREAM_BAD_RECORD", f'{text}; with bad_records="null" it is in the column {CORRUPT}')
 
 
 class Batches:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from itertools import repeat
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 import pyarrow as pa
 
 from jsclient import errors
+from jsclient.arrow.formats import encode_columns
 from jsclient.durations import Deadline, check_timeout
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 
@@ -41,20 +42,22 @@ def write_table(
     data: pa.Table | pa.RecordBatch | Iterable[pa.RecordBatch],
     *,
     subject: str | None = None,
+    value_format: Literal["json", "msgpack"] | None = None,
     timeout: float | None = None,
 ) -> Written:
     """Publish the rows of a table in their order, and return when every row is stored.
 
     Columns: `value` (binary or string), and, each optional, `subject` (else the argument, which wins), `headers`
     (map of strings to strings or to lists of strings), `msg_id`, `expected_last_subject_seq`, `expected_last_seq`,
-    `ttl` (seconds). With `msg_id` a lost link loses and repeats nothing, and a table that is written again within the
-    duplicate window of its stream is stored once. Raises WriteIncomplete at the first row that is not known to be
-    stored, ConfigError for a table that cannot be written (before any row of that batch is sent). `timeout`: seconds
-    for the whole; None: as long as it takes, each ack at most 30 s.
+    `ttl` (seconds). With `value_format` every other column becomes a field of a document, which is the value; fields
+    that are null are left out. With `msg_id` a lost link loses and repeats nothing, and a table that is written again
+    within the duplicate window of its stream is stored once. Raises WriteIncomplete at the first row that is not known
+    to be stored, ConfigError for a table that cannot be written (before any row of that batch is sent). `timeout`:
+    seconds for the whole; None: as long as it takes, each ack at most 30 s.
     """
     check_timeout(timeout)
     deadline = Deadline(timeout)
-    writer = _Writer(js, subject, deadline)
+    writer = _Writer(js, subject, value_format, deadline)
     if isinstance(data, pa.RecordBatch):
         data = [data]
     for batch in data.to_batches() if isinstance(data, pa.Table) else data:
@@ -63,9 +66,10 @@ def write_table(
 
 
 class _Writer:
-    def __init__(self, js: JetStream, subject: str | None, deadline: Deadline) -> None:
+    def __init__(self, js: JetStream, subject: str | None, value_format: str | None, deadline: Deadline) -> None:
         self._publisher = AsyncPublisher(js, stall_wait=deadline.remaining())
         self._subject = subject
+        self._format = value_format
         self._deadline = deadline
         self._written = Written()
         self._pending: list[PublishFuture] = []
@@ -122,7 +126,15 @@ class _Writer:
     def _rows(self, batch: pa.RecordBatch) -> Iterator[tuple[str, bytes, Any, str | None, dict[str, Any]]]:
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         unknown = [name for name in columns if name not in COLUMNS]
-        if unknown or "value" not in columns:
+        if self._format is not None:
+            if "value" in columns or not unknown:
+                raise errors.ConfigError(
+                    "with value_format a table has the columns of the documents, and none of value"
+                )
+            columns["value"] = pa.array(
+                encode_columns(self._format, unknown, [columns.pop(name) for name in unknown]), pa.binary()
+            )
+        elif unknown or "value" not in columns:
             raise errors.ConfigError(
                 f"a table to write has a column value, and of {', '.join(COLUMNS)}; got {list(columns)}"
             )

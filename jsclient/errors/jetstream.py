@@ -87,6 +87,10 @@ class DataLost(RangeIncomplete):
     """Messages of the range are no longer in the stream: its head has moved, or its store was set back."""
 
 
+class BadRecord(JetStreamError):
+    """A message is no document, or none that fits the schema it was read with."""
+
+
 class RangeTimeout(RangeIncomplete, TimedOut):
     """The range was not read to its end within the timeout."""
 

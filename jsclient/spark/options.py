@@ -84,6 +84,9 @@ class SparkOptions:
     partition_by: str = _option("partitionBy", "RS", values.choice("seq", "subject"), "seq")
     read_method: str = _option("readMethod", "RS", values.choice("auto", "consumer", "direct"), "auto")
     fail_on_data_loss: bool = _option("failOnDataLoss", "RS", values.boolean, True)
+    value_format: str = _option("valueFormat", "RSWT", values.choice("binary", "json", "msgpack"), "binary")
+    bad_records: str = _option("badRecords", "RS", values.choice("fail", "null", "dead-letter"), "fail")
+    dead_letter_subject: str | None = _option("deadLetterSubject", "RS", values.text)
     filter_pushdown: str = _option("filterPushdown", "R", values.choice("auto", "false"), "auto")
     read_options_changed: str = _option("readOptionsChanged", "S", values.choice("refuse", "accept"), "refuse")
     ack_mode: str = _option("ackMode", "S", values.choice("none", "purge"), "none")
@@ -309,6 +312,16 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
         "ackMode=purge removes everything below the committed offset, also what 'startingOffsets' or "
         "'startingTimestamp' left out at the beginning; begin at the earliest message",
     )
+    _conflict(
+        (o.bad_records == "dead-letter") != (o.dead_letter_subject is not None),
+        "badRecords=dead-letter and 'deadLetterSubject' belong together",
+    )
+    _conflict(o.value_format == "binary" and o.bad_records != "fail", "'badRecords' needs valueFormat=json or msgpack")
+    if o.dead_letter_subject is not None:
+        try:
+            subjects.check_subject(o.dead_letter_subject)
+        except ValueError as error:
+            raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option 'deadLetterSubject': {error}") from None
     _conflict(o.progress_key and not o.progress_bucket, "'progressKey' needs 'progressBucket'")
     _bad(o.consumer_inactive_threshold < 1, "'consumerInactiveThreshold' must be at least 1s")
 

@@ -54,6 +54,8 @@ def _reading(o: SparkOptions, api: str) -> list[str]:
         found.append(f"{api}DIRECT.GET.{stream}")
     if o.ack_mode == "purge":
         found += [f"{api}STREAM.PURGE.{stream}", f"{api}CONSUMER.LIST.{stream}"]
+    if o.dead_letter_subject is not None:
+        found += [o.dead_letter_subject, f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
     if o.progress_bucket is not None:
         found.append(f"$KV.{o.progress_bucket}.>")
     return found

@@ -46,15 +46,26 @@ def read_batches(
     if not isinstance(partition, RangePartition) or not partition.range.span:
         return
     from jsclient.arrow.columns import BatchBuilder
+    from jsclient.spark.documents import DeadLetters, documents_of
     from jsclient.spark.schema import schema_of
 
-    builder = BatchBuilder(options.stream, columns, schema_of(schema), options.batch_rows, options.batch_bytes)
     with lease(options) as nc:
+        letters = DeadLetters(nc, options) if options.bad_records == "dead-letter" else None
+        builder = BatchBuilder(
+            options.stream,
+            columns,
+            schema_of(schema),
+            options.batch_rows,
+            options.batch_bytes,
+            documents_of(schema, options, letters),
+        )
         label = f"{partition.label}_{partition.range.index}"
         with closing(read_chunks(nc, options, partition.range, partition.method, label)) as chunks:  # type: ignore[type-var]
             for chunk in chunks:
                 yield from builder.add(chunk, chunk.nbytes())
         yield from builder.finish()
+        if letters is not None:
+            letters.finish()
 
 
 class JetStreamReader(DataSourceReader):
@@ -63,7 +74,11 @@ class JetStreamReader(DataSourceReader):
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.columns = check_source(schema)
+        self.columns = check_source(schema, options)
+        if options.value_format != "binary":
+            from jsclient.spark.documents import check_documents
+
+            check_documents(schema, options)
         self.job = uuid.uuid4().hex[:8]
         # What pushed filters leave: sequences [low, high), times, subjects. See pushdown.py.
         self.low: int | None = None

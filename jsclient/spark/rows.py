@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient import checks
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.schema import SINK_COLUMNS
 from protocol import Headers
 from protocol.errors import InvalidHeader
 
@@ -37,6 +38,7 @@ class RowMaker:
         self._subject = None if options.subject is None else options.subject.encode()
         self._content = content
         self._blocks: dict[Any, bytes] = {}
+        self._format = options.value_format
 
     # --- record batches ---------------------------------------------------------------------------------
 
@@ -44,7 +46,7 @@ class RowMaker:
         """The rows of a record batch, made column by column."""
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         subjects = self._subjects(columns.get("subject"), batch.num_rows)
-        values = self._values(_binary(columns["value"]))
+        values = self._encoded(columns) if self._format != "binary" else self._values(_binary(columns["value"]))
         lines = self._lines(columns)
         return zip(subjects, lines, values, self._ids(columns.get("msg_id"), subjects, lines, values), strict=False)
 
@@ -57,12 +59,32 @@ class RowMaker:
             raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has a null subject; filter such rows out")
         return _binary(column).to_pylist()  # type: ignore[no-any-return]
 
+    def _encoded(self, columns: dict[str, pa.Array]) -> list[bytes]:
+        """The values as documents: of the column value, or of all columns that mean nothing else to the sink."""
+        from jsclient.arrow import formats
+
+        try:
+            if "value" in columns:
+                return self._filled(formats.encode_values(self._format, columns["value"]))
+            inside = [name for name in columns if name not in SINK_COLUMNS]
+            return formats.encode_columns(self._format, inside, [columns[name] for name in inside])
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._no_document(error) from None
+
+    def _no_document(self, error: Exception) -> JetStreamSparkError:
+        return JetStreamSparkError(
+            "JETSTREAM_SCHEMA_MISMATCH", f"a row cannot be written as valueFormat={self._format}: {error}"
+        )
+
+    def _filled(self, values: list[bytes | None]) -> list[bytes]:
+        if self._options.null_value == "error" and None in values:
+            raise _null_value()
+        return [value or b"" for value in values]
+
     def _values(self, column: pa.Array) -> list[bytes]:
         if not column.null_count:
             return column.to_pylist()  # type: ignore[no-any-return]
-        if self._options.null_value == "error":
-            raise _null_value()
-        return [value or b"" for value in column.to_pylist()]
+        return self._filled(column.to_pylist())
 
     def _lines(self, columns: Mapping[str, pa.Array]) -> Iterable[bytes]:
         names = [
@@ -97,7 +119,7 @@ class RowMaker:
     def of_rows(self, rows: Iterable[Any]) -> Iterator[Row]:
         """The same for pyspark Rows and dicts with the columns of the sink."""
         for row in rows:
-            fields = row.asDict() if hasattr(row, "asDict") else row
+            fields = row.asDict(recursive=self._format != "binary") if hasattr(row, "asDict") else row
             if not isinstance(fields, Mapping):
                 raise JetStreamSparkError(
                     "JETSTREAM_SCHEMA_MISMATCH", f"rows must be Rows or dicts, not {type(row).__name__}"
@@ -108,7 +130,7 @@ class RowMaker:
         subject = self._subject or _bytes(fields.get("subject"))
         if not subject:
             raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no subject")
-        value = _bytes(fields.get("value"))
+        value = self._document(fields) if self._format != "binary" else _bytes(fields.get("value"))
         if value is None:
             if self._options.null_value == "error":
                 raise _null_value()
@@ -122,6 +144,20 @@ class RowMaker:
         return subject, lines, value, None if self._content is None else self._content.next(subject, lines, value)
 
     # --- headers ----------------------------------------------------------------------------------------
+
+    def _document(self, fields: Mapping[str, Any]) -> bytes | None:
+        """The same of a Row or dict: its value, or all that means nothing else to the sink."""
+        from jsclient.arrow import formats
+
+        if "value" in fields:
+            whole = fields["value"]
+            whole = whole.asDict(recursive=True) if hasattr(whole, "asDict") else whole
+        else:
+            whole = {name: value for name, value in fields.items() if name not in SINK_COLUMNS}
+        try:
+            return None if whole is None else formats.encoder(self._format)(formats.without_nulls(whole))
+        except (TypeError, ValueError, OverflowError) as error:
+            raise self._no_document(error) from None
 
     def _block(self, given: Mapping[str, Any]) -> bytes:
         """Header lines of one row; checked, since a line break in a value would forge headers."""

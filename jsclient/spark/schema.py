@@ -22,6 +22,7 @@ DEFAULT_COLUMNS: Final = {
 }
 EXTRA_COLUMNS: Final = {"timestamp_ns": "bigint", "size": "int", "reply": "string"}
 SOURCE_COLUMNS: Final = {**DEFAULT_COLUMNS, **EXTRA_COLUMNS}
+TEXTS: Final = ("string", "binary")
 SOURCE_DDL: Final = ", ".join(f"{name} {kind}" for name, kind in DEFAULT_COLUMNS.items())
 
 # Columns of the sink and the types each may have.
@@ -36,10 +37,14 @@ SINK_COLUMNS: Final = {
 }
 
 
-def check_source(schema: StructType) -> list[str]:
+def check_source(schema: StructType, options: SparkOptions | None = None) -> list[str]:
     """The names of the columns to deliver, in order; JETSTREAM_SCHEMA_MISMATCH for what the source does not have."""
     names: list[str] = []
+    documents = options is not None and options.value_format != "binary"
     for field in schema.fields:
+        if (documents and field.name not in SOURCE_COLUMNS) or (documents and field.name == "value"):
+            names.append(field.name)
+            continue
         wanted = SOURCE_COLUMNS.get(field.name)
         if wanted is None:
             raise JetStreamSparkError(
@@ -63,8 +68,12 @@ def check_source(schema: StructType) -> list[str]:
 def check_sink(schema: StructType, options: SparkOptions) -> None:
     """Refuse a DataFrame the sink cannot publish; JETSTREAM_SCHEMA_MISMATCH says what to do."""
     types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    documents = options.value_format != "binary"
+    inside = [name for name in types if name not in SINK_COLUMNS]
     for name, kind in types.items():
         allowed = SINK_COLUMNS.get(name)
+        if documents and (allowed is None or name == "value"):
+            continue
         if allowed is None:
             raise JetStreamSparkError(
                 "JETSTREAM_SCHEMA_MISMATCH",
@@ -75,7 +84,13 @@ def check_sink(schema: StructType, options: SparkOptions) -> None:
             raise JetStreamSparkError(
                 "JETSTREAM_SCHEMA_MISMATCH", f"column {name!r} must be {' or '.join(allowed)}, not {kind}; cast it"
             )
-    if "value" not in types:
+    if documents and ("value" in types) == bool(inside):
+        raise JetStreamSparkError(
+            "JETSTREAM_SCHEMA_MISMATCH",
+            f"with valueFormat={options.value_format} the document is either the column 'value' or the columns beside "
+            f"{', '.join(SINK_COLUMNS)}; there are {', '.join(types)}",
+        )
+    if not documents and "value" not in types:
         raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", "the sink needs a column 'value' (binary or string)")
     if "subject" not in types and options.subject is None:
         raise JetStreamSparkError(

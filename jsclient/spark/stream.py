@@ -55,7 +55,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.columns = check_source(schema)
+        self.columns = check_source(schema, options)
+        if options.value_format != "binary":
+            from jsclient.spark.documents import check_documents
+
+            check_documents(schema, options)
         self.label = uuid.uuid4().hex[:8]
         self.shape = shape_of(options.subjects, options.partition_by)
         self.lost = self.expired = 0  # sequences, of this run; shown in every progress

@@ -6,6 +6,7 @@ import datetime as dt
 import re
 import time
 from collections.abc import Callable, Iterator
+from typing import Literal
 
 import pytest
 
@@ -196,3 +197,24 @@ def test_arguments_that_make_no_sense(js: JetStream, name: str, arguments: dict[
 def test_a_stream_that_is_not_there(js: JetStream) -> None:
     with pytest.raises(errors.StreamNotFound):
         arrow.read_table(js, "NOBODY")
+
+
+SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string()))])
+
+
+@pytest.mark.parametrize("kind", ["json", "msgpack"])
+def test_documents(js: JetStream, name: str, kind: Literal["json", "msgpack"]) -> None:
+    rows = pa.table({"id": [1, 2, None], "tags": [["a"], None, []]}, SCHEMA)
+    assert arrow.write_table(js, rows, subject=f"{name}.x", value_format=kind).rows == 3
+    table = arrow.read_table(js, name, value_format=kind, schema=SCHEMA, columns=["seq"])
+    assert table.drop_columns(["seq"]).cast(SCHEMA).equals(rows)
+    js.publish(f"{name}.y", b"\xff?")
+    with pytest.raises(errors.BadRecord, match=rf"message 4 on '{name}.y'"):
+        arrow.read_table(js, name, value_format=kind, schema=SCHEMA)
+    table = arrow.read_table(js, name, value_format=kind, schema=SCHEMA, bad_records="null")
+    assert table["_corrupt"].to_pylist() == [None, None, None, b"\xff?"]
+    assert table["id"].to_pylist() == [1, 2, None, None]
+    with pytest.raises(errors.ConfigError, match="uint64"):
+        arrow.read_table(js, name, value_format=kind, schema=pa.schema([("id", pa.uint64())]))
+    with pytest.raises(errors.ConfigError, match="in common"):
+        arrow.read_table(js, name, value_format=kind, schema=pa.schema([("seq", pa.int64())]))

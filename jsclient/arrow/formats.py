@@ -1,0 +1,207 @@
+"""Documents (JSON or msgpack) to Arrow columns and back, by msgspec.
+
+Only the fields that were asked for are decoded, straight into slots of a class that is made for them; a document that
+does not fit (another type, a number out of range, no document at all) makes no guess but counts as bad. Decoding them
+one by one is faster than joining them into one array first: 0.27 against 0.43 us for six fields of six.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import decimal
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+from operator import attrgetter
+from typing import Annotated, Any, Final
+
+import msgspec
+import pyarrow as pa
+
+from protocol.errors import BAD_JSON
+
+FORMATS: Final = ("json", "msgpack")
+CORRUPT: Final = "_corrupt"
+"""The column that holds what could not be decoded."""
+
+BAD: Final = (*BAD_JSON, pa.ArrowException, ValueError, TypeError, OverflowError)
+
+Decode = Callable[[bytes], Any]
+
+
+class Unsupported(ValueError):
+    """A column has a type that documents cannot be decoded into."""
+
+
+class Decoded:
+    """The columns of some documents, in the order of the fields; `bad`: number and reason of each bad one."""
+
+    def __init__(self, columns: list[pa.Array], bad: dict[int, str]) -> None:
+        self.columns = columns
+        self.bad = bad
+
+
+class DocumentDecoder:
+    """Decodes documents into the columns of `fields`; a single field with `whole=True` takes the whole document."""
+
+    def __init__(self, kind: str, fields: Sequence[pa.Field], *, whole: bool = False) -> None:
+        self._fields = list(fields)
+        self._whole = whole
+        target = annotation(fields[0].type, fields[0].name) if whole else _structure(self._fields, "")
+        decoder: Any = msgspec.json.Decoder if kind == "json" else msgspec.msgpack.Decoder
+        self._decode: Decode = decoder(target).decode
+        self._empty = None if whole else target()
+
+    def decode(self, payloads: list[bytes]) -> Decoded:
+        """Null in every column where a document is bad."""
+        decode = self._decode
+        bad: dict[int, str] = {}
+        try:
+            documents = [decode(payload) for payload in payloads]
+            return Decoded(self._columns(documents), bad)
+        except BAD:
+            documents = [self._one(number, payload, bad) for number, payload in enumerate(payloads)]
+        return Decoded(self._columns(documents), bad)
+
+    def _one(self, number: int, payload: bytes, bad: dict[int, str]) -> Any:
+        """One document, which Arrow has to take, too; nothing and an entry in `bad` if it does not."""
+        try:
+            document = self._decode(payload)
+            self._columns([document])
+        except BAD as error:
+            bad[number] = f"{type(error).__name__}: {error}"[:300]
+            return self._empty
+        return document
+
+    def _columns(self, documents: list[Any]) -> list[pa.Array]:
+        if self._whole:
+            return [_array(documents, self._fields[0].type)]
+        return [_array(list(map(attrgetter(f"f{i}"), documents)), field.type) for i, field in enumerate(self._fields)]
+
+
+def _structure(fields: Sequence[pa.Field], where: str) -> type[msgspec.Struct]:
+    """A class with a slot for each field, which are named f0, f1 ...: names of fields need not be Python's."""
+    if len({field.name for field in fields}) < len(fields):
+        raise Unsupported(f"{where or 'the schema'} has two fields of one name")
+    slots = [
+        (f"f{i}", annotation(field.type, f"{where}.{field.name}" if where else field.name), None)
+        for i, field in enumerate(fields)
+    ]
+    return msgspec.defstruct(
+        "Document", slots, rename={f"f{i}": field.name for i, field in enumerate(fields)}, gc=False
+    )
+
+
+def annotation(kind: pa.DataType, name: str) -> Any:
+    """What msgspec has to decode for a column of this type. All may be null."""
+    types = pa.types
+    if types.is_integer(kind):
+        return Annotated[int, _bounds(kind, name)] | None
+    for test, plain in _PLAIN:
+        if test(kind):
+            return plain | None
+    if types.is_struct(kind):
+        return _structure(list(kind), name) | None
+    if types.is_list(kind) or types.is_large_list(kind):
+        return list[annotation(kind.value_type, f"{name}[]")] | None  # type: ignore[misc]
+    if types.is_map(kind) and _is_text(kind.key_type):
+        return dict[str, annotation(kind.item_type, f"{name}{{}}")] | None  # type: ignore[misc]
+    raise Unsupported(f"column {name!r} has type {kind}, which documents cannot be decoded into")
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _bounds(kind: pa.DataType, name: str) -> msgspec.Meta:
+    if str(kind) == "uint64":
+        raise Unsupported(f"column {name!r}: msgspec knows no bounds of uint64; use int64 or decimal128(20, 0)")
+    bits = kind.bit_width
+    if pa.types.is_unsigned_integer(kind):
+        return msgspec.Meta(ge=0, le=(1 << bits) - 1)
+    return msgspec.Meta(ge=-(1 << bits - 1), le=(1 << bits - 1) - 1)
+
+
+_PLAIN: Final[list[tuple[Callable[[pa.DataType], bool], Any]]] = [
+    (pa.types.is_boolean, bool),
+    (pa.types.is_floating, float),
+    (_is_text, str),
+    (lambda kind: pa.types.is_binary(kind) or pa.types.is_large_binary(kind), bytes),
+    (pa.types.is_timestamp, dt.datetime),
+    (pa.types.is_date32, dt.date),
+    (pa.types.is_decimal, decimal.Decimal),
+]
+
+
+def _array(values: list[Any], kind: pa.DataType) -> pa.Array:
+    """Decoded values as an array; what lies inside of lists, maps and structs is built column by column."""
+    types = pa.types
+    if types.is_struct(kind):
+        missing = pa.array([value is None for value in values], pa.bool_())
+        inner = [
+            _array([None if value is None else getattr(value, f"f{i}") for value in values], field.type)
+            for i, field in enumerate(kind)
+        ]
+        return pa.StructArray.from_arrays(inner, fields=list(kind), mask=missing)
+    if types.is_list(kind):
+        flat = [item for value in values if value is not None for item in value]
+        return pa.ListArray.from_arrays(_offsets(values), _array(flat, kind.value_type), type=kind)
+    if types.is_map(kind):
+        keys = [key for value in values if value is not None for key in value]
+        items = [item for value in values if value is not None for item in value.values()]
+        return pa.MapArray.from_arrays(
+            _offsets(values), _array(keys, kind.key_type), _array(items, kind.item_type), type=kind
+        )
+    return pa.array(values, kind)
+
+
+def _offsets(values: list[Any]) -> pa.Array:
+    """Where each list begins, and the end; null where there is none."""
+    ends = list(accumulate((0 if value is None else len(value) for value in values), initial=0))
+    begins: list[int | None] = [
+        None if value is None else begin for value, begin in zip(values, ends[:-1], strict=True)
+    ]
+    return pa.array([*begins, ends[-1]], pa.int32())
+
+
+# --- columns to documents -----------------------------------------------------------------------------------------
+
+
+def encoder(kind: str) -> Callable[[Any], bytes]:
+    return (msgspec.json.Encoder() if kind == "json" else msgspec.msgpack.Encoder()).encode
+
+
+def encode_columns(kind: str, names: Sequence[str], columns: Sequence[pa.Array]) -> list[bytes]:
+    """One document per row. Fields that are null are left out, as `to_json` of Spark does."""
+    encode = encoder(kind)
+    rows = zip(*[_values(column) for column in columns], strict=True)
+    if any(column.null_count for column in columns):
+        return [
+            encode({name: value for name, value in zip(names, row, strict=True) if value is not None}) for row in rows
+        ]
+    return [encode(dict(zip(names, row, strict=True))) for row in rows]
+
+
+def encode_values(kind: str, column: pa.Array) -> list[bytes | None]:
+    """A column whose values are whole documents; None where it is null."""
+    encode = encoder(kind)
+    return [None if value is None else encode(value) for value in _values(column)]
+
+
+def _values(column: pa.Array) -> list[Any]:
+    kind = column.type
+    if not _nested(kind):
+        return column.to_pylist()  # type: ignore[no-any-return]
+    return [without_nulls(value) for value in column.to_pylist(maps_as_pydicts="strict")]
+
+
+def _nested(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_nested(kind))
+
+
+def without_nulls(value: Any) -> Any:
+    """Fields of structs that are null are left out; nulls in lists stay where they are."""
+    if isinstance(value, dict):
+        return {name: without_nulls(item) for name, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [without_nulls(item) for item in value]
+    return value

@@ -1,0 +1,151 @@
+"""valueFormat: columns of a schema that lie inside of the values, and the messages that do not fit it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from jsclient import errors
+from jsclient.arrow.columns import Message
+from jsclient.arrow.documents import Bad, DocumentColumns
+from jsclient.arrow.formats import CORRUPT, Unsupported
+from jsclient.jetstream.context import JetStream
+from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.schema import SOURCE_COLUMNS, TEXTS, schema_of
+from jsclient.spark.telling import tell
+from jsclient.workers.dead_letters import REASON, SEQUENCE, STREAM, SUBJECT, one_line
+from protocol import Headers
+from protocol.errors import InvalidHeader
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+    from jsclient.connection import Connection
+    from jsclient.spark.options import SparkOptions
+
+
+def check_documents(schema: StructType, options: SparkOptions) -> None:
+    """Refuse a schema that says nothing sensible about documents."""
+    if options.value_format == "binary":
+        return
+    inside = [field.name for field in schema.fields if is_inside(field)]
+    kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
+    if "value" in inside and len(inside) > 1:
+        raise JetStreamSparkError(
+            "JETSTREAM_SCHEMA_MISMATCH",
+            f"the schema has a typed value and the columns {', '.join(inside)}; the document is either the "
+            "value or the columns",
+        )
+    if (options.bad_records == "null") != ("_corrupt" in kinds) or kinds.get("_corrupt", "string") not in TEXTS:
+        raise JetStreamSparkError(
+            "JETSTREAM_SCHEMA_MISMATCH",
+            "badRecords=null and a column '_corrupt' (string or binary) belong together: it holds the values that do "
+            "not fit the schema",
+        )
+    if not inside:
+        raise JetStreamSparkError(
+            "JETSTREAM_SCHEMA_MISMATCH",
+            f"valueFormat={options.value_format} needs the columns of the documents in .schema(), for example "
+            "seq bigint, id bigint, name string",
+        )
+    documents_of(schema, options)
+
+
+def documents_of(
+    schema: StructType, options: SparkOptions, divert: DeadLetters | None = None
+) -> DocumentColumns | None:
+    """What makes the columns that lie inside of the values; None when there are none.
+
+    JETSTREAM_SCHEMA_MISMATCH for types that documents do not have. `divert` takes the bad ones with
+    badRecords=dead-letter, in a task; on the driver, where only the schema is checked, there is none.
+    """
+    if options.value_format == "binary":
+        return None
+    fields = {field.name: field for field in schema_of(schema)}
+    inside = [field.name for field in schema.fields if is_inside(field)]
+    whole = "value" in inside
+    corrupt = fields.get(CORRUPT)
+
+    def refuse(text: str) -> Exception:
+        more = "with badRecords=null it is in the column _corrupt, with badRecords=dead-letter stored elsewhere"
+        return JetStreamSparkError("JETSTREAM_BAD_RECORD", f"{text}; {more}")
+
+    try:
+        return DocumentColumns(
+            options.value_format,
+            [fields[name] for name in inside],
+            whole=whole,
+            corrupt=None if corrupt is None else corrupt.type,
+            refuse=refuse if options.bad_records == "fail" else None,
+            divert=divert,
+        )
+    except Unsupported as error:
+        raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", f"{error}; read the value as binary") from None
+
+
+def is_inside(field: Any) -> bool:
+    """Whether a field of a schema lies inside of the value."""
+    if field.name == CORRUPT:
+        return False
+    return SOURCE_COLUMNS.get(field.name) is None or (
+        field.name == "value" and field.dataType.simpleString() != "binary"
+    )
+
+
+class DeadLetters:
+    """Stores messages that fit no schema on the dead-letter subject, before the others of their batch go out."""
+
+    def __init__(self, nc: Connection, options: SparkOptions) -> None:
+        self._options = options
+        self._js = JetStream(nc, domain=options.domain, api_prefix=options.api_prefix)
+        self._count = 0
+
+    def __call__(self, bad: list[Bad]) -> None:
+        publisher = AsyncPublisher(self._js, stall_wait=self._options.reconnect_timeout)
+        subject = self._options.dead_letter_subject or ""
+        try:
+            futures = [
+                publisher.publish(
+                    subject,
+                    message.payload,
+                    headers=_headers(message, reason),
+                    # A task that is tried again stores them once, within the window of their stream.
+                    msg_id=f"{message.stream}.spark.{message.seq}",
+                )
+                for message, reason in bad
+            ]
+            for future in futures:
+                future.result()
+        except errors.JsClientError as error:
+            text = self._options.hide(f"{type(error).__name__}: {error}")
+            raise JetStreamSparkError(
+                "JETSTREAM_PUBLISH_FAILED",
+                f"bad records could not be stored on {subject!r} (deadLetterSubject): {text}",
+            ) from error
+        self._count += len(bad)
+
+    def finish(self) -> None:
+        if self._count:
+            where = self._options.dead_letter_subject
+            tell(f"{self._count} messages of stream {self._options.stream!r} fit no schema and are stored on {where!r}")
+
+
+def _headers(message: Message, reason: str) -> Headers:
+    """Those of the message that may be published again, and where it comes from."""
+    try:
+        given = [] if message.headers is None else list(Headers.decode(message.headers).items())
+    except ValueError:
+        given = []
+    headers = Headers()
+    for name, value in given:
+        try:
+            Headers([(name, value)]).encode()
+        except InvalidHeader:
+            continue
+        if not name.startswith("Nats-"):
+            headers.add(name, value)
+    headers[REASON] = one_line(reason)
+    headers[SUBJECT] = one_line(message.subject.decode("utf-8", "replace"))
+    headers[STREAM] = message.stream
+    headers[SEQUENCE] = str(message.seq)
+    return headers
