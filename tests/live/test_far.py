@@ -48,3 +48,22 @@ def test_messages_reads_as_fast_as_from_a_near_server(
     fixed = read(far, 2_000, max_messages=500)
     assert fixed < 1_000 / ROUND_TRIP  # that is what the window is for
     assert read(far, number) > 3 * fixed
+
+
+def publish(far: JetStream, count: int, **options: int) -> float:
+    """Messages per second."""
+    js = JetStream(far.nc, **{f"publish_async_{name}": value for name, value in options.items()})
+    start = time.monotonic()
+    for _ in range(count):
+        js.publish_async("far.stored", bytes(128))
+    js.publish_async_complete(60)
+    return count / (time.monotonic() - start)
+
+
+def test_publish_async_has_more_under_way_on_a_long_line(far: JetStream, count: Callable[[int, int], int]) -> None:
+    number = count(200_000, 30_000)
+    far.create_stream(StreamConfig(name="STORED", subjects=["far.stored"], storage="memory"))
+    fixed = publish(far, 1_500, max_pending=500)
+    assert fixed < 500 / ROUND_TRIP
+    assert publish(far, number) > 3 * fixed
+    assert far.stream("STORED").info().state.messages == number + 1_500

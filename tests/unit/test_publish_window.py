@@ -55,6 +55,71 @@ def test_a_message_larger_than_the_window_goes_out_alone() -> None:
     assert not window.has_room()
 
 
+class Sized:
+    """As much of a future as the window looks at."""
+
+    def __init__(self, size: int, headers: int = 0) -> None:
+        self.payload = bytes(size)
+        self._block = bytes(headers) or None
+
+
+def test_a_window_holds_what_is_under_way_on_the_line_besides() -> None:
+    window = Window(100, 100_000, 1_000)
+    now = 50.0
+    assert not window.fit(now, 0.125)  # the first look
+    for limit in (200, 300, 400):
+        now += 0.125
+        window.answers += window.limit
+        assert window.fit(now, 0.125)
+        assert (window.limit, window.share) == (limit, 100_000 // limit)
+    window.answers += 400
+    assert not window.fit(now + 0.0625, 0.125)  # not yet one round trip
+    assert window.fit(now + 0.125, 0.125)
+    for _ in range(20):
+        now += 0.25
+        window.answers += 2 * window.limit
+        window.fit(now, 0.125)
+    assert window.limit == 1_000
+
+
+def test_a_window_near_its_server_or_of_a_given_size_does_not_grow() -> None:
+    for window, round_trip in ((Window(100, 100_000, 1_000), 0.0001), (Window(100, 100_000), 0.125)):
+        now = 50.0
+        for _ in range(20):
+            now += 0.125
+            window.answers += 5_000
+            assert not window.fit(now, round_trip)
+        assert window.limit == 100
+
+
+def test_answers_of_a_time_when_the_window_was_not_full_say_nothing() -> None:
+    window = Window(100, 100_000, 1_000)
+    window.fit(50.0, 0.125)
+    window.answers += 100_000
+    assert not window.fit(60.0, 0.125)
+    window.answers += 100
+    assert window.fit(60.125, 0.125)
+
+
+def test_bytes_stay_bounded_when_the_window_grows() -> None:
+    window = Window(10, 1_000, 40)  # 100 bytes each
+    pending: dict[bytes, Any] = window.pending
+    pending.update({b"a": Sized(100), b"b": Sized(10, 50), b"c": Sized(400)})
+    window.charge(b"c", 400)
+    window.charge(b"d", 300)  # on its way into pending
+    window.fit(50.0, 0.125)
+    window.answers += 30
+    assert window.fit(50.125, 0.125)
+    assert window.share == 25
+    assert window.large == {b"a": 75, b"b": 35, b"c": 375, b"d": 275}
+    assert window.limit == (1_000 - 75 - 35 - 375 - 275) // 25
+    for token in (b"a", b"b", b"c"):
+        del pending[token]
+    for token in (b"a", b"b", b"c", b"d"):
+        window.release(token)
+    assert (window.limit, window.large) == (40, {})
+
+
 def test_publishers_wake_when_a_quarter_is_free_and_no_more_than_there_is_room_for() -> None:
     window = Window(8, 8000)
     fill(window, 8)

@@ -125,7 +125,8 @@ class Publishing:
         msg_id: str | None = None,
         **options: Unpack[PublishOptions],
     ) -> PublishFuture:
-        """Send a message and return the future of its ack; waits only while the window (4,000 messages) is full.
+        """Send a message and return the future of its ack; waits only while the window is full: 4,000 messages, more
+        over a long line.
 
         A message with an id survives a reconnect: it is sent again as long as the stream remembers the id (it is asked
         for its duplicate window). Without one, a lost link resolves the future as PublishUnknown. Raises

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import queue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
 from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.future import PublishFuture
+
+
+LEAST_STEP: Final = 1.1
+"""How much larger it becomes at least: to grow takes a look at all that is pending."""
+
+LONGEST_LOOK: Final = 3
+"""Round trips for which the answers are counted at most."""
 
 
 class Window:
@@ -20,15 +27,21 @@ class Window:
 
     Waiting publishers are woken when a quarter of the window is free, not by every ack: their next messages then
     leave together, and the threads change places a thousand times less.
+
+    A window that may grow to `most` messages holds `messages`, and besides what is under way on the line: rate of acks
+    times round trip. What waits in the server, which refuses messages when that becomes too much, stays the same.
     """
 
-    def __init__(self, messages: int, nbytes: int) -> None:
+    def __init__(self, messages: int, nbytes: int, most: int = 0) -> None:
         self.pending: dict[bytes, PublishFuture] = {}
         self.limit = messages
         self.share = max(1, nbytes // messages)
         self.large: dict[bytes, int] = {}
         self.parked: list[tuple[int, waiting.Ticket[None]]] = []
-        self._messages = messages
+        self.answers = 0  # counted by the reader
+        self._messages = self._least = messages
+        self._most = most
+        self._measured = (0.0, 0)  # when the answers were looked at, and how many there were
         self._bytes = nbytes
         self._extra = 0
         self._lock = waiting.new_lock()
@@ -61,6 +74,46 @@ class Window:
         if size <= self.share:
             return count < self.limit
         return not count or (count < self.limit and (count * self.share + self._extra + size) <= self._bytes)
+
+    # --- growing ------------------------------------------------------------------------------------------------
+
+    def fit(self, now: float, round_trip: float) -> bool:
+        """The window is full: make it larger if that is because of the round trip. True when it has become larger."""
+        if self._most <= self._messages:
+            return False
+        with self._lock:
+            (since, before), answers = self._measured, self.answers
+            seconds = now - since
+            if seconds < round_trip:
+                return False
+            self._measured = now, answers
+            if seconds > LONGEST_LOOK * round_trip:
+                return False  # it was not full all the time, and says nothing
+            messages = min(self._least + int((answers - before) / seconds * round_trip), self._most)
+            if messages < self._messages * LEAST_STEP:
+                return False
+            self._resize(messages)
+            return True
+
+    def _resize(self, messages: int) -> None:
+        """The caller holds the lock."""
+        self._messages, before = messages, self.share
+        self.share = share = max(1, self._bytes // messages)
+        large = self.large
+        for token in large:
+            large[token] += before - share
+        # Larger than a share are now messages that were not before. The reader takes a message out of `pending` first
+        # and looks into `large` then, so of one that is still pending it will find the charge.
+        sizes = [
+            (token, len(future.payload) + len(future._block or b"")) for token, future in list(self.pending.items())
+        ]
+        added = {token: size - share for token, size in sizes if size > share and token not in large}
+        large.update(added)
+        for token in added:
+            if token not in self.pending:
+                del large[token]
+        self._extra = sum(large.values())
+        self._change(0)
 
     # --- waiting ------------------------------------------------------------------------------------------------
 
