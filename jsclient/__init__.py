@@ -24,7 +24,7 @@ if not getattr(_protocol, "__jsclient__", False):
     )
 
 from jsclient import errors
-from jsclient._engine.core import Health, Statistics
+from jsclient._engine.figures import Health, Statistics
 from jsclient._engine.link import VERSION
 from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import protocol
 from jsclient import checks, errors
 from jsclient._engine import Engine
-from jsclient._engine.core import Health, Statistics
 from jsclient._engine.engine import LiveEngine, live_engines
+from jsclient._engine.figures import Health, Statistics
 from jsclient._engine.mailbox import Mailbox
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.message import HeadersLike, Msg, Payload
@@ -86,29 +86,30 @@ class Connection:
             _refuse_raw(reply, headers)
             frame: Frame = engine.encode(subject, payload, reply, headers)
         else:
+            encoder = engine.encoder
             # `encode` once more for the usual cases: its call and its questions are a tenth of what a publish costs.
             try:
-                start = engine.starts[subject]
+                start = encoder.starts[subject]
             except (KeyError, TypeError):  # new, or no str at all
-                start = engine.learn_subject(subject)
+                start = encoder.learn_subject(subject)
             size = len(payload)
             if headers is None:
-                if size > engine.max_payload:
-                    raise engine.too_large(size)
+                if size > encoder.max_payload:
+                    raise encoder.too_large(size)
                 if size < LARGE_PAYLOAD:
                     frame = b"".join((start, PUB_ENDS[size], payload, b"\r\n"))
                 else:
                     frame = LargeFrame(pub_parts(start, payload))
             else:
-                if not engine.takes_headers:
-                    engine.check_headers()
+                if not encoder.takes_headers:
+                    encoder.check_headers()
                 block = encode_plain(headers) if headers.__class__ is dict else None
                 if block is None:
                     _refuse_raw(reply, headers)
                     block = checks.header_block(headers)
                 size += len(block)
-                if size > engine.max_payload:
-                    raise engine.too_large(size)
+                if size > encoder.max_payload:
+                    raise encoder.too_large(size)
                 frame = hpub(start, block, payload)
         engine.messages_out += 1
         engine.post_core(frame)
@@ -160,7 +161,7 @@ class Connection:
         returns True for a reply (that one is not delivered; `jsclient.empty_payload` is the usual one), or after
         the total `timeout` (5 s). Raises NoResponders if nobody listens; no reply at all is an empty iteration.
         """
-        return self._engine.request_many(
+        return self._engine.asker.request_many(
             subject,
             payload,
             timeout=timeout,
@@ -209,9 +210,10 @@ class Connection:
         if thread not in ("shared", "own"):
             raise errors.ConfigError(f'thread is "shared" or "own", not {thread!r}')
         mailbox = Mailbox(pending_messages, pending_bytes, awaited=callback is None)
-        subscription = Subscription(engine, engine.next_sid(), subject, queue, mailbox, callback, thread == "own")
+        table = engine.subscriptions
+        subscription = Subscription(engine, table.next_sid(), subject, queue, mailbox, callback, thread == "own")
         subscription.max_messages = max_messages
-        engine.add(subscription, Deadline(engine.options.write_timeout))
+        table.add(subscription, Deadline(engine.options.write_timeout))
         engine.takers.enter(subscription)
         return subscription
 

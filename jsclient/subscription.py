@@ -70,7 +70,7 @@ class Subscription(BaseSubscription, Taker):
             messages = messages[: max(limit - self.received, 0)]
         self.received += len(messages)
         if not self.mailbox.put_many(messages, nbytes):
-            self.engine.report_slow_consumer(self)
+            self.engine.telling.report_slow_consumer(self)
         limit = self.max_messages  # again: `unsubscribe` may have set it meanwhile, and not seen what we count
         if limit is not None and self.received >= limit:
             self.engine.remove_subscription(self)
@@ -180,7 +180,7 @@ class Subscription(BaseSubscription, Taker):
         if self.received >= max_messages:
             self._end(discard=False)
         else:
-            self.engine.send_unsubscribe(self, max_messages)
+            self.engine.subscriptions.tell_unsubscribed(self, max_messages)
 
     def close(self) -> None:
         """Stop receiving and throw away what was not taken; whoever waits gets SubscriptionClosed. Idempotent.

@@ -1,61 +1,115 @@
-"""The engine of a Connection: what it does with one session to a NATS system, from any number of threads.
+"""The engine of a Connection: its parts, and what they tell each other.
+
+    callers -> Asker, Encoder -> Outbox -> socket          Session: dialling, the reader, reconnecting
+    socket -> reader -> Dispatcher -> mailboxes, sinks     Subscriptions: the table, SUB and UNSUB
+    Telling: callbacks, listeners, errors                  Ending: drain and close
 
 Threads (all daemons): a reader per live link, a connector per dial, one flusher, one events thread for callbacks,
-workers for the callbacks of subscriptions. design: reader -> Dispatcher -> mailboxes; callers -> Outbox -> socket. A
-caller that is the only one to wait reads the socket itself: see `reading`.
+workers for the callbacks of subscriptions. A caller that is the only one to wait reads the socket itself: see
+`reading`.
 """
 
 from __future__ import annotations
 
+import itertools
 import logging
-import queue
-import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
-from functools import partial
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from jsclient import checks, errors, waiting
-from jsclient._engine.core import EngineCore, guarded
+import protocol
+from jsclient import errors, nuid
+from jsclient._engine.asking import Asker, same_violation
+from jsclient._engine.callbacks import EventsThread
+from jsclient._engine.encoding import Encoder
+from jsclient._engine.ending import Ending
+from jsclient._engine.figures import Health, Statistics
+from jsclient._engine.flusher import Flusher
 from jsclient._engine.link import Link
-from jsclient._engine.outbox import Unkept
-from jsclient._engine.requests import MOST_REPLIES, Replies
-from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
-from jsclient._engine.sinks import (
-    BaseSubscription,
-)
-from jsclient._engine.taking import read_reply
-from jsclient.cancel import Cancel
-from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
-from jsclient.message import HeadersLike, Msg, Payload
+from jsclient._engine.mailbox import Mailbox
+from jsclient._engine.outbox import Outbox
+from jsclient._engine.pings import WhenAnswered
+from jsclient._engine.reading import Reading
+from jsclient._engine.relay import Relay
+from jsclient._engine.requests import Requests
+from jsclient._engine.server_errors import ServerErr
+from jsclient._engine.session import Session
+from jsclient._engine.sinks import BaseSubscription, Inbox, SinkSubscription
+from jsclient._engine.strands import Strands
+from jsclient._engine.table import Subscriptions
+from jsclient._engine.takers import Takers
+from jsclient._engine.telling import Telling, guarded
+from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.message import Msg
+from jsclient.options import ConnectOptions
 from jsclient.states import ConnectionState, LinkEvent
-from protocol.errors import LineTooLong
-from protocol.frames import hpub, pub, pub_start, with_reply
+
+if TYPE_CHECKING:
+    from jsclient.cancel import Cancel
+    from jsclient.connection import Connection
+    from protocol.frames import Frame
 
 log = logging.getLogger("jsclient.connection")
 
-KNOWN_SUBJECTS: Final = 4096
-"""Validated subjects that a connection remembers: a check costs 1 us, a dictionary look-up 40 ns."""
+MOST_SINKS: Final = 4
+"""Subscriptions up to which the reader looks whether somebody waits, before it lends its right to read."""
 
-LAST_FLUSH: Final = 0.1
-"""Seconds that a drain whose time is up gives the server to read what was sent."""
-
-NO_STATUS: Final = b"NATS/1.0 503"
-
+_numbers = itertools.count(1)
 _live: weakref.WeakValueDictionary[int, LiveEngine] = weakref.WeakValueDictionary()
 
 
-class LiveEngine(EngineCore):
+class LiveEngine:
     """The engine of one Connection, which outlives its links. See `jsclient._engine.Engine` for what layers use of it.
 
     In a forked child it becomes a ForkedEngine: every use of it but `close` raises ForkedConnection.
+
+    No more than 30 attributes per instance: beyond that CPython keeps them in a dict of its own for each instance, and
+    every look-up of every call gets slower.
     """
 
-    # --- opening and closing ----------------------------------------------------------------------------
+    def __init__(self, options: ConnectOptions, connection: Connection) -> None:
+        self.connection = connection
+        self.options = options
+        self.number = next(_numbers)
+        self.draining = False
+        self.messages_out = 0
+        self.clock = Flusher(f"jsclient-flush-{self.number}")
+        self.events = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
+        self.telling = Telling(connection, options, self.events)
+        self.takers = Takers()
+        self.strands = Strands(self)
+        self.outbox = Outbox(
+            kick=self.clock.kick,
+            broken=self._sender_failed,
+            limit=options.pending_buffer,
+            block_when_full=options.pending_block,
+            write_timeout=options.write_timeout,
+        )
+        self.clock.outbox = self.outbox
+        self.session = Session(self, options, self.outbox)
+        self.subscriptions = Subscriptions(self.outbox, self.clock.kick, self.check_usable, self.session.recall_reader)
+        self.dispatcher = self.subscriptions.dispatcher
+        self.relay = Relay(self.outbox, self.clock.kick)
+        self.clock.relay = self.relay
+        self.requests = Requests(self._open_request_inbox, self.relay)
+        self.request_sid = b""
+        self.reply_sids: set[bytes] = set()  # where answers come that are not held to max_payload
+        self._answers = 0  # of requests, that the reader has taken note of
+        self.woke_taker = False  # the reader did, with the chunk it has just delivered
+        self.encoder = Encoder(lambda: self.connected_url)
+        # What is called for every message, without a call in between.
+        self.encode = self.encoder.encode
+        self.post = self.outbox.post
+        self.post_core = self.outbox.post_core
+        self.post_now = self.outbox.post_now
+        self.flush_outbox = self.outbox.flush
+        self.asker = Asker(self)
+        self.request = self.asker.request
+        self.ending = Ending(self)
 
     def open(self) -> None:
-        """Connect; called once by `jsclient.connect`."""
+        """Connect; called once, for `jsclient.connect`."""
         _live[self.number] = self
         try:
             self.clock.start()
@@ -64,539 +118,365 @@ class LiveEngine(EngineCore):
             self.close_now(wait=False)
             raise
 
+    def gone(self) -> None:
+        """It has ended: no fork and no exit of the interpreter need see to it."""
+        _live.pop(self.number, None)
+
+    def __repr__(self) -> str:
+        return f"<jsclient.Connection {self.number} {self.state.value} {self.connected_url or '-'}>"
+
+    def __reduce__(self) -> NoReturn:
+        self.refuse_pickle(self)
+
+    def refuse_pickle(self, what: object) -> NoReturn:
+        """Raises the TypeError for whoever tries to send a live object to another process."""
+        raise TypeError(
+            f"a {type(what).__name__} belongs to the live connection of this process and cannot be pickled. Send its "
+            "ConnectOptions (connection.options) and call jsclient.shared(options) where it is needed"
+        )
+
+    # --- ending: see `ending` ----------------------------------------------------------------------------
+
     def close(self, wait: bool = True) -> None:
-        """Send what is buffered (at most 2 s), then end everything; blocked calls get ConnectionClosed. Idempotent.
+        self.ending.close(wait)
 
-        `wait=False` only asks for it and returns at once: safe in signal handlers and `__del__`.
-        """
-        if wait:
-            self.close_now()
-        elif not self.session.closing.is_set():
-            self.clock.call_soon(self.close_now)
-
-    def close_now(self, wait: bool = True, error: BaseException | None = None, flush: float = CLOSE_FLUSH) -> None:
-        session = self.session
-        with session.lock:
-            first = not session.closing.is_set()
-            session.closing.set()
-        if not first:
-            if wait and threading.current_thread() is not self.clock.thread:
-                session.closed.wait(CLOSE_FLUSH + 2 * JOIN_TIMEOUT)
-            return
-        self._fatal = error
-        link = session.link
-        try:
-            session.begin_close()
-            self._let_go()
-            if link is not None and error is None:
-                session.final_flush(link, flush, self._hand_back)
-        finally:  # also after a Ctrl-C
-            self._finish_close(link)
-
-    def _let_go(self) -> None:
-        """Whatever waits for a reply, a message or room in a window learns that nothing comes; no handler starts."""
-        self.requests.fail(self.closed_error)
-        for taker in self.takers.all():
-            guarded(taker.end, self.closed_error())
-        for subscription in list(self.dispatcher.sinks.values()):
-            if isinstance(subscription, BaseSubscription):
-                guarded(subscription.end, self.closed_error())
-        self._tell_link_listeners(LinkEvent.CLOSED)
-
-    def _hand_back(self) -> list[bytes]:
-        """What came and is not taken any more, for the server to deliver elsewhere: the last frames to be sent."""
-        frames: list[bytes] = []
-        for taker in self.takers.all():
-            guarded(lambda taker: frames.extend(taker.hand_back()), taker)
-        return [*frames, *self.takers.left]
-
-    def _finish_close(self, link: Link | None) -> None:
-        left = self.outbox.close(self.closed_error)
-        if left:
-            log.warning("connection %d was closed with %d messages unsent", self.number, left)
-        self.requests.fail(self.closed_error)  # those that began meanwhile
-        try:
-            self.session.end_close(link)
-        finally:  # it waits for threads, and Ctrl-C ends that
-            self.dispatcher.sinks.clear()
-            self.clock.stop()
-            self.strands.stop()
-            if self.options.on_closed is not None:
-                self.run_last_callback(self.options.on_closed, self.connection)
-            self.events.stop()
-            _live.pop(self.number, None)
-        if self.clock.thread.is_alive() and threading.current_thread() is not self.clock.thread:
-            self.clock.thread.join(JOIN_TIMEOUT)
-
-    def fail(self, error: BaseException) -> None:
-        """The session has ended for good (called by it, on one of its threads)."""
-        log.error("connection %d ends: %s", self.number, error)
-        self.report_error(error, None)
-        self.close_now(wait=False, error=error)
+    def close_now(self, wait: bool = True, flush: float | None = None) -> None:
+        """On the way out, when the first link does not come up or the interpreter exits."""
+        self.ending.close_now(wait, flush=flush)
 
     def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
-        """Stop receiving, let the application finish what it has, send what is buffered, close.
+        self.ending.drain(timeout, wait)
 
-        Subscriptions, `consume` and services finish what they have received, a WorkerPool finishes what it handles
-        and gives back the rest, iterators give back what the application does not come for. 30 seconds by default
-        (`drain_timeout`); then, and when the link is lost and what is buffered cannot be sent, DrainTimeout, after
-        closing all the same. `wait=False` only asks for it: safe in signal handlers; in a handler or callback it is
-        never waited for, because it waits for that handler.
-        """
-        seconds = resolve(timeout, self.options.drain_timeout)
-        if wait and not self.takers.run_here():
-            self._drain(seconds)
-        elif not self._drain_asked and not self.closed:
-            self._drain_asked = True
-            self.clock.call_soon(lambda: self._drain_in_background(seconds))
+    def fail(self, error: BaseException) -> None:
+        """The session has ended for good."""
+        self.ending.fail(error)
 
-    def _drain_in_background(self, seconds: float | None) -> None:
-        name = f"jsclient-worker-drain-{self.number}"
-        try:
-            threading.Thread(target=self._drain_quietly, args=(seconds,), name=name, daemon=True).start()
-        except RuntimeError as error:
-            log.error("no thread to drain connection %d with, trying again: %s", self.number, error)
-            self.clock.call_later(NO_THREAD_PAUSE, lambda: self._drain_in_background(seconds))
+    def closed_error(self) -> errors.ConnectionClosed:
+        return self.ending.closed_error()
 
-    def _drain_quietly(self, seconds: float | None) -> None:
-        try:
-            self._drain(seconds, quiet=True)
-        except errors.JsClientError as error:
-            self.report_error(error, None)
+    # --- sending, asking: see `encoding` and `asking` -------------------------------------------------------
 
-    def _drain(self, seconds: float | None, quiet: bool = False) -> None:
-        if self.closed:
-            return
-        deadline = Deadline(seconds)
-        session = self.session
-        with session.lock:
-            first = not self.draining
-            self.draining = True
-            if first and not self.closed:
-                session.state = ConnectionState.DRAINING_SUBSCRIPTIONS
+    @property
+    def takes_headers(self) -> bool:
+        return self.encoder.takes_headers
+
+    @property
+    def max_payload(self) -> int:
+        return self.encoder.max_payload
+
+    def check_headers(self) -> None:
+        self.encoder.check_headers()
+
+    def pub_start(self, subject: str, reply: str | bytes = b"") -> bytes:
+        return self.encoder.pub_start(subject, reply)
+
+    def flush(self, timeout: Timeout = DEFAULT) -> None:
+        self.asker.rtt(timeout)
+
+    def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
+        return self.asker.rtt(timeout, cancel=cancel)
+
+    def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
+        return self.asker.later_reply(reply, timeout)
+
+    def forget_reply(self, reply: Msg) -> None:
+        self.asker.forget_reply(reply)
+
+    def request_repeatedly(self, subject: str, payload: bytes, *, timeout: Timeout, every: float) -> Msg:
+        return self.asker.request_repeatedly(subject, payload, timeout=timeout, every=every)
+
+    def request_each(
+        self, subjects: list[bytes], payload: bytes, deadline: Deadline
+    ) -> tuple[dict[int, Msg], BaseException | None]:
+        return self.asker.request_each(subjects, payload, deadline)
+
+    def when_read(self, call: Callable[[], None]) -> None:
+        """Make a call on the flusher thread, once the server has read all that was sent so far, and what it
+        had sent before is here; or the link is gone."""
+        self.session.pings.send(WhenAnswered(lambda: self.clock.call_soon(call)))
+        self.session.recall_reader()
+        self.outbox.nudge()
+
+    # --- subscriptions: see `table` -------------------------------------------------------------------------
+
+    def _open_request_inbox(self, requests: Requests) -> bytes:
+        prefix = f"{self.options.inbox_prefix}.{nuid.inbox_id()}."
+        self.request_sid = self.open_sink(prefix + "*", requests).sid
+        self.reply_sids.add(self.request_sid)
+        return prefix.encode()
+
+    def new_inbox(self) -> str:
+        """A subject that nobody else can guess, for replies."""
+        return f"{self.options.inbox_prefix}.{nuid.inbox_id()}"
+
+    def open_inbox(self, subject: str | None = None, queue: str = "") -> Inbox:
+        """A mailbox bounded by the credit that its owner grants; it also gets link events, in order."""
+        inbox = Inbox(self, self.subscriptions.next_sid(), subject or self.new_inbox(), queue, Mailbox())
+        self.subscriptions.add(inbox)
+        return inbox
+
+    def open_sink(self, subject: str, sink: Any, queue: str = "") -> SinkSubscription:
+        """Messages go to `sink.deliver(messages, nbytes)` on the reader thread."""
+        subscription = SinkSubscription(self, self.subscriptions.next_sid(), subject, queue, sink)
+        self.subscriptions.add(subscription)
+        return subscription
+
+    def remove_subscription(
+        self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False
+    ) -> None:
+        self.subscriptions.remove(subscription, tell_server, keep_sink)
+
+    # --- the right to read: see `reading` -------------------------------------------------------------------
+
+    def lent_reading(self) -> Reading | None:
+        """For who waits: where he may read for himself, or has to end the turn on top of which he runs."""
+        link = self.session.link
+        return link.reading if link is not None and (link.reading.lent or link.reading.is_ours()) else None
+
+    def lends(self) -> bool:
+        """Reader thread: the last chunk woke somebody, and nobody else waits for what comes next."""
+        answers = self.requests.answers
+        woken = self.woke_taker or answers != self._answers
+        self.woke_taker, self._answers = False, answers
+        return woken and self.nobody_waits()
+
+    def nobody_waits(self) -> bool:
+        """Nobody waits for what only the reader brings him; who is at work may read himself when he waits again."""
+        sinks = self.dispatcher.sinks
+        if len(sinks) > MOST_SINKS or self.session.pings.waiters or not self.requests.all_served():
+            return False
+        for sink in list(sinks.values()):
+            if sink.__class__ is Inbox:
+                if sink.mailbox._waiters:
+                    return False
+            elif sink.sid != self.request_sid:  # type: ignore[attr-defined]
+                return False  # it has a thread of its own, or none: a callback, acks of asynchronous publishes
+        return True
+
+    def count_borrowed(self, reading: Reading) -> None:
+        """Reader thread: add what callers have read themselves."""
+        self.dispatcher.messages_in += reading.messages_in
+        self.dispatcher.bytes_in += reading.bytes_in
+        reading.messages_in = reading.bytes_in = 0
+
+    # --- what the session tells us ----------------------------------------------------------------------
+
+    @property
+    def dispatch(self) -> Callable[[list[Any], int], list[Any]]:
+        """What the reader hands the events of a chunk to."""
+        return self.dispatcher.dispatch
+
+    def server_takes(self, max_payload: int, headers: bool) -> None:
+        """The server has told what it takes."""
+        if max_payload > 0:
+            self.encoder.max_payload = max_payload
+        self.encoder.takes_headers = headers
+
+    def link_up(self, link: Link) -> None:
+        """Connector thread: subscribe everything on the new link, and go online."""
+        refused, subscribed = self.subscriptions.link_up(link.stream, self.takes_headers)
+        if refused:
+            self.report_error(
+                errors.HeadersNotSupported(
+                    f"{refused} messages with headers were kept while there was no link, and {link.server.url} takes "
+                    "no headers (no_header_support): they were not sent"
+                ),
+                None,
+            )
+        self.telling.link_event(LinkEvent.RECONNECTED, subscribed)
+
+    def link_announced(self, first: bool) -> None:
         if not first:
-            # Another thread drains: closing now would throw away what it waits for.
-            if not session.closed.wait(deadline.remaining()):
-                raise errors.DrainTimeout("another thread still drains this connection")
-            return
-        problem: errors.DrainTimeout | None = None
-        try:
-            problem = self._drain_in_order(deadline)
-            if problem is not None and quiet:
-                self.report_error(problem, None)  # now: closing ends the events thread
-        finally:  # also after a Ctrl-C
-            self.close_now(flush=max(deadline.at_most(CLOSE_FLUSH), LAST_FLUSH))
-        if problem is not None and not quiet:
-            raise problem
+            self.telling.callback(self.options.on_reconnected)
 
-    def _drain_in_order(self, deadline: Deadline) -> errors.DrainTimeout | None:
-        """Receive nothing more, let the application finish, publish nothing more, and see that all of it arrives."""
-        problem: errors.DrainTimeout | None = None
-        takers = self.takers.all()
-        for taker in takers:
-            taker.begin_drain()
-        # Without a link nothing is on its way, and what a new one brings is not subscribed to any more.
-        late = self._flush_draining(deadline.remaining()) if takers and self.is_connected else None
-        for taker in takers:
-            taker.all_received()
-        for taker in takers:
-            try:
-                taker.finish_drain(deadline)
-            except errors.DrainTimeout as error:
-                problem = problem or error
-        self.session.drain_publishes()
-        if not self.is_connected and not self.closed and not self.outbox.keeps():
-            return problem  # nothing was kept that a new link would be needed for
-        unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
-        return problem or unsent
+    def link_lost(
+        self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
+    ) -> None:
+        """Reader thread: whoever waits for an answer over the dead link learns it now.
 
-    def _flush_draining(self, timeout: float | None) -> errors.DrainTimeout | None:
-        try:
-            self.flush(timeout)
-        except (errors.TimedOut, errors.NatsConnectionError) as error:
-            kept = len(self.outbox.frames)
-            lost = f", {kept} messages or acks that were kept are thrown away" if kept else ""
-            return errors.DrainTimeout(f"draining ended before everything was sent{lost}: {error}")
+        `withdrawn`: frames of which no byte was sent, so that their owners need not call the outcome unknown.
+        """
+        for subscription in list(self.subscriptions.sinks.values()) if withdrawn else ():
+            if isinstance(subscription, SinkSubscription):
+                guarded(subscription.withdrawn, withdrawn)
+        self.requests.fail(make)
+        self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
+        self.telling.callback(self.options.on_disconnected, reason)
+
+    def link_left(self, withdrawn: list[Frame]) -> None:
+        """Connector thread: the link is given up for one that stands already. The application is told nothing, and the
+        requests under way stay under way: their answers come over the new link, too."""
+        for subscription in self.subscriptions.subscribed() if withdrawn else ():
+            if isinstance(subscription, SinkSubscription):
+                guarded(subscription.withdrawn, withdrawn)
+        self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
+
+    def connect_attempt_failed(self, url: str, error: BaseException, tell: bool) -> None:
+        """`tell`: nobody else hears of it, neither who calls `connect` nor who learns that this was the last one."""
+        log.info("cannot connect to %s: %s", url, error)
+        if tell:
+            self.telling.callback(self.options.on_error, error, None)
+
+    def server_left(self) -> None:
+        """Reader thread: another server of the cluster goes or is gone."""
+        self.telling.link_event(LinkEvent.SERVER_LEFT)
+
+    def servers_discovered(self, urls: list[str]) -> None:
+        self.telling.callback(self.options.on_discovered_servers, urls)
+
+    def lame_duck(self) -> None:
+        log.warning("%s is in lame duck mode", self.connected_url)
+        self.telling.callback(self.options.on_lame_duck)
+
+    def operation_refused(self, err: ServerErr) -> None:
+        """Reader thread: a permission error reaches the call that waits for it, and `on_error`."""
+        error = err.error
+        subscription: BaseSubscription | None = None
+        if isinstance(error, errors.PermissionViolation):
+            if err.operation == "subscribe":
+                subscription = self._refused_subscription(err)
+            else:
+                self.requests.fail(lambda: same_violation(error), err.subject)
+            self.telling.violation(error)
+        self.report_error(error, subscription)
+
+    def _refused_subscription(self, err: ServerErr) -> BaseSubscription | None:
+        for subscription in list(self.subscriptions.sinks.values()):
+            if not isinstance(subscription, BaseSubscription):
+                continue
+            same = subscription.subject == err.subject and subscription.queue == err.queue
+            if subscription.sid == err.sid or (err.sid is None and same):
+                subscription.fail(err.error)
+                if isinstance(subscription, SinkSubscription) and subscription.sink is self.requests:
+                    self.requests.refuse(lambda: same_violation(err.error))
+                return subscription
         return None
+
+    def _sender_failed(self, stream: Any, error: BaseException) -> None:
+        self.session.sender_failed(stream, error)
+
+    # --- telling: see `telling` -----------------------------------------------------------------------------
+
+    def add_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
+        self.telling.add_link_listener(listener)
+
+    def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
+        self.telling.remove_link_listener(listener)
+
+    def add_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
+        self.telling.add_violation_listener(listener)
+
+    def remove_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
+        self.telling.remove_violation_listener(listener)
+
+    def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
+        """Queue user code for the events thread: serial, bounded, what it raises is logged."""
+        self.events.run(call, *args)
+
+    def run_last_callback(self, call: Callable[..., Any], *args: Any) -> None:
+        """The same for what comes once in a life, its end: never dropped, however many others wait."""
+        self.events.run(call, *args, always=True)
+
+    def report_error(self, error: BaseException, subscription: Any) -> None:
+        self.telling.report_error(error, subscription)
+
+    # --- may it be used? ------------------------------------------------------------------------------------
+
+    def check_usable(self) -> None:
+        """Raises ConnectionClosed (in a forked child: ForkedConnection)."""
+        if self.session.closing.is_set():
+            raise self.closed_error()
+
+    def check_process(self) -> None:
+        """Raises ForkedConnection in a forked child, where nothing comes that one could wait for."""
+
+    def check_draining(self) -> None:
+        """When `draining` is set: raises ConnectionDraining once nothing new is taken, ConnectionClosed."""
+        self.check_usable()
+        if self.draining and self.session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
+            raise errors.ConnectionDraining("the connection drains: it takes nothing new")
+
+    def check_takes(self) -> None:
+        """Raises ConnectionDraining or ConnectionClosed where nothing new may begin to take messages."""
+        self.check_usable()
+        if self.draining:
+            raise errors.ConnectionDraining("the connection drains: nothing new can begin to take messages from it")
+
+    # --- looking at it ----------------------------------------------------------------------------------
+
+    @property
+    def state(self) -> ConnectionState:
+        return self.session.state
+
+    @property
+    def closed(self) -> bool:
+        return self.session.closing.is_set()
+
+    @property
+    def is_connected(self) -> bool:
+        return self.session.link is not None and not self.closed
+
+    @property
+    def server_info(self) -> protocol.ServerInfo:
+        """The last INFO of the server."""
+        return self.session.info
+
+    @property
+    def round_trip(self) -> float:
+        """Seconds to the server and back, the shortest seen on this link; 0.0 without a link."""
+        link = self.session.link
+        return 0.0 if link is None else link.round_trip
+
+    @property
+    def connected_url(self) -> str:
+        """The server we are connected to, without user information; "" when there is none."""
+        link = self.session.link
+        return "" if link is None else link.server.url
+
+    @property
+    def servers(self) -> list[str]:
+        """The URLs in the pool, discovered ones included, without user information."""
+        return [server.url for server in self.session.pool.servers()]
+
+    @property
+    def last_error(self) -> BaseException | None:
+        """Why the last link or attempt failed."""
+        return self.session.last_error
+
+    def set_servers(self, servers: str | list[str]) -> None:
+        """Use these servers from the next connect on; raises ConfigError."""
+        self.session.pool.replace(servers)
 
     def force_reconnect(self) -> None:
         """Leave the present server and dial again, as after a link loss."""
         self.check_usable()
         self.session.force_reconnect()
 
-    def __repr__(self) -> str:
-        return f"<jsclient.Connection {self.number} {self.state.value} {self.connected_url or '-'}>"
-
-    # --- publishing -------------------------------------------------------------------------------------
-
-    def encode(
-        self,
-        subject: str,
-        payload: Payload = b"",
-        reply: str | bytes = b"",
-        headers: HeadersLike | bytes | None = None,
-    ) -> bytes:
-        """One validated PUB or HPUB frame. For layers: `reply` as bytes and `headers` as an encoded block are
-        taken as they are."""
-        start = self.pub_start(subject, reply)
-        if payload.__class__ is not bytes:
-            payload = as_bytes(payload)
-        size = len(payload)
-        if headers is None:
-            if size > self.max_payload:
-                raise self.too_large(size)
-            return pub(start, payload)
-        if not self.takes_headers:
-            self.check_headers()
-        block = headers if headers.__class__ is bytes else checks.header_block(headers)  # type: ignore[arg-type]
-        size += len(block)
-        if size > self.max_payload:
-            raise self.too_large(size)
-        return hpub(start, block, payload)
-
-    def pub_start(self, subject: str, reply: str | bytes = b"") -> bytes:
-        """For layers: how the line of a message begins (see `protocol.frames`), validated as in `encode`."""
-        try:
-            start = self.starts[subject]
-        except (KeyError, TypeError):  # new, or no str at all
-            start = self.learn_subject(subject)
-        if not reply:
-            return start
-        try:
-            return with_reply(start, reply if isinstance(reply, bytes) else checks.subject(reply, "reply"))
-        except LineTooLong as error:
-            raise errors.InvalidSubject(str(error)) from None
-
-    def learn_subject(self, subject: str) -> bytes:
-        with_filter = isinstance(subject, checks.FilterInSubject)
-        raw = checks.filter_subject(subject) if with_filter else checks.subject(subject)
-        try:
-            start = pub_start(raw)
-        except LineTooLong as error:
-            raise errors.InvalidSubject(str(error)) from None
-        if with_filter:
-            return start  # not remembered, or a plain str that is equal to it would pass
-        if len(self.starts) >= KNOWN_SUBJECTS:
-            self.starts.clear()
-        self.starts[subject] = start
-        return start
-
-    def too_large(self, size: int) -> errors.PayloadTooLarge:
-        return errors.PayloadTooLarge(
-            f"headers and payload have {size} bytes, the server takes {self.max_payload} (max_payload): nothing was "
-            "sent. Split it, use an object store, or raise the server's limit"
+    def stats(self) -> Statistics:
+        link = self.session.link
+        return Statistics(
+            messages_in=self.dispatcher.messages_in + (0 if link is None else link.reading.messages_in),
+            bytes_in=self.dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
+            messages_out=self.messages_out,
+            bytes_out=self.outbox.bytes_out,
+            reconnects=self.session.reconnects,
+            subscriptions=len(self.dispatcher.sinks),
+            callbacks_dropped=self.events.dropped,
         )
 
-    def flush(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> None:
-        """Wait until the server has read everything sent so far. Waits for a reconnect within its time.
-
-        5 seconds by default. Raises FlushTimeout, ConnectionLost if the link went down meanwhile, ConnectionClosed.
-        """
-        self.rtt(timeout, cancel=cancel)
-
-    def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
-        """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
-        self._not_on_reader("flush")
-        deadline = Deadline.of(timeout, self.options.request_timeout)
-        if cancel is not None:
-            cancel.check()
-        self._wait_connected(deadline, errors.FlushTimeout, cancel)
-        ticket: waiting.Ticket[Any] = waiting.Ticket()
-        start = time.monotonic()
-        self.session.pings.send(ticket)
-        self.session.recall_reader()
-        self.outbox.nudge()
-        try:
-            if cancel is not None:
-                cancel.enter(ticket, partial(_put_error, ticket, cancel))
-            error = waiting.get(ticket, deadline.remaining())
-        except queue.Empty:
-            raise errors.FlushTimeout("the server did not confirm in time that it has read what was sent") from None
-        finally:
-            if cancel is not None:
-                cancel.leave(ticket)
-        if error is not None:
-            if isinstance(error, errors.ConnectionLost) and not error.sent and self.session.moving:
-                return self.rtt(deadline)
-            raise error
-        return time.monotonic() - start
-
-    # --- requests ---------------------------------------------------------------------------------------
-
-    def request(
-        self,
-        subject: str,
-        payload: Payload = b"",
-        *,
-        timeout: Timeout = DEFAULT,
-        headers: HeadersLike | bytes | None = None,
-        cancel: Cancel | None = None,
-        may_go_on: Callable[[bytes], bool] | None = None,
-    ) -> Msg:
-        """Publish with a reply inbox and wait for one reply: 5 seconds by default (`request_timeout`).
-
-        Raises NoResponders at once when nobody listens, RequestTimeout, PermissionViolation, ConnectionLost when
-        the link went down after sending (it may have been handled), ConnectionClosed, Cancelled by its `cancel`
-        token. `may_go_on` is for layers: see `later_reply`.
-        """
-        if timeout.__class__ is Deadline:
-            deadline = timeout
-        else:
-            deadline = Deadline(self.options.request_timeout if timeout is DEFAULT else resolve(timeout, None))
-        if waiting.on_reader():
-            self._not_on_reader("request")
-        if cancel is not None:
-            cancel.check()
-        if self.outbox.offline or self.draining:
-            self._prepare_request(deadline, cancel)
-        requests, relay = self.requests, self.relay
-        if not requests.is_open:
-            self.encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
-        token, reply, ticket = requests.new()
-        under_way = requests.waiting
-        frame = Unkept(self.encode(subject, payload, reply, headers))
-        try:
-            under_way[token] = (ticket, subject)
-            requests.check_open()
-            if cancel is not None:
-                cancel.enter(ticket, partial(_put_error, ticket, cancel))
-            if relay.running:
-                relay.leave(frame, deadline)
-            else:
-                self.post_now(frame, deadline)
-            self.messages_out += 1
-            reading = self.lent_reading()
-            message: Any = None
-            if reading is not None:
-                message = read_reply(reading, self._request_sid, reply, ticket, deadline)
-            if message is None:
-                message = waiting.get(ticket, deadline.remaining())
-            if may_go_on is not None and message.__class__ is Msg and may_go_on(message.payload):
-                requests.keep(message, ticket)  # before the token goes: nothing is lost between
-        except queue.Empty:
-            under_way.pop(token, None)
-            relay.forget(ticket)
-            if self.outbox.withdraw(frame):
-                raise _unsent(subject, deadline.seconds) from None
-            raise errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s") from None
-        except errors.BufferFull:
-            raise _unsent(subject, deadline.seconds) from None
-        except errors.ConnectionLost as lost:
-            if lost.sent or not self.session.moving:
-                raise
-            message = lost
-        finally:
-            if cancel is not None:
-                cancel.leave(ticket)
-            try:
-                if relay.running or relay.answered or len(under_way) > 1:
-                    self._after_wait(token, ticket)
-                else:  # nobody counts on us: who enters from now on looks for itself who reads
-                    under_way.pop(token, None)
-            except BaseException:  # Ctrl-C in there: others count on it
-                self._after_wait(token, ticket)
-                raise
-        if message.__class__ is not Msg:
-            if message.__class__ is errors.ConnectionLost and not message.sent and self.session.moving:
-                # It was not sent, because the connection moves to another server just now: that takes a moment.
-                return self.request(subject, payload, timeout=deadline, headers=headers, may_go_on=may_go_on)
-            raise message
-        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
-            raise no_responders(subject)
-        message.connection = self.connection
-        return message
-
-    def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
-        """For layers: another reply to a request whose first one `may_go_on`; None when none came in time.
-
-        Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
-        """
-        ticket = self.requests.kept.get(reply.raw_subject)
-        if ticket is None:
-            raise errors.ConnectionLost("the replies to this request are not heard any more")
-        self.session.recall_reader()
-        try:
-            message: Any = waiting.get(ticket, timeout)
-        except queue.Empty:
-            return None
-        if message.__class__ is not Msg:
-            raise message
-        late: Msg = message
-        return late
-
-    def forget_reply(self, reply: Msg) -> None:
-        """For layers: no further replies are wanted. Does nothing where none are heard."""
-        self.requests.kept.pop(reply.raw_subject, None)
-
-    def _after_wait(self, token: bytes, ticket: waiting.Ticket[Any]) -> None:
-        """A request has ended: hand on what its thread may hold, and take it out of the books."""
-        relay = self.relay
-        if relay.running or relay.answered:
-            relay.step(ticket)  # first of all: another thread was answered and waits for this
-        under_way = self.requests.waiting
-        under_way.pop(token, None)
-        if under_way:
-            link = self.session.link
-            if link is not None and (link.reading.lent or link.reading.is_ours()):
-                link.reading.recall()  # it may be ours to read, and they count on it
-
-    def _prepare_request(self, deadline: Deadline, cancel: Cancel | None = None) -> None:
-        self._not_on_reader("request")
-        if self.session.state is ConnectionState.DRAINING_PUBLISHES:
-            self.check_draining()
-        self._wait_connected(deadline, cancel=cancel)
-
-    def request_repeatedly(self, subject: str, payload: bytes, *, timeout: Timeout, every: float) -> Msg:
-        """For layers: as `request`, and sent again every so many seconds until an answer to any of them comes. Only for
-        what may be done twice."""
-        deadline = Deadline.of(timeout, self.options.request_timeout)
-        self._prepare_request(deadline)
-        token, reply, ticket = self.requests.new()
-        under_way = self.requests.waiting
-        frame = self.encode(subject, payload, reply)
-        try:
-            under_way[token] = (ticket, subject)
-            self.requests.check_open()
-            while True:
-                self.post_now(Unkept(frame), deadline)
-                self.messages_out += 1
-                self.session.recall_reader()
-                try:
-                    message: Any = waiting.get(ticket, deadline.at_most(every))
-                    break
-                except queue.Empty:
-                    if deadline.expired():
-                        raise errors.RequestTimeout(
-                            f"no reply from {subject!r} within {deadline.seconds:g} s, asked every {every:g} s"
-                        ) from None
-        finally:
-            try:
-                self._after_wait(token, ticket)
-            except BaseException:
-                self._after_wait(token, ticket)
-                raise
-        if message.__class__ is not Msg:
-            raise message
-        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
-            raise no_responders(subject)
-        message.connection = self.connection
-        return message
-
-    def request_each(
-        self, subjects: list[bytes], payload: bytes, deadline: Deadline
-    ) -> tuple[dict[int, Msg], BaseException | None]:
-        """For layers: one request to each subject (validated), one write, one wait. Only for what may be done twice:
-        frames that a lost link has not taken go out on the next.
-
-        Returns the replies by number, those within the deadline, and what has ended the wait before that, if anything.
-        """
-        if waiting.on_reader():
-            self._not_on_reader("request")
-        if self.outbox.offline or self.draining:
-            self._prepare_request(deadline)
-        self.messages_out += len(subjects)
-        return self.requests.ask_each(subjects, payload, deadline, self.post_now, self.session.recall_reader)
-
-    def request_many(
-        self,
-        subject: str,
-        payload: Payload = b"",
-        *,
-        timeout: Timeout = DEFAULT,
-        max_messages: int | None = None,
-        stall: float | None = None,
-        sentinel: Callable[[Msg], bool] | None = None,
-        headers: HeadersLike | None = None,
-    ) -> Iterator[Msg]:
-        """One request, many replies (ADR-47), as they come.
-
-        Ends after `max_messages`, when `stall` seconds pass after a reply without another one, when `sentinel`
-        returns True for a reply (that one is not delivered; `jsclient.empty_payload` is the usual one), or after
-        the total `timeout` (5 s). Raises NoResponders if nobody listens; no reply at all is an empty iteration.
-        """
-        seconds = resolve(timeout, self.options.request_timeout)
-        if max_messages is not None and max_messages <= 0:
-            raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
-        check_timeout(stall, "stall")
-        frame_of = self.encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
-        del frame_of
-        return self._request_many(subject, payload, seconds, max_messages, stall, sentinel, headers)
-
-    def _request_many(
-        self,
-        subject: str,
-        payload: Payload,
-        seconds: float | None,
-        max_messages: int | None,
-        stall: float | None,
-        sentinel: Callable[[Msg], bool] | None,
-        headers: HeadersLike | None,
-    ) -> Iterator[Msg]:
-        deadline = Deadline(seconds)
-        self._prepare_request(deadline)
-        token, reply, ticket = self.requests.new()
-        under_way = self.requests.waiting
-        count = 0
-        try:
-            replies = self.requests.many[token] = Replies()
-            under_way[token] = (ticket, subject)
-            self.requests.check_open()
-            self.post_now(Unkept(self.encode(subject, payload, reply, headers)), deadline)
-            self.messages_out += 1
-            self.session.recall_reader()
-            while max_messages is None or count < max_messages:
-                wait = deadline.remaining() if stall is None or not count else deadline.at_most(stall)
-                try:
-                    message = waiting.get(ticket, wait)
-                except queue.Empty:
-                    return
-                if message.__class__ is not Msg:
-                    raise message
-                replies.take(message)
-                if replies.dropped:
-                    raise errors.SlowConsumer(
-                        f"replies to {subject!r} were dropped: {MOST_REPLIES} bytes of them waited to be taken",
-                        subject,
-                        replies.dropped,
-                    )
-                status = message.status
-                if status is not None and status.code == 503 and not count:
-                    raise no_responders(subject)
-                if sentinel is not None and sentinel(message):
-                    return
-                message.connection = self.connection
-                count += 1
-                yield message
-        finally:
-            try:
-                self._after_wait(token, ticket)
-                self.requests.many.pop(token, None)
-            except BaseException:
-                self._after_wait(token, ticket)
-                self.requests.many.pop(token, None)
-                raise
-
-
-def _put_error(ticket: waiting.Ticket[Any], cancel: Cancel) -> None:
-    ticket.put(cancel.error())
-
-
-def no_responders(subject: str) -> errors.NoResponders:
-    return errors.NoResponders(f"nobody listens on {subject!r}: the request was certainly not delivered", subject)
-
-
-def _unsent(subject: str, seconds: float | None) -> errors.RequestTimeout:
-    return errors.RequestTimeout(
-        f"the server takes no data: the request to {subject!r} could not be sent in its time of {seconds} s", sent=False
-    )
-
-
-def as_bytes(payload: Any) -> bytes:
-    if isinstance(payload, str):
-        return payload.encode()
-    if isinstance(payload, (bytes, bytearray, memoryview)):
-        return bytes(payload)
-    raise errors.ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it first")
+    def health(self) -> Health:
+        link = self.session.link
+        error = self.session.last_error
+        return Health(
+            state=self.session.state,
+            server=self.connected_url,
+            last_frame_age=None if link is None else time.monotonic() - link.reading.last_frame,
+            pings_outstanding=self.session.pings_out,
+            buffered_bytes=self.outbox.size + self.outbox.unsent,
+            slow_consumers=self.telling.slow_consumers,
+            reconnects=self.session.reconnects,
+            last_error="" if error is None else str(error),
+        )
 
 
 def live_engines() -> list[LiveEngine]:

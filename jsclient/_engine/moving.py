@@ -150,13 +150,13 @@ def _wait_for_answers(session: Session, deadline: Deadline) -> None:
 
 def _reply_sinks(session: Session) -> list[Any]:
     """Those that wait for answers: requests, acks of publishes."""
-    sinks = [sub.sink for sub in session.owner.subscribed() if isinstance(sub, SinkSubscription)]
+    sinks = [sub.sink for sub in session.owner.subscriptions.subscribed() if isinstance(sub, SinkSubscription)]
     return [sink for sink in sinks if hasattr(sink, "under_way")]
 
 
 def _end_subscriptions(session: Session, deadline: Deadline) -> bool:
     """UNSUB, and wait for all that was sent before the server read that; False when it does not say so."""
-    ended = [sub for sub in session.owner.subscribed() if not _awaits_replies(sub)]
+    ended = [sub for sub in session.owner.subscriptions.subscribed() if not _awaits_replies(sub)]
     frames = b"".join(protocol.unsub(sub.sid) for sub in ended)
     ticket: waiting.Ticket[Any] = waiting.Ticket()
     if frames:

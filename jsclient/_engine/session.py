@@ -275,7 +275,7 @@ class Session:
         self.pool.connected(link.server, time.monotonic())
         self._take_info(link, link.info)
         self.pings.begin()
-        self.owner.link_up(link, first)
+        self.owner.link_up(link)
         if not first:
             self.reconnects += 1
         reader = threading.Thread(
@@ -431,8 +431,7 @@ class Session:
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
         left = set(link.info.connect_urls or ()) - set(info.connect_urls or ())
         self.info = link.info = info
-        self.owner.set_max_payload(info.max_payload)
-        self.owner.takes_headers = info.headers
+        self.owner.server_takes(info.max_payload, info.headers)
         link.reading.parser.restrict(payload_limit(info.max_payload))
         discovered = self.pool.update(info.connect_urls, info.ws_connect_urls, doubtful=link.info_in_clear)
         if discovered:

@@ -102,7 +102,7 @@ class Inbox(BaseSubscription):
         mailbox.dropped += len(messages)
         if not mailbox.overflowing:
             mailbox.overflowing = True
-            self.engine.report_beyond_credit(self)
+            self.engine.telling.report_beyond_credit(self)
         return False
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:

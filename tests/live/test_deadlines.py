@@ -577,7 +577,7 @@ def test_a_large_request_ends_within_its_timeout(server: NatsServer) -> None:
     """Megabytes on a link that takes nothing: what is not sent then is withdrawn."""
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
         proxy.stall()
-        engine_of(nc).set_max_payload(64 << 20)
+        engine_of(nc).server_takes(64 << 20, True)
         payload = b"x" * (40 << 20)
         with Lateness() as lateness:
             deadline = Deadline(0.3)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from jsclient import Connection, ConnectOptions, errors, waiting
-from jsclient._engine import core, pings
+from jsclient._engine import pings, table
 from jsclient._engine import requests as requesting
 from jsclient._engine.outbox import Unkept
 from jsclient.connection import engine_of
@@ -106,7 +106,7 @@ class Rig:
     def up(self) -> None:
         self.wire = Wire()
         engine_of(self.nc).session.pings.begin()
-        engine_of(self.nc).link_up(SimpleNamespace(stream=self.wire), False)  # type: ignore[arg-type]
+        engine_of(self.nc).link_up(SimpleNamespace(stream=self.wire))
 
     def down(self) -> None:
         engine_of(self.nc).outbox.go_offline()
@@ -183,7 +183,7 @@ def test_the_server_knows_what_the_table_holds(call: str, nested: str) -> None:
         limits = [limit for limit in rig.wire.subscribed().values() if limit]
         assert limits == [b"7"] * calls.count("limit")
 
-    at_every_point(core, run)
+    at_every_point(table, run)
 
 
 def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
@@ -192,7 +192,7 @@ def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
 
         def close() -> None:
             engine_of(rig.nc).session.closing.set()
-            engine_of(rig.nc)._let_go()
+            engine_of(rig.nc).ending._let_go()
 
         try:
             one(close, lambda: rig.nc.subscribe("late"))
@@ -201,7 +201,7 @@ def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
         for sub in engine_of(rig.nc).dispatcher.sinks.values():
             assert sub.mailbox.closed is not None or not rig.nc.closed  # type: ignore[attr-defined]
 
-    assert at_every_point(core, run) > 5
+    assert at_every_point(table, run) > 5
 
 
 # --- the inbox of requests, the window of asynchronous publishes ----------------------------------------

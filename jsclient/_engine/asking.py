@@ -1,0 +1,358 @@
+"""Calls that wait for an answer of the server or of another client: flush, request and its kinds."""
+
+from __future__ import annotations
+
+import queue
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors, waiting
+from jsclient._engine.outbox import Unkept
+from jsclient._engine.requests import MOST_REPLIES, Replies
+from jsclient._engine.sinks import CANCEL_SLICE
+from jsclient._engine.taking import read_reply
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
+from jsclient.message import HeadersLike, Msg, Payload
+from jsclient.states import ConnectionState
+
+if TYPE_CHECKING:
+    from jsclient._engine.engine import LiveEngine
+    from jsclient.cancel import Cancel
+
+NO_STATUS: Final = b"NATS/1.0 503"
+
+
+class Asker:
+    """The calls of a connection that wait for an answer. What waits stands in `requests`, by its token."""
+
+    def __init__(self, engine: LiveEngine) -> None:
+        self._engine = engine
+        self._timeout = engine.options.request_timeout
+        self._outbox = engine.outbox
+        self._session = engine.session
+        self._requests = engine.requests
+        self._relay = engine.relay
+        self._encode = engine.encode
+        self._post_now = engine.post_now
+
+    def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
+        """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
+        self._not_on_reader("flush")
+        deadline = Deadline.of(timeout, self._timeout)
+        if cancel is not None:
+            cancel.check()
+        self._wait_connected(deadline, errors.FlushTimeout, cancel)
+        ticket: waiting.Ticket[Any] = waiting.Ticket()
+        start = time.monotonic()
+        self._session.pings.send(ticket)
+        self._session.recall_reader()
+        self._outbox.nudge()
+        try:
+            if cancel is not None:
+                cancel.enter(ticket, partial(_put_error, ticket, cancel))
+            error = waiting.get(ticket, deadline.remaining())
+        except queue.Empty:
+            raise errors.FlushTimeout("the server did not confirm in time that it has read what was sent") from None
+        finally:
+            if cancel is not None:
+                cancel.leave(ticket)
+        if error is not None:
+            if isinstance(error, errors.ConnectionLost) and not error.sent and self._session.moving:
+                return self.rtt(deadline)
+            raise error
+        return time.monotonic() - start
+
+    def request(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        timeout: Timeout = DEFAULT,
+        headers: HeadersLike | bytes | None = None,
+        cancel: Cancel | None = None,
+        may_go_on: Callable[[bytes], bool] | None = None,
+    ) -> Msg:
+        """Publish with a reply inbox and wait for one reply: 5 seconds by default (`request_timeout`).
+
+        Raises NoResponders at once when nobody listens, RequestTimeout, PermissionViolation, ConnectionLost when
+        the link went down after sending (it may have been handled), ConnectionClosed, Cancelled by its `cancel`
+        token. `may_go_on`: see `later_reply`.
+        """
+        if timeout.__class__ is Deadline:
+            deadline = timeout
+        else:
+            deadline = Deadline(self._timeout if timeout is DEFAULT else resolve(timeout, None))
+        if waiting.on_reader():
+            self._not_on_reader("request")
+        if cancel is not None:
+            cancel.check()
+        engine = self._engine
+        if engine.draining or self._outbox.offline:  # the engine first: in a forked child it refuses
+            self._prepare_request(deadline, cancel)
+        requests, relay = self._requests, self._relay
+        if not requests.is_open:
+            self._encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
+        token, reply, ticket = requests.new()
+        under_way = requests.waiting
+        frame = Unkept(self._encode(subject, payload, reply, headers))
+        try:
+            under_way[token] = (ticket, subject)
+            requests.check_open()
+            if cancel is not None:
+                cancel.enter(ticket, partial(_put_error, ticket, cancel))
+            if relay.running:
+                relay.leave(frame, deadline)
+            else:
+                self._post_now(frame, deadline)
+            engine.messages_out += 1
+            reading = engine.lent_reading()
+            message: Any = None
+            if reading is not None:
+                message = read_reply(reading, engine.request_sid, reply, ticket, deadline)
+            if message is None:
+                message = waiting.get(ticket, deadline.remaining())
+            if may_go_on is not None and message.__class__ is Msg and may_go_on(message.payload):
+                requests.keep(message, ticket)  # before the token goes: nothing is lost between
+        except queue.Empty:
+            under_way.pop(token, None)
+            relay.forget(ticket)
+            if self._outbox.withdraw(frame):
+                raise _unsent(subject, deadline.seconds) from None
+            raise errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s") from None
+        except errors.BufferFull:
+            raise _unsent(subject, deadline.seconds) from None
+        except errors.ConnectionLost as lost:
+            if lost.sent or not self._session.moving:
+                raise
+            message = lost
+        finally:
+            if cancel is not None:
+                cancel.leave(ticket)
+            try:
+                if relay.running or relay.answered or len(under_way) > 1:
+                    self._after_wait(token, ticket)
+                else:  # nobody counts on us: who enters from now on looks for itself who reads
+                    under_way.pop(token, None)
+            except BaseException:  # Ctrl-C in there: others count on it
+                self._after_wait(token, ticket)
+                raise
+        if message.__class__ is not Msg:
+            if message.__class__ is errors.ConnectionLost and not message.sent and self._session.moving:
+                # It was not sent, because the connection moves to another server just now: that takes a moment.
+                return self.request(subject, payload, timeout=deadline, headers=headers, may_go_on=may_go_on)
+            raise message
+        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
+            raise no_responders(subject)
+        message.connection = engine.connection
+        return message
+
+    def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
+        """Another reply to a request whose first one `may_go_on`; None when none came in time.
+
+        Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
+        """
+        ticket = self._requests.kept.get(reply.raw_subject)
+        if ticket is None:
+            raise errors.ConnectionLost("the replies to this request are not heard any more")
+        self._session.recall_reader()
+        try:
+            message: Any = waiting.get(ticket, timeout)
+        except queue.Empty:
+            return None
+        if message.__class__ is not Msg:
+            raise message
+        late: Msg = message
+        return late
+
+    def forget_reply(self, reply: Msg) -> None:
+        """No further replies are wanted. Does nothing where none are heard."""
+        self._requests.kept.pop(reply.raw_subject, None)
+
+    def _after_wait(self, token: bytes, ticket: waiting.Ticket[Any]) -> None:
+        """A request has ended: hand on what its thread may hold, and take it out of the books."""
+        relay = self._relay
+        if relay.running or relay.answered:
+            relay.step(ticket)  # first of all: another thread was answered and waits for this
+        under_way = self._requests.waiting
+        under_way.pop(token, None)
+        if under_way:
+            link = self._session.link
+            if link is not None and (link.reading.lent or link.reading.is_ours()):
+                link.reading.recall()  # it may be ours to read, and they count on it
+
+    def _prepare_request(self, deadline: Deadline, cancel: Cancel | None = None) -> None:
+        self._not_on_reader("request")
+        if self._session.state is ConnectionState.DRAINING_PUBLISHES:
+            self._engine.check_draining()
+        self._wait_connected(deadline, cancel=cancel)
+
+    def request_repeatedly(self, subject: str, payload: bytes, *, timeout: Timeout, every: float) -> Msg:
+        """As `request`, and sent again every so many seconds until an answer to any of them comes. Only for
+        what may be done twice."""
+        deadline = Deadline.of(timeout, self._timeout)
+        self._prepare_request(deadline)
+        token, reply, ticket = self._requests.new()
+        under_way = self._requests.waiting
+        frame = self._encode(subject, payload, reply)
+        try:
+            under_way[token] = (ticket, subject)
+            self._requests.check_open()
+            while True:
+                self._post_now(Unkept(frame), deadline)
+                self._engine.messages_out += 1
+                self._session.recall_reader()
+                try:
+                    message: Any = waiting.get(ticket, deadline.at_most(every))
+                    break
+                except queue.Empty:
+                    if deadline.expired():
+                        raise errors.RequestTimeout(
+                            f"no reply from {subject!r} within {deadline.seconds:g} s, asked every {every:g} s"
+                        ) from None
+        finally:
+            try:
+                self._after_wait(token, ticket)
+            except BaseException:
+                self._after_wait(token, ticket)
+                raise
+        if message.__class__ is not Msg:
+            raise message
+        if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
+            raise no_responders(subject)
+        message.connection = self._engine.connection
+        return message
+
+    def request_each(
+        self, subjects: list[bytes], payload: bytes, deadline: Deadline
+    ) -> tuple[dict[int, Msg], BaseException | None]:
+        """One request to each subject (validated), one write, one wait. Only for what may be done twice:
+        frames that a lost link has not taken go out on the next.
+
+        Returns the replies by number, those within the deadline, and what has ended the wait before that, if anything.
+        """
+        if waiting.on_reader():
+            self._not_on_reader("request")
+        if self._engine.draining or self._outbox.offline:
+            self._prepare_request(deadline)
+        self._engine.messages_out += len(subjects)
+        return self._requests.ask_each(subjects, payload, deadline, self._post_now, self._session.recall_reader)
+
+    def request_many(
+        self,
+        subject: str,
+        payload: Payload = b"",
+        *,
+        timeout: Timeout = DEFAULT,
+        max_messages: int | None = None,
+        stall: float | None = None,
+        sentinel: Callable[[Msg], bool] | None = None,
+        headers: HeadersLike | None = None,
+    ) -> Iterator[Msg]:
+        """One request, many replies (ADR-47), as they come.
+
+        Ends after `max_messages`, when `stall` seconds pass after a reply without another one, when `sentinel`
+        returns True for a reply (that one is not delivered; `jsclient.empty_payload` is the usual one), or after
+        the total `timeout` (5 s). Raises NoResponders if nobody listens; no reply at all is an empty iteration.
+        """
+        seconds = resolve(timeout, self._timeout)
+        if max_messages is not None and max_messages <= 0:
+            raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        check_timeout(stall, "stall")
+        frame_of = self._encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
+        del frame_of
+        return self._request_many(subject, payload, seconds, max_messages, stall, sentinel, headers)
+
+    def _request_many(
+        self,
+        subject: str,
+        payload: Payload,
+        seconds: float | None,
+        max_messages: int | None,
+        stall: float | None,
+        sentinel: Callable[[Msg], bool] | None,
+        headers: HeadersLike | None,
+    ) -> Iterator[Msg]:
+        deadline = Deadline(seconds)
+        self._prepare_request(deadline)
+        token, reply, ticket = self._requests.new()
+        under_way = self._requests.waiting
+        count = 0
+        try:
+            replies = self._requests.many[token] = Replies()
+            under_way[token] = (ticket, subject)
+            self._requests.check_open()
+            self._post_now(Unkept(self._encode(subject, payload, reply, headers)), deadline)
+            self._engine.messages_out += 1
+            self._session.recall_reader()
+            while max_messages is None or count < max_messages:
+                wait = deadline.remaining() if stall is None or not count else deadline.at_most(stall)
+                try:
+                    message = waiting.get(ticket, wait)
+                except queue.Empty:
+                    return
+                if message.__class__ is not Msg:
+                    raise message
+                replies.take(message)
+                if replies.dropped:
+                    raise errors.SlowConsumer(
+                        f"replies to {subject!r} were dropped: {MOST_REPLIES} bytes of them waited to be taken",
+                        subject,
+                        replies.dropped,
+                    )
+                status = message.status
+                if status is not None and status.code == 503 and not count:
+                    raise no_responders(subject)
+                if sentinel is not None and sentinel(message):
+                    return
+                message.connection = self._engine.connection
+                count += 1
+                yield message
+        finally:
+            try:
+                self._after_wait(token, ticket)
+                self._requests.many.pop(token, None)
+            except BaseException:
+                self._after_wait(token, ticket)
+                self._requests.many.pop(token, None)
+                raise
+
+    def _wait_connected(
+        self,
+        deadline: Deadline,
+        late: type[errors.TimedOut] = errors.RequestTimeout,
+        cancel: Cancel | None = None,
+    ) -> None:
+        self._engine.check_usable()
+        if self._outbox.offline:
+            connected = self._session.connected
+            while cancel is not None and not connected.wait(deadline.at_most(CANCEL_SLICE)) and not deadline.expired():
+                cancel.check()
+            if not connected.wait(deadline.remaining()):
+                error = self._session.last_error
+                raise late(f"not connected in time, nothing was sent (last error: {error})")
+            self._engine.check_usable()
+
+    def _not_on_reader(self, what: str) -> None:
+        if waiting.on_reader():
+            raise errors.Reentered(f"{what} on the reader thread of a connection would wait for itself")
+
+
+def _put_error(ticket: waiting.Ticket[Any], cancel: Cancel) -> None:
+    ticket.put(cancel.error())
+
+
+def no_responders(subject: str) -> errors.NoResponders:
+    return errors.NoResponders(f"nobody listens on {subject!r}: the request was certainly not delivered", subject)
+
+
+def _unsent(subject: str, seconds: float | None) -> errors.RequestTimeout:
+    return errors.RequestTimeout(
+        f"the server takes no data: the request to {subject!r} could not be sent in its time of {seconds} s", sent=False
+    )
+
+
+def same_violation(error: Any) -> errors.PermissionViolation:
+    """One of its own for each waiting call: an exception that several threads raise collects all their tracebacks."""
+    return errors.PermissionViolation(str(error), error.subject, error.operation)

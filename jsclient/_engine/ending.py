@@ -1,0 +1,210 @@
+"""How a connection ends: drained in order, closed at once, or for good because of an error."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import TYPE_CHECKING, Final
+
+from jsclient import errors
+from jsclient._engine.link import Link
+from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
+from jsclient._engine.sinks import BaseSubscription
+from jsclient._engine.telling import guarded
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.states import ConnectionState, LinkEvent
+
+if TYPE_CHECKING:
+    from jsclient._engine.engine import LiveEngine
+
+log = logging.getLogger("jsclient.connection")
+
+LAST_FLUSH: Final = 0.1
+"""Seconds that a drain whose time is up gives the server to read what was sent."""
+
+
+class Ending:
+    """Both ways end in `close_now`, once."""
+
+    def __init__(self, engine: LiveEngine) -> None:
+        self._engine = engine
+        self._fatal: BaseException | None = None
+        self._drain_asked = False
+
+    # --- closing ----------------------------------------------------------------------------------------
+
+    def close(self, wait: bool = True) -> None:
+        """Send what is buffered (at most 2 s), then end everything; blocked calls get ConnectionClosed. Idempotent.
+
+        `wait=False` only asks for it and returns at once: safe in signal handlers and `__del__`.
+        """
+        engine = self._engine
+        if wait:
+            self.close_now()
+        elif not engine.session.closing.is_set():
+            engine.clock.call_soon(self.close_now)
+
+    def close_now(self, wait: bool = True, error: BaseException | None = None, flush: float | None = None) -> None:
+        engine = self._engine
+        session = engine.session
+        with session.lock:
+            first = not session.closing.is_set()
+            session.closing.set()
+        if not first:
+            if wait and threading.current_thread() is not engine.clock.thread:
+                session.closed.wait(CLOSE_FLUSH + 2 * JOIN_TIMEOUT)
+            return
+        self._fatal = error
+        link = session.link
+        try:
+            session.begin_close()
+            self._let_go()
+            if link is not None and error is None:
+                session.final_flush(link, CLOSE_FLUSH if flush is None else flush, self._hand_back)
+        finally:  # also after a Ctrl-C
+            self._finish_close(link)
+
+    def _let_go(self) -> None:
+        """Whatever waits for a reply, a message or room in a window learns that nothing comes; no handler starts."""
+        engine = self._engine
+        engine.requests.fail(self.closed_error)
+        for taker in engine.takers.all():
+            guarded(taker.end, self.closed_error())
+        for subscription in list(engine.dispatcher.sinks.values()):
+            if isinstance(subscription, BaseSubscription):
+                guarded(subscription.end, self.closed_error())
+        engine.telling.link_event(LinkEvent.CLOSED)
+
+    def _hand_back(self) -> list[bytes]:
+        """What came and is not taken any more, for the server to deliver elsewhere: the last frames to be sent."""
+        engine = self._engine
+        frames: list[bytes] = []
+        for taker in engine.takers.all():
+            guarded(lambda taker: frames.extend(taker.hand_back()), taker)
+        return [*frames, *engine.takers.left]
+
+    def _finish_close(self, link: Link | None) -> None:
+        engine = self._engine
+        left = engine.outbox.close(self.closed_error)
+        if left:
+            log.warning("connection %d was closed with %d messages unsent", engine.number, left)
+        engine.requests.fail(self.closed_error)  # those that began meanwhile
+        try:
+            engine.session.end_close(link)
+        finally:  # it waits for threads, and Ctrl-C ends that
+            engine.dispatcher.sinks.clear()
+            engine.clock.stop()
+            engine.strands.stop()
+            if engine.options.on_closed is not None:
+                engine.run_last_callback(engine.options.on_closed, engine.connection)
+            engine.events.stop()
+            engine.gone()
+        if engine.clock.thread.is_alive() and threading.current_thread() is not engine.clock.thread:
+            engine.clock.thread.join(JOIN_TIMEOUT)
+
+    def fail(self, error: BaseException) -> None:
+        """The session has ended for good (called by it, on one of its threads)."""
+        engine = self._engine
+        log.error("connection %d ends: %s", engine.number, error)
+        engine.report_error(error, None)
+        self.close_now(wait=False, error=error)
+
+    def closed_error(self) -> errors.ConnectionClosed:
+        """Why nothing works any more; `reason` is what ended the connection, if it was not the application."""
+        if self._fatal is None:
+            return errors.ConnectionClosed("the connection is closed")
+        closed = errors.ConnectionClosed(f"the connection has ended: {self._fatal}")
+        closed.reason = self._fatal
+        return closed
+
+    # --- draining ---------------------------------------------------------------------------------------
+
+    def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
+        """Stop receiving, let the application finish what it has, send what is buffered, close.
+
+        Subscriptions, `consume` and services finish what they have received, a WorkerPool finishes what it handles
+        and gives back the rest, iterators give back what the application does not come for. 30 seconds by default
+        (`drain_timeout`); then, and when the link is lost and what is buffered cannot be sent, DrainTimeout, after
+        closing all the same. `wait=False` only asks for it: safe in signal handlers; in a handler or callback it is
+        never waited for, because it waits for that handler.
+        """
+        engine = self._engine
+        seconds = resolve(timeout, engine.options.drain_timeout)
+        if wait and not engine.takers.run_here():
+            self._drain(seconds)
+        elif not self._drain_asked and not engine.closed:
+            self._drain_asked = True
+            engine.clock.call_soon(lambda: self._drain_in_background(seconds))
+
+    def _drain_in_background(self, seconds: float | None) -> None:
+        engine = self._engine
+        name = f"jsclient-worker-drain-{engine.number}"
+        try:
+            threading.Thread(target=self._drain_quietly, args=(seconds,), name=name, daemon=True).start()
+        except RuntimeError as error:
+            log.error("no thread to drain connection %d with, trying again: %s", engine.number, error)
+            engine.clock.call_later(NO_THREAD_PAUSE, lambda: self._drain_in_background(seconds))
+
+    def _drain_quietly(self, seconds: float | None) -> None:
+        try:
+            self._drain(seconds, quiet=True)
+        except errors.JsClientError as error:
+            self._engine.report_error(error, None)
+
+    def _drain(self, seconds: float | None, quiet: bool = False) -> None:
+        engine = self._engine
+        if engine.closed:
+            return
+        deadline = Deadline(seconds)
+        session = engine.session
+        with session.lock:
+            first = not engine.draining
+            engine.draining = True
+            if first and not engine.closed:
+                session.state = ConnectionState.DRAINING_SUBSCRIPTIONS
+        if not first:
+            # Another thread drains: closing now would throw away what it waits for.
+            if not session.closed.wait(deadline.remaining()):
+                raise errors.DrainTimeout("another thread still drains this connection")
+            return
+        problem: errors.DrainTimeout | None = None
+        try:
+            problem = self._drain_in_order(deadline)
+            if problem is not None and quiet:
+                engine.report_error(problem, None)  # now: closing ends the events thread
+        finally:  # also after a Ctrl-C
+            self.close_now(flush=max(deadline.at_most(CLOSE_FLUSH), LAST_FLUSH))
+        if problem is not None and not quiet:
+            raise problem
+
+    def _drain_in_order(self, deadline: Deadline) -> errors.DrainTimeout | None:
+        """Receive nothing more, let the application finish, publish nothing more, and see that all of it arrives."""
+        engine = self._engine
+        problem: errors.DrainTimeout | None = None
+        takers = engine.takers.all()
+        for taker in takers:
+            taker.begin_drain()
+        # Without a link nothing is on its way, and what a new one brings is not subscribed to any more.
+        late = self._flush_draining(deadline.remaining()) if takers and engine.is_connected else None
+        for taker in takers:
+            taker.all_received()
+        for taker in takers:
+            try:
+                taker.finish_drain(deadline)
+            except errors.DrainTimeout as error:
+                problem = problem or error
+        engine.session.drain_publishes()
+        if not engine.is_connected and not engine.closed and not engine.outbox.keeps():
+            return problem  # nothing was kept that a new link would be needed for
+        unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
+        return problem or unsent
+
+    def _flush_draining(self, timeout: float | None) -> errors.DrainTimeout | None:
+        engine = self._engine
+        try:
+            engine.flush(timeout)
+        except (errors.TimedOut, errors.NatsConnectionError) as error:
+            kept = len(engine.outbox.frames)
+            lost = f", {kept} messages or acks that were kept are thrown away" if kept else ""
+            return errors.DrainTimeout(f"draining ended before everything was sent{lost}: {error}")
+        return None

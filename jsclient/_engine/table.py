@@ -1,0 +1,121 @@
+"""The subscriptions of a connection: a table by sid, and what the server of the present link knows of them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+
+import protocol
+from jsclient import checks, errors
+from jsclient._engine.dispatcher import Dispatcher
+from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
+from jsclient._engine.sinks import BaseSubscription
+from jsclient._transport import Transport
+from jsclient.durations import Deadline
+
+
+class Subscriptions:
+    """Made for the reader, which looks up the sink of each message in `sinks`, without a lock."""
+
+    def __init__(
+        self, outbox: Outbox, kick: Callable[[], None], check_usable: Callable[[], None], recall: Callable[[], None]
+    ) -> None:
+        self.dispatcher = Dispatcher()
+        self.sinks = self.dispatcher.sinks
+        self._outbox = outbox
+        self._kick = kick
+        self._check_usable = check_usable
+        self._recall_reader = recall
+        self._links = 0  # made so far
+        self._sids = itertools.count(1)
+
+    def next_sid(self) -> bytes:
+        return b"%d" % next(self._sids)
+
+    def add(self, subscription: BaseSubscription, deadline: Deadline = AT_ONCE) -> None:
+        """Enter it and tell the server; the deadline is for sending what is queued, which is not necessary here."""
+        frame = self._sub_frames(subscription)
+        try:
+            self.sinks[subscription.sid] = subscription
+            self._check_usable()  # after it is in the table: close() ends what it finds there
+            # While offline it is enough to be in the table: see `link_up`.
+            if not self._outbox.offline:
+                subscription.link = self._links
+                self._outbox.frames.append(Unkept(frame))
+            if self._outbox.frames and not self._outbox.offline and not self._outbox.drain(deadline):
+                self._kick()
+            self._recall_reader()
+        except BaseException:  # Ctrl-C: nobody will ever take from it
+            self.remove(subscription, tell_server=True)
+            raise
+
+    @staticmethod
+    def _sub_frames(subscription: BaseSubscription) -> bytes:
+        raw = checks.filter_subject(subscription.subject)
+        group = checks.queue_group(subscription.queue) if subscription.queue else b""
+        try:
+            frame = protocol.sub(raw, subscription.sid, group)
+        except protocol.InvalidArgument as error:
+            raise errors.InvalidSubject(str(error)) from None
+        subscription.counted_from = subscription.received
+        if subscription.max_messages is not None:
+            frame += protocol.unsub(subscription.sid, max(1, subscription.max_messages - subscription.received))
+        return frame
+
+    def tell_unsubscribed(self, subscription: BaseSubscription, max_messages: int | None = None) -> None:
+        """Tell the server; while offline the next link's subscriptions do, see `link_up`."""
+        while not self._outbox.offline:
+            link = self._links
+            # The server counts from the SUB of its link; once more if that was replaced just now.
+            left = None if max_messages is None else max(1, max_messages - subscription.counted_from)
+            self._outbox.frames.append(Unkept(protocol.unsub(subscription.sid, left)))
+            if link == self._links:
+                break
+        if not self._outbox.ticking:
+            self._kick()
+
+    def remove(self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False) -> None:
+        """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
+        subscription.unsubscribed = True
+        if not keep_sink:
+            self.sinks.pop(subscription.sid, None)
+        if tell_server:
+            self.tell_unsubscribed(subscription)
+
+    def link_up(self, stream: Transport, takes_headers: bool) -> tuple[int, list[BaseSubscription]]:
+        """Connector thread: subscribe everything on the new link, before anything that was kept. Returns the number of
+        messages that were kept and have headers, which this server does not take, and the subscriptions.
+
+        Without a lock (see the rule in `waiting`): a subscription enters the table, or is marked as ended, and then
+        looks whether we are online; this goes online and then looks at the table once more. So one of the two tells
+        the server, or both do: it takes a second SUB of one sid, or an UNSUB of none, for nothing.
+        """
+        self._links += 1
+        live = self._not_subscribed()
+        limits = {sub: sub.max_messages for sub in live}
+        frames = [self._sub_frames(sub) for sub in live]
+        refused = self._outbox.attach(stream, [b"".join(frames)] if frames else [], takes_headers)
+        late = self._not_subscribed()
+        self._outbox.frames.extend([Unkept(self._sub_frames(sub)) for sub in late])
+        for sub, limit in limits.items():
+            if sub.unsubscribed:
+                self.tell_unsubscribed(sub)
+            elif sub.max_messages != limit:
+                self.tell_unsubscribed(sub, sub.max_messages)
+        return refused, live + late
+
+    def _not_subscribed(self) -> list[BaseSubscription]:
+        """The subscriptions that the present link has not been told of; it is told of them now."""
+        found = [
+            sub
+            for sub in list(self.sinks.values())
+            if isinstance(sub, BaseSubscription) and not sub.unsubscribed and sub.link != self._links
+        ]
+        for sub in found:
+            sub.link = self._links
+        return found
+
+    def subscribed(self) -> list[BaseSubscription]:
+        """All subscriptions that the server knows of."""
+        sinks = list(self.sinks.values())
+        return [sub for sub in sinks if isinstance(sub, BaseSubscription) and not sub.unsubscribed]
