@@ -7,8 +7,9 @@ import threading
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
+from jsclient._engine.connecting import NO_THREAD_PAUSE
 from jsclient._engine.link import Link
-from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT, NO_THREAD_PAUSE
+from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT
 from jsclient._engine.sinks import BaseSubscription
 from jsclient._engine.telling import guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve

@@ -113,7 +113,7 @@ class LiveEngine:
         _live[self.number] = self
         try:
             self.clock.start()
-            self.session.start()
+            self.session.connector.start()
         except BaseException:
             self.close_now(wait=False)
             raise
@@ -265,6 +265,15 @@ class LiveEngine:
     def dispatch(self) -> Callable[[list[Any], int], list[Any]]:
         """What the reader hands the events of a chunk to."""
         return self.dispatcher.dispatch
+
+    def messages_in(self) -> int:
+        """So far, over all links."""
+        link = self.session.link
+        return self.dispatcher.messages_in + (0 if link is None else link.reading.messages_in)
+
+    def subscribed(self) -> list[BaseSubscription]:
+        """All subscriptions that the server knows of."""
+        return self.subscriptions.subscribed()
 
     def server_takes(self, max_payload: int, headers: bool) -> None:
         """The server has told what it takes."""
@@ -455,7 +464,7 @@ class LiveEngine:
     def stats(self) -> Statistics:
         link = self.session.link
         return Statistics(
-            messages_in=self.dispatcher.messages_in + (0 if link is None else link.reading.messages_in),
+            messages_in=self.messages_in(),
             bytes_in=self.dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
             messages_out=self.messages_out,
             bytes_out=self.outbox.bytes_out,

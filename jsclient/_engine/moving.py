@@ -86,11 +86,11 @@ def _other_link(session: Session, old: Link) -> Link | None:
         if server is None:
             return None
         try:
-            new = session.open(server)
+            new = session.connector.open(server)
         except Exception as error:
             session.pool.failed(server)
             log.info("cannot move to %s: %s", server.url, error)
-            if session.closing.wait(max(RETRY, session.delay())):
+            if session.closing.wait(max(RETRY, session.connector.delay())):
                 return None
             continue
         if not new.info.ldm:
@@ -150,13 +150,13 @@ def _wait_for_answers(session: Session, deadline: Deadline) -> None:
 
 def _reply_sinks(session: Session) -> list[Any]:
     """Those that wait for answers: requests, acks of publishes."""
-    sinks = [sub.sink for sub in session.owner.subscriptions.subscribed() if isinstance(sub, SinkSubscription)]
+    sinks = [sub.sink for sub in session.owner.subscribed() if isinstance(sub, SinkSubscription)]
     return [sink for sink in sinks if hasattr(sink, "under_way")]
 
 
 def _end_subscriptions(session: Session, deadline: Deadline) -> bool:
     """UNSUB, and wait for all that was sent before the server read that; False when it does not say so."""
-    ended = [sub for sub in session.owner.subscriptions.subscribed() if not _awaits_replies(sub)]
+    ended = [sub for sub in session.owner.subscribed() if not _awaits_replies(sub)]
     frames = b"".join(protocol.unsub(sub.sid) for sub in ended)
     ticket: waiting.Ticket[Any] = waiting.Ticket()
     if frames:

@@ -1,6 +1,6 @@
-"""The life of a connection: dialling, the reader, link loss, reconnecting, closing. It knows no subscriptions.
+"""The life of a link, and of those that follow it: the reader, link loss, closing. It knows no subscriptions.
 
-    connector thread --Link--> Session.adopt --> reader thread --events--> SessionOwner
+    Connector (its thread) --Link--> Session.adopt --> reader thread --events--> Owner
                   ^                                  |
                   +------------ link_down <----------+   (also called by a sender that fails)
 
@@ -21,27 +21,20 @@ from typing import TYPE_CHECKING, Any, Final
 import protocol
 from jsclient import errors, waiting
 from jsclient._engine import moving, server_errors
-from jsclient._engine.link import Link, open_link, tick
+from jsclient._engine.connecting import Connector
+from jsclient._engine.link import Link, tick
 from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
 from jsclient._engine.pings import Pings
 from jsclient._engine.server_errors import ServerErr, Verdict
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
-from jsclient.servers import BACKOFF_MAX, Server, ServerPool
 from jsclient.states import ConnectionState
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
-    from jsclient._engine.engine import LiveEngine
-    from jsclient._transport import Transport
+    from jsclient._engine.owner import Owner
 
 log = logging.getLogger("jsclient.connection")
-
-AUTH_ERROR_SPACING: Final = 2.0
-"""Seconds between two refusals of the same credentials that count as two: a server that restarts may refuse first."""
-
-ABANDON_AFTER: Final = 0.5
-"""Seconds that close() gives a thread that is dialling."""
 
 CLOSE_FLUSH: Final = 2.0
 """Seconds that close() and interpreter exit give the server to read what was sent."""
@@ -51,13 +44,7 @@ CLOSE_SLICE: Final = 0.05
 CLOSE_STALL: Final = 0.5
 """Seconds without a byte taken by the server after which close() gives up sending."""
 
-LATE: Final = 0.1
-"""Seconds that connect() gives its connector thread, beyond all timeouts, to say why there is no link."""
-
 JOIN_TIMEOUT: Final = 1.0
-
-NO_THREAD_PAUSE: Final = 0.5
-"""Seconds until the next try when the system has no thread left to reconnect with."""
 
 LEND: Final = 0.005
 """Seconds between two chunks up to which the reader lends: who asks now and then would only have it woken twice."""
@@ -77,18 +64,10 @@ BEHIND_DATA: Final = 4
 class Session:
     """Keeps one link up for its Connection, as the options say."""
 
-    def __init__(self, owner: LiveEngine, options: ConnectOptions, outbox: Outbox) -> None:
+    def __init__(self, owner: Owner, options: ConnectOptions, outbox: Outbox) -> None:
         self.owner = owner
         self.options = options
         self.outbox = outbox
-        self.pool = ServerPool(
-            options.servers,
-            randomize=options.randomize,
-            max_attempts=options.reconnect.max_attempts,
-            ignore_discovered=options.ignore_discovered,
-            delay_hook=options.reconnect.delay,
-        )
-        self.authenticator = options.authenticator()
         self._tick = tick(options.ping_interval)
         self.lock = waiting.new_lock()
         self.state = ConnectionState.CONNECTING
@@ -98,159 +77,13 @@ class Session:
         self.info = protocol.ServerInfo()
         self.connected = waiting.Gate()
         self.closing = waiting.Gate()
-        self._hurry = waiting.Gate()  # ends the delay of the connector
         self.closed = waiting.Gate()
         self.pings = Pings(outbox)
-        self._ever_connected = False
         self.moving_since = -math.inf  # to another server, while the link still stands
-        self._was_secure = False  # a link was TLS: then all that follow are
-        self._connectors = 0
-        self._connector: threading.Thread | None = None
-        self._dialling: Transport | None = None
-        self._auth_digest: Any = None
-        self._auth_refused: tuple[Any, float, int] = (None, 0.0, 0)
+        self.connector = Connector(owner, options, self)
+        self.pool = self.connector.pool
 
-    # --- connecting -------------------------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Connect for the first time; waits for it unless `retry_on_failed_connect`. Ctrl-C abandons the attempt.
-
-        Every server of the list gets `connect_timeout`, and that bounds the whole wait.
-        """
-        result: waiting.Ticket[BaseException | None] = waiting.Ticket()
-        self._spawn_connector(result)
-        if self.options.retry_on_failed_connect:
-            return
-        limit = self.options.connect_timeout * len(self.pool)
-        try:
-            error = waiting.get(result, Deadline(limit + LATE).remaining())
-        except queue.Empty:
-            self._connector = None  # close() shall not wait for it either; a link that it makes later is dropped
-            raise errors.ConnectFailed(
-                f"not connected within {limit:g} s: a callable of the options (credentials, socket_factory, headers) "
-                "has not returned"
-            ) from None
-        if error is not None:
-            raise error
-
-    def _spawn_connector(self, result: waiting.Ticket[BaseException | None] | None = None) -> None:
-        if self.closing.is_set():
-            return
-        self._connectors += 1
-        name = f"jsclient-connect-{self.owner.number}-{self._connectors}"
-        thread = threading.Thread(target=self._connect_loop, args=(result,), name=name, daemon=True)
-        try:
-            thread.start()
-        except RuntimeError as error:
-            if result is not None:
-                raise
-            log.error("no thread to reconnect with, trying again in %g s: %s", NO_THREAD_PAUSE, error)
-            self.owner.clock.call_later(NO_THREAD_PAUSE, self._spawn_connector)
-            return
-        self._connector = thread  # not before: close() joins it, from any thread
-
-    def _connect_loop(self, result: waiting.Ticket[BaseException | None] | None) -> None:
-        try:
-            error = self._dial_until_up(result is not None and not self.options.retry_on_failed_connect)
-        except BaseException as unexpected:  # a hook of the user may raise anything
-            log.exception("connecting failed")
-            error = unexpected
-        if result is not None:
-            result.put(error)
-        if error is not None and not self.closing.is_set() and (result is None or self.options.retry_on_failed_connect):
-            self.owner.fail(error)
-
-    def _dial_until_up(self, once: bool) -> BaseException | None:
-        """Try servers until a link stands (None) or there is no point in going on (the reason)."""
-        attempts: list[tuple[str, str]] = []
-        failures: list[BaseException] = []
-        limit = len(self.pool) if once else None
-        while not self.closing.is_set():
-            server = self.pool.next(time.monotonic())
-            if server is None:
-                return self._gave_up(attempts, failures)
-            if self._hurry.wait(self.delay()):
-                self._hurry.clear()  # first: who closes sets the other one before
-            if self.closing.is_set():
-                break
-            try:
-                link = self.open(server)
-                if link.info.ldm and self._knows_better(server):
-                    moving.discard(link)
-                    continue
-            except Exception as error:
-                if once and not isinstance(error, (errors.JsClientError, OSError)):
-                    return error  # a callable of the user: whoever connects sees it as it is
-                self.last_error = error
-                self.pool.failed(server)
-                attempts = [*attempts[-50:], (server.url, str(error))]
-                failures = [*failures[-50:], error]
-                # Once we were connected, wrong options are for the moment: a file being replaced, a variable to come.
-                wrong_options = isinstance(error, errors.ConfigError) and not self._ever_connected
-                last = wrong_options or self._refused_for_good(error)
-                self.owner.connect_attempt_failed(server.url, error, tell=not (once or last or self.closing.is_set()))
-                if last:
-                    return error
-                if limit is not None and len(failures) >= limit:
-                    return self._gave_up(attempts, failures)
-            else:
-                self.adopt(link)
-                return None
-        return errors.ConnectionClosed("the connection was closed while it was being made")
-
-    def delay(self) -> float:
-        try:
-            return self.pool.delay(time.monotonic())
-        except Exception:  # the user's hook: no reason to give the connection up
-            log.exception("the delay hook of the reconnect policy failed")
-            return BACKOFF_MAX
-
-    def _knows_better(self, server: Server) -> bool:
-        """`server` is shutting down, too; True when there are others that are not, as far as we know."""
-        self.pool.lame_duck(server)
-        return self.pool.has_alternative()
-
-    def open(self, server: Server) -> Link:
-        return open_link(
-            server,
-            self.options,
-            self.authenticator,
-            abandoned=self.closing,
-            must_encrypt=self._was_secure,
-            on_stream=self._note_stream,
-            on_digest=self._note_credentials,
-        )
-
-    def _note_stream(self, stream: Transport) -> None:
-        self._dialling = stream
-        if self.closing.is_set():
-            stream.shutdown()
-
-    def _note_credentials(self, digest: Any) -> None:
-        self._auth_digest = digest
-
-    def _gave_up(self, attempts: list[tuple[str, str]], failures: list[BaseException]) -> BaseException:
-        if len({type(failure) for failure in failures}) == 1 and len(failures) == 1:
-            return failures[0]
-        told = "; ".join(f"{url}: {reason}" for url, reason in attempts[:10]) or "no servers are left in the pool"
-        kinds = {type(failure) for failure in failures}
-        if failures and all(issubclass(kind, errors.AuthError) for kind in kinds):
-            return type(failures[-1])(*failures[-1].args)
-        return errors.ConnectFailed(f"no server could be reached: {told}", attempts)
-
-    def _refused_for_good(self, error: BaseException) -> bool:
-        """The same credentials were refused again after a while: trying on would only fill the server's log."""
-        limit = self.options.auth_error_limit
-        if not isinstance(error, errors.AuthError) or isinstance(error, errors.AuthTimeout):
-            self._auth_refused = (None, 0.0, 0)
-            return False
-        digest, when, count = self._auth_refused
-        now = time.monotonic()
-        if count == 0 or digest != self._auth_digest:
-            self._auth_refused = (self._auth_digest, now, 1)
-        elif now - when >= AUTH_ERROR_SPACING:
-            self._auth_refused = (digest, now, count + 1)
-        return limit is not None and self._auth_refused[2] >= max(limit, 1)
+    # --- a link stands ----------------------------------------------------------------------------------
 
     def adopt(self, link: Link) -> None:
         """The link stands: make it ours, or drop it unused if the connection was closed meanwhile."""
@@ -260,19 +93,16 @@ class Session:
             else:
                 abandoned = False
                 self.link = link
-                first, self._ever_connected = not self._ever_connected, True
+                first = not self.connector.ever_connected
                 if self.state in (ConnectionState.CONNECTING, ConnectionState.RECONNECTING):
                     self.state = ConnectionState.CONNECTED
         if abandoned:
             link.stream.shutdown()
             link.stream.close()
             return
-        self._auth_refused = (None, 0.0, 0)
+        self.connector.connected(link)
         link.reading.parser.unlimited = self.owner.reply_sids
-        link.messages_before = self.owner.stats().messages_in
-        self._was_secure = self._was_secure or link.stream.secure
-        self._hurry.clear()
-        self.pool.connected(link.server, time.monotonic())
+        link.messages_before = self.owner.messages_in()
         self._take_info(link, link.info)
         self.pings.begin()
         self.owner.link_up(link)
@@ -513,19 +343,19 @@ class Session:
             self.last_error = reason
         link.shutdown()
         withdrawn = self.outbox.detach()
-        served = link.answered or self.owner.stats().messages_in > link.messages_before
+        served = link.answered or self.owner.messages_in() > link.messages_before
         self.pool.disconnected(time.monotonic(), served)
         make = _lost(reason)
         self.pings.fail(make)
         self.owner.link_lost(make, reason, withdrawn)
         if again:
-            self._spawn_connector()
+            self.connector.spawn()
         elif not closing:
             self.owner.fail(reason or errors.ConnectionLost("the link is gone"))
 
     def force_reconnect(self) -> None:
         """Give the present link up, if there is one, and dial now: no delay is waited for."""
-        self._hurry.set()
+        self.connector.hurry.set()
         link = self.link
         if link is not None:
             link.error = link.error or errors.ConnectionLost("reconnecting, as asked for")
@@ -546,7 +376,7 @@ class Session:
         with self.lock:
             self.state = ConnectionState.CLOSED
             self.closing.set()
-        self._hurry.set()
+        self.connector.hurry.set()
         self.pings.fail(_closed, pongs_come=True)  # they do, for the final flush
 
     def final_flush(self, link: Link, timeout: float, last_words: Callable[[], list[bytes]]) -> None:
@@ -589,16 +419,14 @@ class Session:
         """Last step: end the threads that belong to the link."""
         if link is not None:
             link.shutdown()
-        if self._dialling is not None:
-            self._dialling.shutdown()  # a server that says nothing must not keep the connector for connect_timeout
+        self.connector.abandon()
         self.pings.fail(_closed)
         self.connected.set()  # whoever waits for a connection looks at the state
         current = threading.current_thread()
         try:
             if link is not None and link.reader is not None and link.reader is not current:
                 link.reader.join(JOIN_TIMEOUT)
-            if self._connector is not None and self._connector is not current:
-                self._connector.join(ABANDON_AFTER)
+            self.connector.join()
         finally:
             self.closed.set()
 

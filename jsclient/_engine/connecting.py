@@ -1,0 +1,221 @@
+"""Dialling: servers are tried in turn, on a thread of its own, until a link stands or there is no point in going on."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import threading
+import time
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient import errors, waiting
+from jsclient._engine import moving
+from jsclient._engine.link import Link, open_link
+from jsclient.durations import Deadline
+from jsclient.options import ConnectOptions
+from jsclient.servers import BACKOFF_MAX, Server, ServerPool
+
+if TYPE_CHECKING:
+    from jsclient._engine.owner import Owner
+    from jsclient._engine.session import Session
+    from jsclient._transport import Transport
+
+log = logging.getLogger("jsclient.connection")
+
+AUTH_ERROR_SPACING: Final = 2.0
+"""Seconds between two refusals of the same credentials that count as two: a server that restarts may refuse first."""
+
+ABANDON_AFTER: Final = 0.5
+"""Seconds that close() gives a thread that is dialling."""
+
+LATE: Final = 0.1
+"""Seconds that connect() gives its connector thread, beyond all timeouts, to say why there is no link."""
+
+NO_THREAD_PAUSE: Final = 0.5
+"""Seconds until the next try when the system has no thread left to reconnect with."""
+
+
+class Connector:
+    """Makes the links of a Session: for the first, for each after a loss. The thread hands a link over when it stands,
+    and ends."""
+
+    def __init__(self, owner: Owner, options: ConnectOptions, session: Session) -> None:
+        self._owner = owner
+        self._options = options
+        self._session = session
+        self._closing = session.closing
+        self.pool = ServerPool(
+            options.servers,
+            randomize=options.randomize,
+            max_attempts=options.reconnect.max_attempts,
+            ignore_discovered=options.ignore_discovered,
+            delay_hook=options.reconnect.delay,
+        )
+        self._authenticator = options.authenticator()
+        self.hurry = waiting.Gate()  # ends the delay before the next attempt
+        self.ever_connected = False
+        self._was_secure = False  # a link was TLS: then all that follow are
+        self._made = 0  # threads
+        self._thread: threading.Thread | None = None
+        self._dialling: Transport | None = None
+        self._auth_digest: Any = None
+        self._auth_refused: tuple[Any, float, int] = (None, 0.0, 0)
+
+    def start(self) -> None:
+        """Connect for the first time; waits for it unless `retry_on_failed_connect`. Ctrl-C abandons the attempt.
+
+        Every server of the list gets `connect_timeout`, and that bounds the whole wait.
+        """
+        result: waiting.Ticket[BaseException | None] = waiting.Ticket()
+        self.spawn(result)
+        if self._options.retry_on_failed_connect:
+            return
+        limit = self._options.connect_timeout * len(self.pool)
+        try:
+            error = waiting.get(result, Deadline(limit + LATE).remaining())
+        except queue.Empty:
+            self._thread = None  # close() shall not wait for it either; a link that it makes later is dropped
+            raise errors.ConnectFailed(
+                f"not connected within {limit:g} s: a callable of the options (credentials, socket_factory, headers) "
+                "has not returned"
+            ) from None
+        if error is not None:
+            raise error
+
+    def spawn(self, result: waiting.Ticket[BaseException | None] | None = None) -> None:
+        if self._closing.is_set():
+            return
+        self._made += 1
+        name = f"jsclient-connect-{self._owner.number}-{self._made}"
+        thread = threading.Thread(target=self._run, args=(result,), name=name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if result is not None:
+                raise
+            log.error("no thread to reconnect with, trying again in %g s: %s", NO_THREAD_PAUSE, error)
+            self._owner.clock.call_later(NO_THREAD_PAUSE, self.spawn)
+            return
+        self._thread = thread  # not before: close() joins it, from any thread
+
+    def _run(self, result: waiting.Ticket[BaseException | None] | None) -> None:
+        try:
+            error = self._dial_until_up(result is not None and not self._options.retry_on_failed_connect)
+        except BaseException as unexpected:  # a hook of the user may raise anything
+            log.exception("connecting failed")
+            error = unexpected
+        if result is not None:
+            result.put(error)
+        heard = result is not None and not self._options.retry_on_failed_connect
+        if error is not None and not heard and not self._closing.is_set():
+            self._owner.fail(error)
+
+    def _dial_until_up(self, once: bool) -> BaseException | None:
+        """Try servers until a link stands (None) or there is no point in going on (the reason)."""
+        attempts: list[tuple[str, str]] = []
+        failures: list[BaseException] = []
+        limit = len(self.pool) if once else None
+        while not self._closing.is_set():
+            server = self.pool.next(time.monotonic())
+            if server is None:
+                return self._gave_up(attempts, failures)
+            if self.hurry.wait(self.delay()):
+                self.hurry.clear()  # first: who closes sets the other one before
+            if self._closing.is_set():
+                break
+            try:
+                link = self.open(server)
+                if link.info.ldm and self._knows_better(server):
+                    moving.discard(link)
+                    continue
+            except Exception as error:
+                if once and not isinstance(error, (errors.JsClientError, OSError)):
+                    return error  # a callable of the user: whoever connects sees it as it is
+                self._session.last_error = error
+                self.pool.failed(server)
+                attempts = [*attempts[-50:], (server.url, str(error))]
+                failures = [*failures[-50:], error]
+                # Once we were connected, wrong options are for the moment: a file being replaced, a variable to come.
+                wrong_options = isinstance(error, errors.ConfigError) and not self.ever_connected
+                last = wrong_options or self._refused_for_good(error)
+                self._owner.connect_attempt_failed(server.url, error, tell=not (once or last or self._closing.is_set()))
+                if last:
+                    return error
+                if limit is not None and len(failures) >= limit:
+                    return self._gave_up(attempts, failures)
+            else:
+                self._session.adopt(link)
+                return None
+        return errors.ConnectionClosed("the connection was closed while it was being made")
+
+    def delay(self) -> float:
+        try:
+            return self.pool.delay(time.monotonic())
+        except Exception:  # the user's hook: no reason to give the connection up
+            log.exception("the delay hook of the reconnect policy failed")
+            return BACKOFF_MAX
+
+    def _knows_better(self, server: Server) -> bool:
+        """`server` is shutting down, too; True when there are others that are not, as far as we know."""
+        self.pool.lame_duck(server)
+        return self.pool.has_alternative()
+
+    def open(self, server: Server) -> Link:
+        return open_link(
+            server,
+            self._options,
+            self._authenticator,
+            abandoned=self._closing,
+            must_encrypt=self._was_secure,
+            on_stream=self._note_stream,
+            on_digest=self._note_credentials,
+        )
+
+    def _note_stream(self, stream: Transport) -> None:
+        self._dialling = stream
+        if self._closing.is_set():
+            stream.shutdown()
+
+    def _note_credentials(self, digest: Any) -> None:
+        self._auth_digest = digest
+
+    def _gave_up(self, attempts: list[tuple[str, str]], failures: list[BaseException]) -> BaseException:
+        if len({type(failure) for failure in failures}) == 1 and len(failures) == 1:
+            return failures[0]
+        told = "; ".join(f"{url}: {reason}" for url, reason in attempts[:10]) or "no servers are left in the pool"
+        kinds = {type(failure) for failure in failures}
+        if failures and all(issubclass(kind, errors.AuthError) for kind in kinds):
+            return type(failures[-1])(*failures[-1].args)
+        return errors.ConnectFailed(f"no server could be reached: {told}", attempts)
+
+    def _refused_for_good(self, error: BaseException) -> bool:
+        """The same credentials were refused again after a while: trying on would only fill the server's log."""
+        limit = self._options.auth_error_limit
+        if not isinstance(error, errors.AuthError) or isinstance(error, errors.AuthTimeout):
+            self._auth_refused = (None, 0.0, 0)
+            return False
+        digest, when, count = self._auth_refused
+        now = time.monotonic()
+        if count == 0 or digest != self._auth_digest:
+            self._auth_refused = (self._auth_digest, now, 1)
+        elif now - when >= AUTH_ERROR_SPACING:
+            self._auth_refused = (digest, now, count + 1)
+        return limit is not None and self._auth_refused[2] >= max(limit, 1)
+
+    def connected(self, link: Link) -> None:
+        """The link stands, and is taken."""
+        self.ever_connected = True
+        self._auth_refused = (None, 0.0, 0)
+        self._was_secure = self._was_secure or link.stream.secure
+        self.hurry.clear()
+        self.pool.connected(link.server, time.monotonic())
+
+    def abandon(self) -> None:
+        """The connection closes: a server that says nothing must not keep the thread for `connect_timeout`."""
+        if self._dialling is not None:
+            self._dialling.shutdown()
+
+    def join(self) -> None:
+        """Wait a moment for the thread, if it is not the present one; a link that it makes later is dropped."""
+        if self._thread is not None and self._thread is not threading.current_thread():
+            self._thread.join(ABANDON_AFTER)
