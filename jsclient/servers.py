@@ -397,7 +397,7 @@ class ServerPool:
         Discovered servers that are no longer named are removed, named ones of the user never. What is
         not an address is ignored, and so is everything beyond the cap. They inherit scheme and user
         information, and as bare IP addresses also the name that the certificate must carry (never taken
-        from INFO: an attacker could write there what he likes).
+        from INFO: an attacker could write anything there).
 
         `doubtful`: this INFO came in clear, so anybody between may have written it: a host with a good certificate
         for its own name, to be told our credentials there once the link is cut. What only such an INFO names needs a

@@ -1,4 +1,4 @@
-"""What can go wrong with bytes, told apart by whose fault it is.
+"""What can go wrong with bytes: errors of the peer and errors of the caller are different classes.
 
 ProtocolError                 the peer sent something that is not the NATS protocol
 +-- LimitExceeded             ... or more of it than we are willing to hold

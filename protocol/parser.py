@@ -71,14 +71,14 @@ class Parser(Generic[M]):
         self._pause = 0
         self._parts: list[bytes | bytearray] = []  # an unfinished line, or the payload so far
         self._held = 0  # bytes in _parts
-        self._frame: _Frame | None = None  # whose payload it is
+        self._frame: _Frame | None = None  # the frame that the payload belongs to
         self._error: ProtocolError | None = None
         self.unlimited: Container[bytes] = ()
-        """Subscriptions whose messages may have MAX_PAYLOAD whatever `restrict` says: what a server answers, the
+        """Subscriptions that may get messages up to MAX_PAYLOAD whatever `restrict` says: what a server answers, the
         100,000 subjects of a stream, is no message of a client, and not held to `max_payload`."""
 
     def restrict(self, max_payload: int) -> None:
-        """Another limit for messages from here on; for the one who feeds."""
+        """Another limit for messages from here on; called by the thread that feeds the parser."""
         if max_payload != self._max_payload:
             self._max_payload = max_payload
             self._sizes = {}
@@ -313,7 +313,7 @@ class Parser(Generic[M]):
         return self._message(subject, sid, reply, body[header_size:], body[:header_size])
 
     def _line(self, line: bytes, events: list[Event]) -> _Frame | None:
-        """Understand any control line: appends its event, or returns the frame whose payload follows."""
+        """Understand any control line: appends its event, or returns the frame that a payload follows."""
         verb, *rest = _BLANKS.split(line, 1)
         verb = verb.upper()
         if verb == b"INFO":
@@ -443,7 +443,7 @@ class Parser(Generic[M]):
 def only_message(data: bytes, subject: bytes, message: type[M]) -> M | None:
     """The message that `data` is if it is exactly one MSG or HMSG frame to `subject`, in the plain form; else None.
 
-    For who reads at a frame boundary and knows what should come. It keeps no state, so it may be given up at any point.
+    For a caller that reads at a frame boundary and knows what should come. It keeps no state: give it up at any point.
     """
     line, found, body = data.partition(b"\r\n")
     fields = line.split(b" ")

@@ -1,4 +1,4 @@
-"""Check the house rules that the code itself can show: who imports whom, no sleeping in tests, no threading.Event.
+"""Check the house rules that the code itself can show: imports, no sleeping in tests, no threading.Event.
 
     python tools/layers.py [ROOT]       prints one line per finding, exit status 1 when there is one
 

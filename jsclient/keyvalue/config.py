@@ -37,20 +37,35 @@ class KeyValueConfig:
     """
 
     bucket: str
+    """Name of the bucket: letters, digits, `-` and `_`."""
     description: str | None = None
+    """Text for people."""
     max_value_size: int | None = None
+    """Larger values are refused."""
     history: int = 1
+    """Revisions kept of each key, 1 to 64."""
     ttl: float | None = attrs.field(default=None, converter=_seconds)
+    """Seconds after which a value expires."""
     max_bytes: int | None = None
+    """At most so many bytes in all."""
     storage: StorageWord | None = None
+    """file or memory."""
     replicas: int = 1
+    """1, 3 or 5."""
     placement: Placement | None = None
+    """Where the replicas live."""
     republish: Republish | None = None
+    """Changes are also published on another subject."""
     mirror: StreamSource | None = None
+    """Makes the bucket a read copy of another."""
     sources: Sequence[StreamSource] = ()
+    """Other buckets that are copied into this one."""
     compression: bool = False
+    """Compress the files."""
     limit_marker_ttl: float | None = attrs.field(default=None, converter=_seconds)
+    """Seconds for which a marker tells that the server removed a key (server 2.11)."""
     metadata: Mapping[str, str] | None = None
+    """Keys and values for people and tools."""
 
     def __attrs_post_init__(self) -> None:
         check_bucket(self.bucket)

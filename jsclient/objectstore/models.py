@@ -242,14 +242,23 @@ class ObjectStoreConfig:
     """
 
     bucket: str
+    """Name of the store: letters, digits, `-` and `_`."""
     description: str | None = None
+    """Text for people."""
     ttl: float | None = attrs.field(default=None, converter=_seconds)
+    """Seconds after which an object expires."""
     max_bytes: int | None = None
+    """At most so many bytes in all."""
     storage: StorageWord | None = None
+    """file or memory."""
     replicas: int = 1
+    """1, 3 or 5."""
     placement: Placement | None = None
+    """Where the replicas live."""
     compression: bool = False
+    """Compress the files."""
     metadata: Mapping[str, str] | None = None
+    """Keys and values for people and tools."""
 
     def __attrs_post_init__(self) -> None:
         check_bucket(self.bucket, "object store")

@@ -444,7 +444,7 @@ class ObjectStore:
     def status(self, *, repair: bool = False, timeout: Timeout = DEFAULT) -> ObjectStoreStatus:
         """What the store is and holds. With `repair`, first remove what killed writers left behind.
 
-        That are chunks that belong to no object: unfinished uploads, and objects whose delete or replacement did
+        These are chunks that belong to no object: unfinished uploads, and objects whose delete or replacement did
         not get to its end. They are looked at twice, 2 seconds apart, so that uploads under way are left alone;
         one that pauses for longer than that fails with ObjectChanged and may be repeated. Before anything goes, every
         object is read from the stream's leader: where that cannot be done (no right, meta information that cannot be

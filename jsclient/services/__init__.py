@@ -9,7 +9,7 @@ with services.add_service(nc, config) as service:
     math.add_endpoint("multiply", multiply)
     service.wait()                                         # until stop() or the connection closes
 
-for found in services.info(nc):                            # who is there?
+for found in services.info(nc):                            # which instances are there?
     print(found.name, found.id, [e.subject for e in found.endpoints])
 """
 

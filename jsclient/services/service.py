@@ -76,12 +76,19 @@ class ServiceConfig:
     """
 
     name: str
+    """Name of the service: letters, digits, `-` and `_`."""
     version: str
+    """A semantic version, for example 1.0.0."""
     description: str = ""
+    """Text for people."""
     metadata: Mapping[str, str] = attrs.field(factory=dict)
+    """Keys and values for people and tools."""
     queue_group: str | None = None
+    """None means "q"; "" means none: every instance gets every request."""
     stats_handler: StatsHandler | None = None
+    """`(endpoint)` -> what STATS shows as its data."""
     on_stop: Callable[[Service], object] | None = None
+    """`(service)`: called once when the service has stopped."""
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):

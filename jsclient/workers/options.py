@@ -47,20 +47,35 @@ class PoolOptions:
     """Keyword arguments of WorkerPool; see there."""
 
     threads: int = THREADS
+    """Threads that run the handler."""
     key: Callable[[Any], Any] | None = None
+    """Returns the key of a message: those of one key are handled one after another, in order."""
     attempts: int | None = None
+    """Deliveries after which a failing message is given up; None: never."""
     dead_letter: str | None = None
+    """Subject under which a message that is given up is stored, with the reason."""
     backoff: tuple[float, ...] | None = attrs.field(default=None, converter=_delays)
+    """Seconds before each further attempt; the last one is used for all that follow."""
     confirm: bool = False
+    """Wait for the server's confirmation of every ack."""
     manual: bool = False
+    """The handler acknowledges; the pool does not."""
     in_progress: bool = True
+    """Tell the server that a handler still works, so that the message is not delivered again."""
     progress_limit: float = PROGRESS_LIMIT
+    """Seconds after which a running handler counts as hung and is not reported any more."""
     batch: tuple[int, float] | None = None
+    """(messages, seconds): hand lists to the handler, at the latest so long after the first message."""
     max_prefetch: int = MAX_PREFETCH
+    """The most messages that are held beyond those in work."""
     ack_wait: float | None = None
+    """The consumer's `ack_wait`, where this user may not ask for it."""
     group: str = ""
+    """The consumer's priority group."""
     stop_timeout: float = STOP_TIMEOUT
+    """Seconds that running handlers have at the end."""
     on_event: Callable[[Any], Any] | None = None
+    """Called with a `PoolEvent` for what happens to messages."""
 
     def __attrs_post_init__(self) -> None:
         if self.threads < 1:

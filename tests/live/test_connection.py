@@ -206,7 +206,7 @@ def test_core_headers_of_100_kilobytes(server: NatsServer) -> None:
 
 def test_custom_inbox_prefix(server: NatsServer) -> None:
     with jsclient.connect(server.url, inbox_prefix="_INBOX.me") as nc, jsclient.connect(server.url) as other:
-        asked = other.subscribe("who")
+        asked = other.subscribe("ask")
         other.flush()
         assert nc.new_inbox().startswith("_INBOX.me.")
         assert engine_of(nc).open_inbox().subject.startswith("_INBOX.me.")
@@ -217,7 +217,7 @@ def test_custom_inbox_prefix(server: NatsServer) -> None:
 
         thread = threading.Thread(target=answer, daemon=True)
         thread.start()
-        assert nc.request("who").data.startswith(b"_INBOX.me.")
+        assert nc.request("ask").data.startswith(b"_INBOX.me.")
         thread.join(5)
 
 

@@ -144,8 +144,8 @@ def test_request_many(nc: jsclient.Connection) -> None:
 
 def test_the_inbox_prefix_is_used_for_every_inbox(server: NatsServer) -> None:
     with jsclient.connect(server.url, inbox_prefix="_MINE.app") as nc:
-        nc.subscribe("who", lambda message: message.respond(message.reply))
-        assert nc.request("who").payload.startswith(b"_MINE.app.")
+        nc.subscribe("ask", lambda message: message.respond(message.reply))
+        assert nc.request("ask").payload.startswith(b"_MINE.app.")
         assert nc.new_inbox().startswith("_MINE.app.")
         assert engine_of(nc).open_inbox().subject.startswith("_MINE.app.")
         assert len(nc.new_inbox().rsplit(".", 1)[1]) == 22

@@ -1,4 +1,4 @@
-"""Reconnecting to real servers: what survives, in which order, and who is told.
+"""Reconnecting to real servers: what survives, in which order, and which callbacks hear of it.
 
 Most tests flush before they cut: a link over which nothing came is one that flaps, and the next dial waits two seconds.
 test_kindness.py is about that rule.
@@ -290,7 +290,7 @@ def test_a_flush_under_way_fails_with_the_link(proxy: Proxy) -> None:
         proxy.resume()
 
 
-# --- who is told ----------------------------------------------------------------------------------------
+# --- what is told ----------------------------------------------------------------------------------------
 
 
 def test_events_come_serially_on_their_own_thread(proxy: Proxy) -> None:
@@ -402,7 +402,7 @@ def test_force_reconnect_from_many_threads_never_strands_the_connection(server: 
         wait_until(lambda: _flushes(nc), 10, str(nc.health()))
 
 
-# --- whom we dial ---------------------------------------------------------------------------------------
+# --- which servers are dialled ---------------------------------------------------------------------------------------
 
 
 def test_no_reconnect_when_switched_off(proxy: Proxy) -> None:

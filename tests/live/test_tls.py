@@ -151,7 +151,7 @@ def test_the_name_to_verify_can_be_given(certs: Certificates, ours: TLSOptions) 
 
 
 def test_the_host_of_info_is_not_believed(certs: Certificates, ours: TLSOptions) -> None:
-    """An attacker has a good certificate, for his own name, and says in INFO that this is his name."""
+    """An attacker has a good certificate for another name, and INFO claims that this is the server's name."""
     config = 'client_advertise: "other.example:4222"\n' + certs.server_config(certs.wrong_name)
     with NatsServer(config, jetstream=False) as attacker:
         assert "another IP address" in refused(attacker.url, tls=ours)
@@ -257,7 +257,7 @@ def test_discovered_addresses_keep_the_name_of_the_certificate(certs: Certificat
 
 @pytest.mark.parametrize("own_authority", [False, True])
 def test_a_name_that_was_told_in_clear(certs: Certificates, ours: TLSOptions, own_authority: bool) -> None:
-    """Somebody between adds a host of his, which has a certificate for its own name, and cuts the link.
+    """An attacker between adds a host of their own, which has a certificate for its own name, and cuts the link.
 
     It is refused, also where one authority of our own is trusted: not every host that it knows is a NATS server.
     """

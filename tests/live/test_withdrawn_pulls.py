@@ -1,4 +1,4 @@
-"""How pulls and subscriptions end on the server: at once, and nothing that was given back comes to the one who gave."""
+"""How pulls and subscriptions end on the server: at once, and what was given back does not come again to its giver."""
 
 from __future__ import annotations
 

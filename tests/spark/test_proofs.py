@@ -306,7 +306,7 @@ def test_a_filter_that_matches_nothing_makes_no_batches(js: Js, server: NatsServ
     assert once.latestOffset(moved, at_most(100)) is moved
 
 
-# --- who else reads a work queue ----------------------------------------------------------------------------------
+# --- other readers of a work queue ----------------------------------------------------------------------------------
 
 
 def test_a_second_query_on_a_work_queue_is_refused(js: Js, server: NatsServer, stream_name: str) -> None:

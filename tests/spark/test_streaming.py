@@ -20,7 +20,7 @@ Count = Callable[[int, int], int]
 
 
 def failing(flag: Path, after: int) -> Callable[[Any], Any]:
-    """A change of the frame whose tasks fail after `after` rows as long as the file `flag` exists."""
+    """A change of the frame that lets tasks fail after `after` rows as long as the file `flag` exists."""
 
     def change(frame: Any) -> Any:
         def rows(batches: Iterator[Any]) -> Iterator[Any]:

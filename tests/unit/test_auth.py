@@ -317,7 +317,7 @@ def test_a_seed_file_without_a_seed() -> None:
         parse_seed(b"nothing here\n")
 
 
-# --- who may name the environment
+# --- what may name the environment
 
 
 @pytest.fixture
@@ -360,7 +360,7 @@ def test_a_variable_may_hold_the_credentials_themselves(monkeypatch: pytest.Monk
     assert Authenticator(credentials="env:JSCLIENT_TEST_CREDS").fields("n").jwt == JWT
 
 
-# --- who may sign
+# --- which seeds sign
 
 
 @pytest.mark.parametrize("kind", [kind for kind in nkeys.KeyType if kind is not nkeys.KeyType.USER])

@@ -42,9 +42,20 @@ def absent(cls: type, section: str) -> list[str]:
         if name.startswith("_") or not api.ours(method) or hidden(name, method):
             continue
         lines = re.findall(rf"^:::\{{py:method\}} {name}\(.*$", section, re.M)
+        if not lines:
+            found.append(name)
+            continue
         options = list(inspect.signature(method).parameters)[1:]
-        found += [name] if not lines else [f"{name}({option})" for option in options if option not in lines[0]]
+        found += [f"{name}({option})" for option in options if option not in lines[0]]
+        found += [f"{name}({option})" for option in handed_on(method) if f"`{option}: " not in section]
     return found
+
+
+def handed_on(method: object) -> list[str]:
+    """The options behind `**options: Unpack[...]`."""
+    text = str(inspect.signature(method))  # type: ignore[arg-type]
+    table = re.search(r"Unpack\[(?:\w+\.)?(\w+)\]", text)
+    return list(api.typed_dicts()[table[1]].__annotations__) if table else []
 
 
 def hidden(name: str, method: object) -> bool:

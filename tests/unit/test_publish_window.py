@@ -1,4 +1,4 @@
-"""The window of asynchronous publishes: its account of messages and bytes, and who is woken."""
+"""The window of asynchronous publishes: its account of messages and bytes, and which waiters are woken."""
 
 from __future__ import annotations
 

@@ -427,7 +427,7 @@ def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -
 
 
 def test_a_borrower_who_does_not_look_any_more_loses_his_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A signal handler runs on top of him for long, at any line, and waits for what only the reader can bring."""
+    """A signal handler runs on top of the borrower for long, at any line, and waits for what only the reader brings."""
     monkeypatch.setattr(module, "PATIENCE", 0.001)
     number = 1
     while True:

@@ -173,7 +173,7 @@ def test_a_peer_that_does_not_read_ends_the_send_at_its_deadline(serve: Serve, c
         sent += 1_000_000
     assert transport.unsent > 0
     transport.send(b"y" * 10, 0)
-    # What is encrypted ahead of the kernel is little: the rest could still be kept by who owns it.
+    # What is encrypted ahead of the kernel is little: the rest could still be kept by its owner.
     assert transport._inner.unsent < 2 * ENCRYPT_SLICE
     go_on.set()
     assert transport.send(b"", 20)

@@ -1,4 +1,4 @@
-"""Order by key without threads: who may run next."""
+"""Order by key without threads: which message may run next."""
 
 from __future__ import annotations
 

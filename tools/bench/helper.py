@@ -89,7 +89,7 @@ class Echo:
 
 def feed(nc: jsclient.Connection, case: dict[str, Any], subject: str, subjects: int) -> None:
     """Joins frames that are encoded beforehand, 0.1 us per message instead of 0.8: a feeder that works half as hard as
-    whom it feeds would take the second core away from him and from the server."""
+    it feeds would take the second core away from that client and from the server."""
     payload, left = bytes(case["size"]), case["count"]
     headers = {"X-Bench": "0123456789"} if case["params"].get("headers") else None
     frames = [engine_of(nc).encode(subject.format(index), payload, headers=headers) for index in range(subjects)]

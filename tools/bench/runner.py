@@ -38,7 +38,7 @@ class Client:
     share: float = 1.0
     """Of the messages that a case has: slow clients do fewer, and their figures are scaled up."""
     rounds: int = 1_000
-    """At most so many of the rounds: who is shown and not gated takes part in few."""
+    """At most so many of the rounds: a client that is shown and not gated takes part in few."""
 
     def absent(self) -> str:
         """Why it cannot take part; "" when it can."""

@@ -23,6 +23,7 @@ CHAPTERS = {
     "jsclient/objectstore/README.md": "objectstore.md",
     "jsclient/services/README.md": "services.md",
     "jsclient/workers/README.md": "workers.md",
+    "jsclient/groups/README.md": "groups.md",
     "jsclient/coordination/README.md": "coordination.md",
     "jsclient/backup/README.md": "backup.md",
     "jsclient/arrow/README.md": "arrow.md",

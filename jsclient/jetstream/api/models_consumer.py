@@ -75,41 +75,75 @@ class ConsumerConfig(Wire, kw_only=True, frozen=True):
     """
 
     name: str | None = None
+    """Its name; without one, and without `durable_name`, the server makes one up."""
     durable_name: str | None = None
+    """Its name, and it stays when nobody uses it."""
     description: str | None = None
+    """Text for people."""
     deliver_policy: DeliverWord | None = None
+    """Where it begins: all, last, new, last_per_subject, by_start_sequence, by_start_time."""
     opt_start_seq: int | None = None
+    """The first sequence, with by_start_sequence."""
     opt_start_time: Timestamp | None = None
+    """The first point in time, with by_start_time; with a zone."""
     ack_policy: AckWord | None = None
+    """explicit: every message; all: an ack covers all before it; none: no acks."""
     ack_wait: Seconds | None = None
+    """Seconds without an ack after which a message is delivered again (server default 30)."""
     max_deliver: int | None = None
+    """Deliveries after which a message is given up; -1 without limit."""
     backoff: Delays | None = None
+    """Seconds before each further delivery, instead of `ack_wait`."""
     filter_subject: str | None = None
+    """Only messages of this subject; wildcards are allowed."""
     filter_subjects: list[str] | None = None
+    """The same for several subjects (server 2.10)."""
     replay_policy: ReplayWord | None = None
+    """instant, or original: at the pace at which the messages were stored."""
     rate_limit_bps: int | None = None
+    """Push: at most so many bits per second."""
     sample_freq: str | None = None
+    """Share of acks about which the server publishes an advisory, for example "10%"."""
     max_waiting: int | None = None
+    """Pull: at most so many pulls wait at the same time (server default 512)."""
     max_ack_pending: int | None = None
+    """At most so many messages without an ack; then delivery pauses (server default 1000)."""
     flow_control: bool | None = None
+    """Push: the server waits for the client to keep up."""
     idle_heartbeat: Seconds | None = None
+    """Push: seconds of silence after which the server sends a sign of life."""
     headers_only: bool | None = None
+    """Deliver headers and the payload's size, without the payload."""
     max_batch: int | None = None
+    """Pull: the largest batch that one pull may ask for."""
     max_expires: Seconds | None = None
+    """Pull: the longest life of one pull, in seconds."""
     max_bytes: int | None = None
+    """Pull: the most bytes that one pull may ask for."""
     deliver_subject: str | None = None
+    """Push: where the server delivers."""
     deliver_group: str | None = None
+    """Push: the queue group whose members share the messages."""
     inactive_threshold: Seconds | None = None
+    """Seconds without a reader after which the consumer is removed (server default for ephemeral ones 5)."""
     num_replicas: int | None = None
+    """Replicas of its state; 0 or None: as the stream."""
     mem_storage: bool | None = None
+    """Keep its state in memory."""
     direct: bool | None = None
+    """Used by the server itself for mirrors and sources."""
     # server 2.10
     metadata: dict[str, str] | None = None
+    """Keys and values for people and tools; those that begin with `_nats.` are the server's."""
     # server 2.11
     pause_until: Timestamp | None = None
+    """Deliver nothing before this point in time."""
     priority_groups: list[str] | None = None
+    """Names of its priority groups (one, today)."""
     priority_policy: PriorityWord | None = None
+    """overflow, pinned_client or prioritized: how readers of a group share the messages."""
     priority_timeout: Seconds | None = None
+    """Seconds of silence after which a pinned reader loses its place."""
     # names of fields that the server sent and this client does not know; never sent
     unknown_fields: tuple[str, ...] = ()
 

@@ -144,48 +144,87 @@ class StreamConfig(Wire, kw_only=True, frozen=True):
     """
 
     name: str = ""
+    """Its name: no spaces, dots, wildcards or slashes."""
     description: str | None = None
+    """Text for people."""
     subjects: list[str] | None = None
+    """What it stores; wildcards are allowed. No other stream of the account may overlap."""
     retention: RetentionWord | None = None
+    """When messages go: at the limits, when all consumers have them (interest), or when one has (workqueue)."""
     max_consumers: int | None = None
+    """At most so many consumers."""
     max_msgs: int | None = None
+    """At most so many messages."""
     max_bytes: int | None = None
+    """At most so many bytes, with headers and the server's own overhead."""
     max_msgs_per_subject: int | None = None
+    """At most so many messages of one subject; 1 keeps the last value of each."""
     max_msg_size: int | None = None
+    """Larger messages are refused."""
     max_age: Seconds | None = None
+    """Seconds after which a message goes."""
     discard: DiscardWord | None = None
+    """What a full stream does: drop the oldest message (old), or refuse the new one (new)."""
     discard_new_per_subject: bool | None = None
+    """With discard new: also refuse where `max_msgs_per_subject` is reached."""
     storage: StorageWord | None = None
+    """file or memory."""
     num_replicas: int | None = None
+    """1, 3 or 5: an ack means that a majority has the message."""
     no_ack: bool | None = None
+    """True: publishes are not acknowledged, and nobody knows whether they were stored."""
     template_owner: str | None = None
+    """Of servers long gone; kept because infos may contain it."""
     duplicate_window: Seconds | None = None
+    """Seconds for which message ids are remembered (server default 120, or `max_age` if smaller)."""
     placement: Placement | None = None
+    """Where the replicas live."""
     mirror: StreamSource | None = None
+    """Makes this stream a read copy of another one; it takes no publishes and no `subjects`."""
     sources: list[StreamSource] | None = None
+    """Other streams from which this one copies; it may take publishes, too."""
     sealed: bool | None = None
+    """True: nothing can be added or removed any more. Only set by an update, and never taken back."""
     deny_delete: bool | None = None
+    """True: single messages cannot be deleted. Cannot be taken back."""
     deny_purge: bool | None = None
+    """True: the stream cannot be purged. Cannot be taken back."""
     allow_rollup_hdrs: bool | None = None
+    """A publish with `rollup=` may remove what came before it."""
     allow_direct: bool | None = None
+    """Reads of single messages may be answered by any replica."""
     mirror_direct: bool | None = None
+    """Such reads may be answered by this mirror for its origin."""
     republish: Republish | None = None
+    """Stored messages are also published on another subject."""
     # server 2.10
     compression: CompressionWord | None = None
+    """s2 compresses the files."""
     first_seq: int | None = None
+    """The sequence of the first message."""
     subject_transform: SubjectTransform | None = None
+    """Stores messages under another subject than that of their publish."""
     consumer_limits: StreamConsumerLimits | None = None
+    """Defaults and upper limits for consumers."""
     metadata: dict[str, str] | None = None
+    """Keys and values for people and tools; those that begin with `_nats.` are the server's."""
     # server 2.11
     allow_msg_ttl: bool | None = None
+    """Messages may have a time to live of their own (`ttl=`)."""
     subject_delete_marker_ttl: Seconds | None = None
+    """Seconds for which a marker stays where the last message of a subject went by age."""
     # server 2.12
     allow_atomic: bool | None = None
+    """Allows `JetStream.atomic_batch`."""
     allow_msg_counter: bool | None = None
+    """The stream's subjects are counters."""
     allow_msg_schedules: bool | None = None
+    """Publishes may have a `schedule=`."""
     persist_mode: PersistWord | None = None
+    """async acknowledges before the message is written; for one replica only."""
     # server 2.14
     allow_batched: bool | None = None
+    """Allows `JetStream.fast_batch`."""
     # names of fields that the server sent and this client does not know; never sent
     unknown_fields: tuple[str, ...] = ()
 

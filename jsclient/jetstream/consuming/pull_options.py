@@ -122,20 +122,35 @@ class PullOptions:
     """
 
     max_messages: int | None = None
+    """Messages buffered and requested together; None: 500, and more where the application is fast."""
     max_bytes: int = MAX_BYTES
+    """Bytes buffered and requested together; 0: no limit."""
     expires: float = EXPIRES
+    """Seconds that one pull lives (at least 1)."""
     heartbeat: float | Default | None = DEFAULT
+    """Seconds between signs of life of the server; None: none are asked for."""
     threshold_messages: int | None = None
+    """A new pull goes out when fewer messages are under way; None: half of `max_messages`."""
     threshold_bytes: int | None = None
+    """The same for bytes."""
     stop_after: int | None = None
+    """End after exactly so many messages."""
     group: str = ""
+    """The priority group (server 2.11)."""
     min_pending: int = 0
+    """Take only while so many messages wait (overflow, server 2.11)."""
     min_ack_pending: int = 0
+    """Take only while so many messages wait for their ack (overflow, server 2.11)."""
     priority: int | None = None
+    """0 to 9, lower first (prioritized, server 2.12)."""
     leave_buffered: bool = False
+    """At the end leave what was not taken to `ack_wait`, instead of giving it back at once."""
     on_error: Callable[[Exception], Any] | None = None
+    """Called with everything that the pull survives; without it such errors are logged."""
     on_event: Callable[[Any], Any] | None = None
+    """Called with Paused and Resumed."""
     cancel: Cancel | None = None
+    """A token that ends the iteration with Cancelled."""
     first_messages: int = MAX_MESSAGES
     most_messages: int = MOST_MESSAGES
 
