@@ -48,7 +48,7 @@ class _Entry:
 class _Shared:
     """The connections made by `shared`, by their options; every process starts with none.
 
-    Each entry has its own turn: a server that does not answer keeps only those waiting who want that one.
+    Each entry has its own turn: a server that does not answer delays only the callers that want that one.
     """
 
     def __init__(self) -> None:

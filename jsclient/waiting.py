@@ -44,7 +44,7 @@ class Ticket(Generic[T]):
     """What one thread waits on and others put into; a queue for one taker.
 
     It can be filled without waking the thread (see `relay`), which a `SimpleQueue` cannot. Before 3.13, too, a
-    `SimpleQueue.get` whose time runs out while a signal handler runs waits for ever; a lock does not.
+    `SimpleQueue.get` waits for ever when its time runs out while a signal handler runs; a lock does not.
     """
 
     __slots__ = ("_items", "_lock")
@@ -161,7 +161,7 @@ def new_condition() -> threading.Condition:
 
 
 def new_turn() -> Any:
-    """A lock that is held across waits, by the one thread whose turn it is. Who takes it asks `check_turn` first."""
+    """A lock that one thread holds across waits, for its turn. Call `check_turn` before taking it."""
     made = threading.RLock()
     _turns.add(made)
     return made
@@ -266,7 +266,7 @@ class Gate(threading.Event):
             with contextlib.suppress(IndexError, ValueError):  # another `set` was faster
                 ticket = tickets[0]
                 ticket.put(None)
-                tickets.remove(ticket)  # afterwards, or a Ctrl-C before `put` would forget who waits
+                tickets.remove(ticket)  # afterwards, or a Ctrl-C before `put` would forget a waiter
 
     def clear(self) -> None:
         self._open = False

@@ -1,4 +1,4 @@
-"""What lives beneath a Connection: dialling, reading, sending, and who waits for what. Not part of the public API.
+"""What lives beneath a Connection: dialling, reading, sending, waiting. Not part of the public API.
 
 `Engine` is all that the layers above (JetStream, buckets, services, workers, Spark) use of it, beside the public
 face of `jsclient.Connection`. They get it from `jsclient.connection.engine_of`. What else they need, what an inbox is,
@@ -100,7 +100,7 @@ class Engine(Protocol):
         """One validated PUB or HPUB frame. `reply` as bytes and `headers` as an encoded block are taken as they are."""
 
     def pub_start(self, subject: str, reply: str | bytes = b"") -> bytes:
-        """How the line of a message begins, validated as in `encode`: for who sends many, see `protocol.frames`."""
+        """How the line of a message begins, validated as in `encode`; see `protocol.frames`."""
 
     @property
     def post(self) -> Callable[[Frame], None]:

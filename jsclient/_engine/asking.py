@@ -133,7 +133,7 @@ class Asker:
             try:
                 if relay.running or relay.answered or len(under_way) > 1:
                     self._after_wait(token, ticket)
-                else:  # nobody counts on us: who enters from now on looks for itself who reads
+                else:  # nothing counts on us: a thread that enters from now on looks for itself which thread reads
                     under_way.pop(token, None)
             except BaseException:  # Ctrl-C in there: others count on it
                 self._after_wait(token, ticket)

@@ -120,7 +120,7 @@ class Connector:
             if server is None:
                 return self._gave_up(attempts, failures)
             if self.hurry.wait(self.delay()):
-                self.hurry.clear()  # first: who closes sets the other one before
+                self.hurry.clear()  # first: close() sets the other one before
             if self._closing.is_set():
                 break
             try:

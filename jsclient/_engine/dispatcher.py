@@ -1,4 +1,4 @@
-"""From the events of one chunk to those who wait for them: a table of sinks by subscription id.
+"""From the events of one chunk to the sinks that take them: a table by subscription id.
 
 Messages are dispatched by sid, never by subject: what is pulled from JetStream arrives on the inbox's sid with its
 original subject. One chunk's messages are grouped, and every group is handed over once.

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.connection")
 
 LAST_FLUSH: Final = 0.1
-"""Seconds that a drain whose time is up gives the server to read what was sent."""
+"""Seconds that a drain still gives the server, after its own time is up, to read what was sent."""
 
 
 class Ending:

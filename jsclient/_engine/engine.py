@@ -229,7 +229,7 @@ class LiveEngine:
     # --- the right to read: see `reading` -------------------------------------------------------------------
 
     def lent_reading(self) -> Reading | None:
-        """For who waits: where he may read for himself, or has to end the turn on top of which he runs."""
+        """Called before a wait: a thread that may read does so; a handler on top of a turn ends that turn first."""
         link = self.session.link
         return link.reading if link is not None and (link.reading.lent or link.reading.is_ours()) else None
 
@@ -241,7 +241,7 @@ class LiveEngine:
         return woken and self.nobody_waits()
 
     def nobody_waits(self) -> bool:
-        """Nobody waits for what only the reader brings him; who is at work may read himself when he waits again."""
+        """True when no thread is blocked on data that only the reader can deliver. The others may read themselves."""
         sinks = self.dispatcher.sinks
         if len(sinks) > MOST_SINKS or self.session.pings.waiters or not self.requests.all_served():
             return False
@@ -321,7 +321,7 @@ class LiveEngine:
         self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
 
     def connect_attempt_failed(self, url: str, error: BaseException, tell: bool) -> None:
-        """`tell`: nobody else hears of it, neither who calls `connect` nor who learns that this was the last one."""
+        """`tell`: nothing else reports the error, neither the call of `connect` nor the end of the last attempt."""
         log.info("cannot connect to %s: %s", url, error)
         if tell:
             self.telling.callback(self.options.on_error, error, None)

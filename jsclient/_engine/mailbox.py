@@ -1,4 +1,4 @@
-"""The queue between the reader thread and those who take messages.
+"""The queue between the reader thread and the threads that take messages.
 
 The reader puts a list per chunk, takers take single messages, so that threads sharing a mailbox hoard nothing.
 A `deque` is shared and a taker is notified only if one is parked: 0.90 us per message end to end, where
@@ -218,7 +218,7 @@ class Mailbox:
             self._notify(1)
 
     def wake(self) -> None:
-        """Nobody waits here any more: who does now, and who would later, gets WAKE once nothing is left to take."""
+        """Nothing waits here any more: threads that wait now, or would later, get WAKE once nothing is left to take."""
         self.woken = True  # first: a taker that is not in the queue of waiters yet must not miss it
         waiters = self._waiters
         while waiters:

@@ -77,7 +77,7 @@ SETTLE: Final = 1.0
 to stay but a signal handler on top of it."""
 
 AT_ONCE: Final = Deadline(0)
-"""For who sends only what the kernel takes without waiting."""
+"""For senders that send only what the kernel takes without waiting."""
 
 MOST_LEFT: Final = 32
 """Frames that may be left to others, see `leave`."""
@@ -104,7 +104,7 @@ _UNKEPT: Final = (Unkept, UnkeptLarge)
 
 
 _Right = tuple[Any, list[int], Iterator[None]]
-"""The send lock, its permit, and what yields once: to the one who puts another right in its place."""
+"""The send lock, its permit, and what yields once: to the thread that puts another right in its place."""
 
 
 def _new_right() -> _Right:
@@ -295,7 +295,7 @@ class Outbox:
         """End a right and put a new one in its place, if nobody has. What was sent by it must be known from here on."""
         _, permit, once = right
         permit.clear()
-        # One call into C: of several who end a right one has the next.
+        # One call into C: of several threads that end a right one has the next.
         deque(map(setattr, (self,), ("_right",), map(permitted, once, (_new_right(),))), 0)
 
     def look(self) -> None:
@@ -361,7 +361,7 @@ class Outbox:
         self._pushing = True
         try:
             done = sending.push(permit, deadline.at_most(PATIENCE))
-            # It goes on unless the connection is closed meanwhile: who sends then is let go.
+            # It goes on unless the connection is closed meanwhile: a thread that sends then is let go.
             while not done and self.closed is None and not sending.broken and not deadline.expired():
                 done = sending.push(permit, deadline.at_most(PATIENCE))
             self._stalled = not done
@@ -407,7 +407,7 @@ class Outbox:
                     return False
                 self._wait_for_sender(deadline.at_most(PATIENCE))
         if self.closed is not None:
-            raise self.closed()  # sending is up to close() now; who waited in line must not wait for it, too
+            raise self.closed()  # sending is up to close() now; a thread that waited in line must not wait for it, too
         return True
 
     def _wait_for_sender(self, timeout: float) -> None:

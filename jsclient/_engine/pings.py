@@ -1,4 +1,4 @@
-"""PINGs under way, and who waits for their PONGs: the server answers in order, and says nothing else about them."""
+"""PINGs under way, and the waits for their PONGs: the server answers in order, and says nothing else about them."""
 
 from __future__ import annotations
 

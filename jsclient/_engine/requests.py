@@ -36,7 +36,7 @@ MOST_REPLIES: Final = 64 * 1024 * 1024
 
 
 class Replies:
-    """What waits of the replies to one request for many. The reader counts in, who takes them counts out."""
+    """Replies of one request that were not taken yet. The reader counts up, the thread that takes them counts down."""
 
     __slots__ = ("dropped", "received", "taken")
 
@@ -121,7 +121,7 @@ class Requests:
         self._relay = relay
         self.waiting: dict[bytes, tuple[Any, str]] = {}  # token -> (ticket, subject of the request)
         self._early: dict[bytes, Msg] = {}  # reply subject -> what came before the first reply was looked at
-        self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> who hears further replies to an answered request
+        self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> the ticket for its further replies
         self._prefix: bytes | None = None
         self.served = b""  # the token that was answered last
         self.answers = 0
@@ -189,7 +189,7 @@ class Requests:
                 raise
 
     def check_open(self) -> None:
-        """For who has just entered his token: raises the refusal of the inbox if it came before that."""
+        """Called right after a token was entered: raises the refusal of the inbox if it came before that."""
         if self._prefix is None and self._refusal is not None:
             raise self._refusal()
 
@@ -273,8 +273,8 @@ class Requests:
                 ticket.put(make())
 
     def refuse(self, make: Callable[[], BaseException]) -> None:
-        """The server does not permit the inbox: who waits learns it, and the next request makes a new one."""
-        # Without the lock: this is the reader, and who holds the lock may wait for the server.
+        """The server does not permit the inbox: all waiting requests are told, and the next request makes a new one."""
+        # Without the lock: this is the reader, and the holder of the lock may be waiting for the server.
         self._refusal = make
         self._prefix = None
         self.fail(make)

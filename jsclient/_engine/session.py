@@ -47,7 +47,7 @@ CLOSE_STALL: Final = 0.5
 JOIN_TIMEOUT: Final = 1.0
 
 LEND: Final = 0.005
-"""Seconds between two chunks up to which the reader lends: who asks now and then would only have it woken twice."""
+"""Seconds between two chunks up to which the reader lends: a caller that asks rarely would only wake it twice."""
 
 LARGE: Final = 16 * 1024
 """Bytes per message from which on the reader does not lend: they come in parts, and those are the reader's."""
@@ -204,7 +204,7 @@ class Session:
                     return link.error
 
     def _lend(self, link: Link, now: float) -> None:
-        """Somebody was woken: let him read what he waits for next, as long as chunks come one after another."""
+        """A thread was woken: let it read what it waits for next, as long as chunks come one after another."""
         reading = link.reading
         at_once = now - link.last_lent < LEND
         link.last_lent = now
@@ -255,7 +255,7 @@ class Session:
         link.answered = True
         seconds = self.pings.answered()
         if seconds is not None:
-            # The shortest one: a PING may wait in a queue, and a handshake for somebody who answers for the server.
+            # The shortest one: a PING may wait in a queue, and a handshake for a proxy that answers for the server.
             link.round_trip = min(link.round_trip, seconds)
 
     def _take_info(self, link: Link, info: protocol.ServerInfo) -> None:
@@ -291,7 +291,7 @@ class Session:
         return time.monotonic() - self.moving_since < moving.MOMENT
 
     def recall_reader(self) -> None:
-        """For who waits for anything but the reply of a request: see `reading`."""
+        """Called before waiting for anything but the reply of a request: see `reading`."""
         link = self.link
         if link is not None:
             link.reading.recall()
@@ -304,7 +304,7 @@ class Session:
     # --- going down -------------------------------------------------------------------------------------
 
     def sender_failed(self, stream: Any, error: BaseException) -> None:
-        """A write failed or was interrupted: the reader of that link ends it (it may be us who hold the send lock)."""
+        """A write failed or was interrupted: the reader of that link ends it (this thread may hold the send lock)."""
         link = self.link
         if link is not None and link.stream is stream:
             if link.error is None:
@@ -330,7 +330,7 @@ class Session:
         with self.lock:
             if self.link is not link:
                 return
-            self.outbox.go_offline()  # first: who sees that the link is gone is counted against pending_buffer
+            self.outbox.go_offline()  # first: a sender that sees the link gone is counted against pending_buffer
             self.link = None
             closing = self.closing.is_set()
             again = self.options.reconnect.enabled and not closing and self.state is ConnectionState.CONNECTED

@@ -74,7 +74,7 @@ class Transport(abc.ABC):
         """Like `recv`, but waits for `timeout` seconds instead of the tick. For handshakes."""
 
     can_take: bool = False
-    """True when `new_poller` and `take` exist: a caller who waits for a reply may then read it himself."""
+    """True when `new_poller` and `take` exist: a caller that waits for a reply may then read it itself."""
 
     def new_poller(self) -> select.poll:
         """Tells when `take` finds something; for one thread at a time."""

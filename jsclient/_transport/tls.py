@@ -3,7 +3,7 @@
 OpenSSL does not allow one session in two threads at once. So a lock of its own covers the short
 moments in which bytes go into or out of the session, and neither side ever waits for the network while
 holding it. Order of locks: send lock of the link, then this one. Records must reach the socket in the
-order in which they were made, therefore only senders (who hold the send lock) send what the session
+order in which they were made, therefore only senders (which hold the send lock) send what the session
 has produced; the reader merely reports it in `needs_flush`.
 """
 

@@ -191,7 +191,7 @@ class Times:
 class DirectParts(msgspec.Struct, gc=False):
     """One message of a direct get, taken apart."""
 
-    stream: bytes  # who answered: the stream asked for, or a mirror of it
+    stream: bytes  # what answered: the stream asked for, or a mirror of it
     subject: bytes
     sequence: int
     time: bytes

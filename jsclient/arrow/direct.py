@@ -37,7 +37,7 @@ class Repeat(Exception):
 
 
 class Elsewhere(Exception):
-    """Direct get does not do here: nobody answers it, or a mirror, whose word does not count. It may keep less."""
+    """Direct get does not do here: nobody answers it, or a mirror, which does not count. It may keep less."""
 
 
 class RangeDirect:
@@ -53,7 +53,7 @@ class RangeDirect:
         self._reached = part.start  # behind the last message that was read
         self._times = Times()
         self._gaps = gaps
-        self._patient = required  # nobody who answers is waited for; else a consumer reads the range
+        self._patient = required  # no answer is waited for; else a consumer reads the range
         self._previous = 0  # sequence of the last message of the answer that is being received
         self._mirrored = 0
         # One filter is the server's work, of several it knows nothing here: they are matched on this side.

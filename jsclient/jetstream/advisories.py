@@ -4,7 +4,7 @@
         for event in events:
             bury(event.stream, event.stream_seq)
 
-Advisories are core messages: nobody keeps them for who is not subscribed. For some that must not be missed, make a
+Advisories are core messages: nobody keeps them for an absent client. For some that must not be missed, make a
 stream on `$JS.EVENT.ADVISORY.>` and decode its messages with `parse_advisory`.
 """
 

@@ -227,7 +227,7 @@ class JetStream(Publishing):
             return name
         raise NoStreamForSubject(f"no stream takes messages on {subject!r}", subject)
 
-    # --- consumers: the same methods as on Stream, for those who have only the stream's name -----------------
+    # --- consumers: the same methods as on Stream, for callers that have only the stream's name -----------------
 
     def create_consumer(
         self, stream: str, config: ConsumerConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.spark")
 
 SETTLED: Final = 15.0  # seconds after which the tasks of another run have noticed that they are fenced
-LOOK_EVERY: Final = 5.0  # seconds between two looks at who writes the batch
+LOOK_EVERY: Final = 5.0  # seconds between two looks at which run writes the batch
 RUN_CHARS: Final = 8
 
 

@@ -1,6 +1,6 @@
 """Receipts of what a query has written: small entries in a key-value bucket, every one written by compare-and-set.
 
-    <query>          {"b":N,"run":...,"from":{"SINK":seq},"again":0|1}   who writes batch N, and from where on
+    <query>          {"b":N,"run":...,"from":{"SINK":seq},"again":0|1}   which run writes batch N, and from where on
     <query>.<part>   {"b":N,"n":rows,"sum":...,"end":0|1}                a partition: under way, or written whole
 
 An entry of a partition is also a fence: whoever takes the partition over writes it anew, and an older attempt that
@@ -34,7 +34,7 @@ HISTORY: Final = 64
 REPLICAS: Final = (3, 1)  # of a journal that is made here: as many as the servers allow
 MOST_GONE: Final = 8  # runs that are remembered
 LEDGER: Final = "(a ledger of the first version)"
-REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # a user who cannot have a journal
+REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # a user that cannot have a journal
 
 
 @attrs.frozen
@@ -89,7 +89,7 @@ class Journal:
     # --- the steps of a task ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Find out who writes the batch, and take the partition."""
+        """Find out which run writes the batch, and take the partition."""
         self._begin_batch()
         found, self._part_revision = self._read(self._part_key)
         number = found.get("b", -1)

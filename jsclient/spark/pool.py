@@ -41,7 +41,7 @@ PAUSE: Final = 0.1  # seconds between tries
 
 Options = SparkOptions | ConnectOptions | Mapping[str, str] | str
 
-# The fields of SparkOptions that say where and as whom to connect; leases that agree in them share connections.
+# The fields of SparkOptions that say where and as which user to connect; leases that agree in them share connections.
 _WHERE: Final = (
     "servers", "credentials_file", "nkey_seed_file", "tls_ca_file", "tls_cert_file", "tls_key_file", "tls_first",
     "credentials_provider", "user", "password", "token", "nkey_secret", "credentials_secret", "nats",

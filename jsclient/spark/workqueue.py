@@ -1,4 +1,4 @@
-"""Streams that are consumed by reading (retention workqueue or interest): who else takes from them, and our claim.
+"""Streams that are consumed by reading (retention workqueue or interest): the other readers, and our claim.
 
 Spark reads such a stream by direct get and purges what is committed, which the server sees as no consumer at all. So
 each query with ackMode=purge claims its subjects with a durable consumer that it never pulls from: a work queue allows

@@ -1,4 +1,4 @@
-"""The work of a pool that keeps order by key: who takes, which message is next, what waits behind it."""
+"""The work of a pool that keeps order by key: which worker takes, which message is next, what waits behind it."""
 
 from __future__ import annotations
 

@@ -254,7 +254,7 @@ class WorkerPool(Taker):
             held.message = message = None  # or it would live until the next one comes
 
     def _take_one(self, worker: Worker) -> JetStreamMsg | None:
-        """A message for this worker alone: one worker at a time counts who is free, pulls for them and takes.
+        """A message for this worker alone: one worker at a time counts the free ones, pulls for them and takes.
 
         Without the turn, a worker that has taken and is not yet seen as busy would be pulled for once more, and that
         message would wait behind a slow handler.

@@ -25,7 +25,7 @@ class Prefetch:
 
     def __init__(self, messages: Any, workers: Sequence[Worker], unit: int, limit: int, max_batch: int) -> None:
         self.size = 0
-        """Messages that may wait in this process; 0: nobody gets one before he is free to handle it."""
+        """Messages that may wait in this process; 0: no worker gets one before it is free to handle it."""
         self._messages = messages
         self._workers = workers
         self._unit = unit

@@ -215,7 +215,7 @@ class FiniteRead(Taker):
                 waiting.Gate().wait(RETRY)
 
     def _may_be_there(self, deadline: Deadline) -> bool:
-        """Whether somebody who does not answer may answer again: the consumer is there, or nobody tells."""
+        """Whether a server that does not answer may answer again: the consumer is there, or it is not known."""
         try:
             self.consumer.info(timeout=deadline.at_most(1.0))
         except (errors.ConsumerNotFound, errors.StreamNotFound):

@@ -140,7 +140,7 @@ class MessageIterator(Taker):
         raise errors.IteratorClosed(f"the iterator over {self.source} was stopped")
 
     def _fail(self, error: Exception | None) -> None:
-        """Nothing can come any more: everybody who takes gets the reason."""
+        """Nothing can come any more: every thread that takes gets the reason."""
         self._terminal = error
         self._mailbox.wake()
 

@@ -57,7 +57,7 @@ class Reading:
         self.one_copy = one_copy
         self._seen: tuple[Any, ...] = ()
         self._restarts = 0
-        self._single = 0  # consumers in a row of whose messages one at most arrived
+        self._single = 0  # consumers in a row that delivered one message at most
 
     def take(self, wait: float | None) -> JetStreamMsg | None:
         """The next message, or None after `wait` seconds."""

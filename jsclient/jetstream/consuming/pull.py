@@ -82,7 +82,7 @@ class PullState:
         self._asked_at = (0.0, 0)  # when the last pull was due, and the messages taken until then
         self._numbers = itertools.count(1) if numbers is None else numbers
         self._newest = 0  # pull
-        self._settled = 0  # the newest pull whose bytes were given back before its status came
+        self._settled = 0  # the newest pull with bytes given back before its status came
         self._too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
         self._failures = 0
         self._reads = 0  # how often the count was read

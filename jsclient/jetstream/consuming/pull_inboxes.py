@@ -39,7 +39,7 @@ FLUSH_TIMEOUT: Final = 1.0
 """Seconds to wait for what the server had already sent when an inbox is given up."""
 
 SILENT_FLUSH: Final = 0.1
-"""The same after an alarm: who has to be told that the server is silent shall not wait for it once more."""
+"""Shorter after an alarm: do not make the caller wait again for a server already known to be silent."""
 
 KNOWN_PULLS: Final = 4096
 
@@ -82,7 +82,7 @@ class PullInbox:
         return b"%b%d-%b" % (self.prefix, number, _seal(number))
 
     def is_control(self, message: Msg) -> bool:
-        """Whether it came from the server to us: a stored message keeps its own subject, so a publisher who forges
+        """Whether it came from the server to us: a stored message keeps its own subject, so a publisher that forges
         a status line is never mistaken for the server."""
         headers = message.raw_headers
         return headers is not None and headers[8:9] == b" " and message.raw_subject.startswith(self.prefix)

@@ -99,7 +99,7 @@ class Watchdog:
 
 
 def next_look(state: PullState, watchdog: Watchdog, buffered: int, now: float, last_frame: float) -> float:
-    """When somebody who waits for messages has to look although nothing came: at a doubt, an alarm, or the end of a
+    """When a thread that waits for messages has to look although nothing came: at a doubt, an alarm, or the end of a
     back-off. As long as a message that was asked for has not come, the server owes signs of life."""
     if state.outstanding(buffered):
         return watchdog.due(last_frame)

@@ -243,7 +243,7 @@ class AsyncPublisher:
         self._permitted = True
 
     def _forget_inbox(self) -> None:
-        """Without the lock: the reader does this too, and who holds it may wait for the server."""
+        """Without the lock: the reader does this too, and the holder may be waiting for the server."""
         self._engine.remove_violation_listener(self.recovery.refused_publish)
         self._permitted = False
         self._inbox = None
@@ -338,7 +338,7 @@ class AsyncPublisher:
     # --- resolving ------------------------------------------------------------------------------------------------
 
     def take(self, token: bytes) -> PublishFuture | None:
-        """Take a future out of the window; who gets it resolves it."""
+        """Take a future out of the window; the caller that gets it resolves it."""
         future = self.futures.pop(token, None)
         if future is not None:
             self._forget(token)
@@ -392,7 +392,7 @@ class AsyncPublisher:
                 future._watchers.remove(watcher)
 
     def wake(self, future: PublishFuture) -> None:
-        """Tell everybody who watches the future; once."""
+        """Tell every watcher of the future; once."""
         with self._lock:
             watchers, future._watchers = future._watchers, None
         for watcher in watchers or ():

@@ -45,7 +45,7 @@ class Questions:
         self._owner = owner
         self._nc = owner.nc
         self._engine = engine_of(self._nc)
-        self._then: dict[bytes, tuple[str, Then]] = {}  # token of a question -> its subject, and who wants the answer
+        self._then: dict[bytes, tuple[str, Then]] = {}  # token of a question -> its subject, and what gets the answer
         self._asked_window = float("-inf")
 
     def clear(self) -> None:

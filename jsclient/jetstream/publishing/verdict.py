@@ -1,6 +1,6 @@
 """What an answer to a publish means, given what happened to the publish before. Pure: no socket, no thread, no clock.
 
-A refusal says that one copy of a message was not stored, by the one who answered. It is the outcome of the publish
+A refusal says that one copy of a message was not stored, by the server that answered. It is the outcome of the publish
 only if there is no other copy, and if nobody else answers that one:
 
 * Another copy whose ack was lost may be stored. The server may well refuse the second one because the first one is
@@ -212,7 +212,7 @@ class Inquiry:
         if self.verdict is Verdict.DOUBT or seen is Sight.ALIKE:
             return False
         if seen is Sight.PASSED:
-            # Had ours been stored before what follows the place, its ack had come before. Without a place: who knows.
+            # Had ours been stored before what follows the place, its ack had come before. Without a place: unknown.
             return self.verdict is Verdict.LOOK or "seq" in place(self.published)
         return self.verdict is Verdict.LOOK and self.published.after is None
 

@@ -1,4 +1,4 @@
-"""The window of asynchronous publishes: what is not acknowledged, and who waits for it to shrink."""
+"""The window of asynchronous publishes: what is not acknowledged, and the publishers that wait for it to shrink."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ class Window:
                 self.parked = [other for other in self.parked if other is not entry]
 
     def unpark(self) -> None:
-        """Wake those whose wait is over, publishers only as many as there is room for. Called by the reader."""
+        """Wake threads that need not wait any more; of publishers only as many as there is room for. The reader calls it."""
         with self._lock:
             count = len(self.pending)
             room = self.limit - count
