@@ -108,7 +108,7 @@ class Collector:
 class Requests:
     """The reply side of requests; a sink on the reader thread.
 
-    Every responder sees the prefix of the inbox, so a token is random and serves one request: who has answered one
+    Every responder sees the prefix of the inbox, so a token is random and serves one request: a responder to one
     can forge no other. A waiter is a ticket that gets the reply, or the exception that ends the wait.
 
     The thread that waits enters its token into `waiting` and takes it out again, inside one `try`: both are single

@@ -1,4 +1,4 @@
-"""What members of a group tell each other beside the stored configuration: who lives, who works, what killed whom.
+"""What members of a group tell each other beside the stored configuration: signs of life, work, and deadly messages.
 
 A bucket of leases, with keys of four kinds. Members written in Go know nothing of it, and need not.
 """
@@ -72,7 +72,7 @@ class Records:
         self.kv.purge(f"work.{self.prefix}.{member}", ttl=coordination.lease.MARKER_TTL)
 
     def crashed(self, partitions: Iterable[int], instance: str) -> set[int]:
-        """Those of our partitions that somebody was working on and has not given up: his process died.
+        """Those of our partitions that somebody was working on and has not given up: that process died.
 
         Only for a member that has these partitions now. What is found is forgotten.
         """

@@ -151,7 +151,7 @@ class Window:
                 self.parked = [other for other in self.parked if other is not entry]
 
     def unpark(self) -> None:
-        """Wake threads that need not wait any more; of publishers only as many as there is room for. The reader calls it."""
+        """Wake threads that need not wait any more, publishers as many as there is room for. The reader calls it."""
         with self._lock:
             count = len(self.pending)
             room = self.limit - count
