@@ -5,9 +5,9 @@
 The rules: imports point one way only (LAYERS); `protocol` knows no socket, thread, queue or clock and nothing of
 jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep;
 nothing imports tools; threads of the library wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event;
-only `waiting` makes locks (testing and the command line may make both); only `protocol.frames` knows how PUB, HPUB,
-SUB and UNSUB look. Imports under
-`if TYPE_CHECKING:` are for the type checker and are left out.
+only `waiting` makes locks, and nothing waits beneath one (testing and the command line may do both); only
+`protocol.frames` knows how PUB, HPUB, SUB and UNSUB look. Imports under `if TYPE_CHECKING:` are for the type checker
+and are left out.
 
 And of the tree as a whole: no modules import each other in a circle, not even from within functions (UPWARD are the
 imports that still do); no package uses a private name of another one (but for PRIVATE_YET; both lists only get
@@ -54,6 +54,9 @@ BANNED = {
 #: What only `waiting` makes, by the rule for locks that stands there.
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
 LOCKSMITHS = {"jsclient/waiting.py"}
+
+#: What waits for others, or runs their code: not under a lock that a signal handler, the reader or a child may need.
+WAITS = {"start", "join", "sleep", "wait", "waiting.get", "recv", "shutdown", "connect", "request", "flush"}
 
 #: What a client sends has one encoder.
 ENCODER = "protocol/frames.py"
@@ -137,6 +140,31 @@ def calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
             yield node.lineno, function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
 
 
+def waits_under_locks(tree: ast.Module) -> Iterator[tuple[int, str]]:
+    """(line, call) of what waits, or runs code of others, beneath a lock of `waiting.new_lock`."""
+    made = {"new_lock", "new_condition"}
+    locks: dict[str, str] = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            maker = node.value.func.attr if isinstance(node.value.func, ast.Attribute) else ""
+            for target in node.targets if maker in made else ():
+                locks[last_name(target)] = maker
+    for node in ast.walk(tree):
+        held = [last_name(item.context_expr) for item in node.items] if isinstance(node, ast.With) else []
+        for name in held:
+            for call in ast.walk(node) if name in locks else ():
+                if not isinstance(call, ast.Call) or not WAITS & {last_name(call.func), ast.unparse(call.func)}:
+                    continue
+                beneath = call.func.value if isinstance(call.func, ast.Attribute) else None
+                if beneath is not None and last_name(beneath) == name:
+                    continue  # a Condition lets go of its lock while it waits
+                yield call.lineno, ast.unparse(call.func)
+
+
+def last_name(node: ast.AST) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
+
+
 def frames(tree: ast.AST) -> Iterator[int]:
     """Lines of literals that begin a frame of a client."""
     for node in ast.walk(tree):
@@ -158,6 +186,8 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
                 yield f"{relative}:{line}: makes an Event; Ctrl-C leaves its lock taken, use waiting.Gate"
             elif name in LOCKS and relative.as_posix() not in LOCKSMITHS:
                 yield f"{relative}:{line}: makes a {name}; a signal handler may hang on it, see the rule in waiting"
+        for line, call in waits_under_locks(tree):
+            yield f"{relative}:{line}: {call} under a lock may wait, see the rule in waiting"
     if relative.as_posix() != ENCODER:
         for line in frames(tree):
             yield f"{relative}:{line}: builds a frame by hand; only {ENCODER} does"

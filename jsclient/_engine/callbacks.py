@@ -9,8 +9,6 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from jsclient import waiting
-
 log = logging.getLogger("jsclient.events")
 
 LIMIT: Final = 65_536
@@ -28,7 +26,7 @@ class EventsThread:
         self._name = name
         self._later = later  # call_later of the clock: a thread that could not be started is asked for again
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._lock = waiting.new_lock()
+        self._to_start = [None]  # whoever pops it starts the thread: one call into C, no lock across Thread.start
         self._thread: threading.Thread | None = None
         self._stopped = False
         self.dropped = 0
@@ -52,17 +50,23 @@ class EventsThread:
             self._start()
 
     def _start(self) -> None:
-        with self._lock:
-            if self._thread is None:
-                thread = threading.Thread(target=self._run, name=self._name, daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as error:  # no more threads, or the interpreter is going down
-                    log.error("no thread for the callbacks of the connection: %s", error)
-                    if self._later is not None:
-                        self._later(NO_THREAD_PAUSE, self._start)
-                    return
+        try:
+            self._to_start.pop()
+        except IndexError:
+            return  # another thread is at it
+        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no more threads, or the interpreter is going down
+            log.error("no thread for the callbacks of the connection: %s", error)
+            self._to_start.append(None)
+            if self._later is not None:
+                self._later(NO_THREAD_PAUSE, self._start)
+        finally:
+            if thread.ident is not None:
                 self._thread = thread
+            elif not self._to_start:  # Ctrl-C has come before it ran: the next call starts one
+                self._to_start.append(None)
 
     def stop(self) -> None:
         """Ends the thread after what is queued; it is never joined by threads of ours."""

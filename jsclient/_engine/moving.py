@@ -112,11 +112,13 @@ def _change(session: Session, old: Link, new: Link) -> None:
     outbox = session.outbox
     session.moving_since = time.monotonic()
     with session.lock:
-        if not _stays(session, old):
-            discard(new)
-            return
-        session.connected.clear()
-        outbox.go_offline()
+        stays = _stays(session, old)
+        if stays:
+            session.connected.clear()
+            outbox.go_offline()
+    if not stays:
+        discard(new)
+        return
     _wait_for_answers(session, Deadline(PATIENCE))
     settled = _end_subscriptions(session, Deadline(SETTLE))
     reason = errors.ConnectionLost(f"{old.server.url} is shutting down (lame duck mode)")

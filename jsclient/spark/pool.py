@@ -82,9 +82,17 @@ class Pool:
         with self._lock:
             self._forget_parents()
             self._idle.setdefault(key, []).append(_Idle(connection, time.monotonic()))
-            if self._closer is None or not self._closer.is_alive():
-                self._closer = threading.Thread(target=self._close_idle, name="jsclient-spark-idle", daemon=True)
-                self._closer.start()
+            closer = self._closer
+            missing = closer is None or (closer.ident is not None and not closer.is_alive())
+            if missing:
+                closer = threading.Thread(target=self._close_idle, name="jsclient-spark-idle", daemon=True)
+                self._closer = closer
+        if missing and closer is not None:
+            try:
+                closer.start()
+            except BaseException:
+                self._closer = None
+                raise
         self._work.set()
 
     def close(self) -> None:

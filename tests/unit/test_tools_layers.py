@@ -29,6 +29,17 @@ def test_the_tree_keeps_its_rules() -> None:
     assert layers.findings() == []
 
 
+UNDER_LOCK = """
+from jsclient import waiting
+class A:
+    def __init__(self):
+        self._lock = waiting.new_lock()
+        self.ready = waiting.new_condition()
+    def f(self, thread):
+        with self._lock:
+            """
+
+
 @pytest.mark.parametrize(
     ("file", "text", "finding"),
     [
@@ -47,6 +58,12 @@ def test_the_tree_keeps_its_rules() -> None:
         ("jsclient/a.py", "frame = b'PUB %b 2\\r\\nhi\\r\\n' % subject", "builds a frame by hand"),
         ("jsclient/spark/a.py", "def f(): return b''.join((b'HPUB ', subject))", "builds a frame by hand"),
         ("protocol/a.py", "b'UNSUB %d'", "builds a frame by hand"),
+        ("jsclient/a.py", UNDER_LOCK + "thread.start()", "thread.start under a lock may wait"),
+        (
+            "jsclient/a.py",
+            UNDER_LOCK + "if 1:\n                waiting.get(thread, 1)",
+            "waiting.get under a lock may",
+        ),
         ("jsclient/a.py", "def f(connection):\n    return connection._hidden", "private to jsclient._engine"),
         ("jsclient/process.py", "from jsclient._engine.b import _hidden", "private to jsclient._engine"),
         ("jsclient/workers/a.py", "from jsclient._engine.b import Seen", "only jsclient._engine itself is for others"),
@@ -72,6 +89,9 @@ def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -
     ("file", "text"),
     [
         ("protocol/frames.py", "b'SUB %b'"),
+        ("jsclient/a.py", UNDER_LOCK + "{}.get(1)\n        thread.start()"),
+        ("jsclient/a.py", UNDER_LOCK + "pass\n        with self.ready:\n            self.ready.wait(1)"),
+        ("jsclient/testing/a.py", UNDER_LOCK + "thread.join()"),
         ("jsclient/a.py", "b'PUBLIC', b'_SUB '"),
         ("protocol/a.py", "import re, msgspec\nfrom protocol.b import c\nfrom .b import d"),
         ("jsclient/errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import jsclient.connection"),
