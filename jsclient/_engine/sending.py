@@ -19,9 +19,9 @@ Another thread may do the same when the interrupted one does not return, once th
 Then both run side by side. So code without a permit touches no batch but those that stood in line while it had one:
 these are complete, and forming one of them twice makes the same blocks.
 
-A transport that changes the bytes on their way (TLS, websocket) cannot tell which of ours are out after an
-interruption, nor can a socket that sends in Python code. Their links are given up when an exception strikes, and
-nobody may send on top of them.
+A transport that changes the bytes on their way (TLS, websocket) keeps what it has made of them in the same manner, and
+goes on after an exception. But nobody may send on top of it: two could make records at once. A socket that sends in
+Python code cannot tell what is out after an interruption: then its link is given up.
 """
 
 from __future__ import annotations
@@ -32,9 +32,8 @@ from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient import errors
 from jsclient._transport import tcp
-from jsclient._transport.tcp import permitted
+from jsclient._transport.tcp import StreamFailed, permitted, untaken
 from protocol.frames import LARGE_PAYLOAD, LargeFrame
 
 if TYPE_CHECKING:
@@ -88,20 +87,11 @@ class Batch:
 
     def rest(self) -> Sequence[Buffer]:
         """The blocks that the transport has not taken."""
-        blocks, taken = self.blocks, sum(self.taken)
+        taken = sum(self.taken)
         if taken == self.size:
             return []
-        assert blocks is not None
-        if not taken:
-            return blocks
-        rest: list[Buffer] = []
-        for block in blocks:
-            if taken >= len(block):
-                taken -= len(block)
-            else:
-                rest.append(memoryview(block)[taken:] if taken else block)
-                taken = 0
-        return rest
+        assert self.blocks is not None
+        return untaken(self.blocks, taken)
 
     def untouched(self) -> list[Frame]:
         """The frames of which the transport has taken no byte."""
@@ -173,7 +163,7 @@ class Sending:
         if self.broken:
             return False
         if not self.transport.hands_over:
-            return self._push_opaque(permit, timeout)
+            return self._push_sealed(permit, timeout)
         # Usually there are none: else the link was full, or the last sender was interrupted.
         if self.batches:
             for batch in list(self.batches):
@@ -281,23 +271,25 @@ class Sending:
         except ValueError:
             pass  # somebody on top of us has done it
 
-    def _push_opaque(self, permit: list[int], timeout: float) -> bool:
-        """Over a transport that keeps to itself what it has sent."""
+    def _push_sealed(self, permit: list[int], timeout: float) -> bool:
+        """Over a transport that changes the bytes on their way. It keeps what it has made of them and is not out."""
         transport = self.transport
         try:
-            if transport.unsent and not transport.send(b"", timeout):
-                return False
-            batch = self._take(permit)
-            batch.taken.append(batch.size)  # from here on it is the transport's
-            self._forget(batch)
-            return not batch.blocks or transport.send(b"".join(batch.blocks), timeout)
-        except OSError as error:
-            self._break(error)
-            if error.errno is None and not isinstance(error, errors.TlsError):
-                raise  # of a signal handler that struck here (an alarm's TimeoutError): its thread waits for it
+            batch = self.batches[0] if self.batches else self._take(permit)
+            if batch.blocks is None:
+                batch.form()
+            if batch.blocks and len(batch.blocks) > 1:
+                batch.blocks = [b"".join(batch.blocks)]
+            done = transport.carry(batch, timeout)
+            if done or not batch.unsent():
+                self._forget(batch)
+            return done
+        except StreamFailed as failed:
+            self._break(failed.error)
             return False
         except BaseException as error:
-            self._break(error)
+            if not transport.keeps_place:
+                self._give_up(error)
             raise
 
     def _give_up(self, error: BaseException) -> None:

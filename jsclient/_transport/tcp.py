@@ -20,7 +20,7 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NoReturn, Protocol
 
 from jsclient._transport import resolving
 from jsclient.durations import Deadline
@@ -33,6 +33,8 @@ IDLE_TICK: Final = 0.5  # seconds after which a silent recv returns None
 CONNECT_SLICE: Final = 0.1  # seconds between two looks at `abandoned` while a connection is being made
 MAX_VECTORS: Final = 512  # buffers per sendmsg; IOV_MAX is 1024 on Linux
 
+_ALWAYS: Final = [0]
+
 _AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
 
 permitted: Final[Callable[..., Any]] = {}.get
@@ -41,6 +43,55 @@ second argument."""
 
 Buffer = bytes | memoryview
 SocketFactory = Callable[[str, int, float | None], socket.socket]
+
+
+class StreamFailed(Exception):
+    """Sending has failed for good; `error` says why. Whatever else is raised comes from a signal handler."""
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
+class Load:
+    """Blocks on their way through a transport, and how many bytes of them it has taken, as it answered."""
+
+    __slots__ = ("blocks", "taken")
+
+    def __init__(self, blocks: Iterable[Buffer] = ()) -> None:
+        self.blocks: Sequence[Buffer] | None = list(blocks)
+        self.taken: list[int] = []
+
+    @property
+    def unsent(self) -> int:
+        return sum(map(len, self.blocks)) - sum(self.taken) if self.blocks else 0
+
+    def rest(self) -> Sequence[Buffer]:
+        """The blocks that the transport has not taken."""
+        taken, blocks = sum(self.taken), self.blocks or ()
+        return untaken(blocks, taken) if taken < sum(map(len, blocks)) else ()
+
+
+def untaken(blocks: Sequence[Buffer], taken: int) -> Sequence[Buffer]:
+    """What is left of blocks of which so many bytes are taken."""
+    if not taken:
+        return blocks
+    rest: list[Buffer] = []
+    for block in blocks:
+        if taken >= len(block):
+            taken -= len(block)
+        else:
+            rest.append(memoryview(block)[taken:] if taken else block)
+            taken = 0
+    return rest
+
+
+class Carried(Protocol):
+    """What `carry` takes: a `Load`, or what looks like one."""
+
+    taken: list[int]
+
+    def rest(self) -> Sequence[Buffer]: ...
 
 
 class Transport(abc.ABC):
@@ -54,6 +105,8 @@ class Transport(abc.ABC):
     """True when `hand_over` and `wait_writable` exist: bytes go out as they are, and the caller keeps the rest."""
     resumable: bool = False
     """True when `hand_over` is one call into C, after which it is known what was sent, whatever interrupts."""
+    keeps_place: bool = False
+    """True when `carry` may be interrupted at any point by an exception, and goes on where it was."""
 
     @property
     @abc.abstractmethod
@@ -94,6 +147,14 @@ class Transport(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
+    def carry(self, load: Carried, timeout: float | None) -> bool:
+        """Send the rest of a load; the caller holds the send lock. True when all of it was handed to the kernel.
+
+        False when `timeout` (as in `send`) expired; call it again with the same load. Raises StreamFailed, and what
+        signal handlers raise: then the same holds if the transport `keeps_place`, else the stream must be given up.
+        """
+
+    @abc.abstractmethod
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
         """Send what an earlier call left behind, then `data`; the caller holds the send lock.
 
@@ -132,6 +193,7 @@ class TcpTransport(Transport):
         self._shut = False
         # False for a socket of the application's that sends or reads in Python code, as those for proxies do.
         self.resumable = _in_c(sock, "send") and _in_c(sock, "sendmsg")
+        self.keeps_place = self.resumable
         self.can_take = _in_c(sock, "recv")
         self.peer = peer
         sock.setblocking(True)
@@ -176,6 +238,36 @@ class TcpTransport(Transport):
 
     def wait_writable(self, timeout: float | None) -> bool:
         return self._shut or self._poll(select.POLLOUT, timeout)
+
+    def carry(self, load: Carried, timeout: float | None) -> bool:
+        deadline: Deadline | None = None
+        while rest := load.rest():
+            try:
+                load.taken.extend(self.hand_over(rest, _ALWAYS))
+                continue
+            except BlockingIOError as error:
+                if error.errno is None:
+                    raise  # of a signal handler
+            except OSError as error:
+                self._raise(error)
+            if timeout == 0:
+                return False
+            deadline = deadline or Deadline(timeout)
+            try:
+                if not self.wait_writable(deadline.remaining()):
+                    return False
+            except OSError as error:
+                self._raise(error)
+        return True
+
+    def _raise(self, error: OSError) -> NoReturn:
+        """Tell what the stream has said from what a signal handler has raised on top of it."""
+        trace = error.__traceback__
+        while trace is not None and trace.tb_next is not None:
+            trace = trace.tb_next
+        if error.errno is None or (self.resumable and trace is not None and trace.tb_frame.f_globals is not globals()):
+            raise error
+        raise StreamFailed(error) from error
 
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
         for buffer in [data] if isinstance(data, bytes) else data:

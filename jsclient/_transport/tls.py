@@ -10,18 +10,19 @@ has produced; the reader merely reports it in `needs_flush`.
 from __future__ import annotations
 
 import ssl
-from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from jsclient import waiting
-from jsclient._transport.tcp import Transport
+from jsclient._transport.tcp import Buffer, Carried, Load, StreamFailed, Transport
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 
 ENCRYPT_SLICE: Final = 112 * 1024
 """Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (96 KiB and the frame that
 exceeded it) fits: when it did not, its end was a record and a system call of its own, a fifth of what TLS cost."""
+
+_ALL: Final = (-1,)
 
 DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
@@ -41,13 +42,17 @@ class TlsTransport(Transport):
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._lock = waiting.new_lock()
-        self._plain: deque[memoryview] = deque()  # accepted, not yet encrypted
-        self._plain_size = 0
+        self._plain = Load()  # of `send`: accepted, not yet encrypted
+        self._sealed = Load()  # records that are not out
         self._owed = 0  # bytes that reading has left in _outgoing, as of the last look under the lock
         self._ended = False
         self._error: TlsAlert | None = None
         self.peer = inner.peer
         self._session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
+        # That of the session is Python code around this one: what it has taken would be lost with an exception.
+        write = getattr(getattr(self._session, "_sslobj", None), "write", None)
+        self._write: Callable[[Buffer], int] = write or self._session.write
+        self.keeps_place = inner.keeps_place and write is not None
 
     # --- reading
 
@@ -110,46 +115,56 @@ class TlsTransport(Transport):
 
     @property
     def unsent(self) -> int:
-        return self._inner.unsent + self._plain_size + self._owed
+        return self._inner.unsent + self._plain.unsent + self._sealed.unsent + self._owed
 
     @property
     def needs_flush(self) -> bool:
         return self._owed > 0
 
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        for frame in [data] if isinstance(data, bytes) else [b"".join(data)]:
-            if frame:
-                self._plain.append(memoryview(frame))
-                self._plain_size += len(frame)
+        joined = data if isinstance(data, bytes) else b"".join(data)
+        if joined:
+            self._plain = Load([*self._plain.rest(), joined])
+        try:
+            return self.carry(self._plain, timeout)
+        except StreamFailed as failed:
+            raise failed.error from None
+
+    def carry(self, load: Carried, timeout: float | None) -> bool:
         deadline = Deadline(timeout)
         while True:
             # An unfinished record goes out before the next is made: what is encrypted cannot be taken back.
-            if not self._inner.send(b"", deadline.remaining()):
+            if not self._inner.carry(self._sealed, deadline.remaining()):
                 return False
-            sealed = self._encrypt_slice()
-            if not sealed:
+            if not self._seal(load):
                 return True
-            if not self._inner.send(sealed, deadline.remaining()):
-                return False
 
-    def _encrypt_slice(self) -> bytes:
-        """Up to ENCRYPT_SLICE bytes of what waits, as records; also what reading has left to send."""
-        budget = ENCRYPT_SLICE
-        with self._lock:
-            while self._plain and budget > 0:
-                head = self._plain[0]
-                try:
-                    written = self._session.write(head[:budget])
-                except ssl.SSLError as error:
-                    raise TlsAlert(explain(error, self.peer)) from error
-                budget -= written
-                self._plain_size -= written
-                if written < len(head):
-                    self._plain[0] = head[written:]
-                else:
-                    self._plain.popleft()
+    def _seal(self, load: Carried) -> bool:
+        """Make records of the next bytes, and of what reading has left to send; False when there is nothing.
+
+        An exception may strike between any two steps. What a step has done stands in the load, in the session, or in
+        `_sealed`, and is done by one call into C.
+        """
+        sealed: list[Buffer] = []
+        fresh = Load()
+        fresh.blocks = sealed
+        self._sealed = fresh
+        try:
+            self._lock.acquire()
+            rest = load.rest()
+            if rest and not self._outgoing.pending:
+                load.taken.extend(map(self._write, (memoryview(rest[0])[:ENCRYPT_SLICE],)))
+            sealed.extend(map(self._outgoing.read, _ALL))
             self._owed = 0
-            return self._outgoing.read()
+        except ssl.SSLError as error:
+            raise StreamFailed(TlsAlert(explain(error, self.peer))) from error
+        finally:
+            try:
+                waiting.free(self._lock)
+            finally:
+                if self._lock._is_owned():
+                    waiting.free(self._lock)
+        return bool(sealed[0])
 
     # --- the handshake
 

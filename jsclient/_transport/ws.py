@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import repeat
+from typing import Any, Final
 
-from jsclient._transport.tcp import Transport, format_address
+from jsclient._transport.tcp import Buffer, Carried, Load, StreamFailed, Transport, format_address
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, NotANatsServer
 from protocol.errors import InvalidArgument, LimitExceeded, WebSocketError
@@ -20,14 +21,19 @@ from protocol.websocket import MAX_PONGS, Handshake, WebSocket
 FRAME_SLICE: Final = 64 * 1024  # bytes per frame: masking is done ahead of the socket, and copies
 
 
+_popleft: Final = deque.popleft
+_append: Final[Callable[[Any, Any], None]] = list.append
+
+
 class WebSocketTransport(Transport):
     """An open websocket over another transport. Made by `start_websocket`."""
 
     def __init__(self, inner: Transport, socket: WebSocket) -> None:
         self._inner = inner
         self._socket = socket
-        self._plain: deque[memoryview] = deque()  # accepted, not yet framed
-        self._plain_size = 0
+        self._plain = Load()  # of `send`: accepted, not yet framed
+        self._framed = Load()  # frames that are not out
+        self.keeps_place = inner.keeps_place
         self._replies: deque[bytes] = deque(maxlen=MAX_PONGS)  # pongs; the reader appends, a sender takes
         self._error: OSError | None = None
         self.peer = inner.peer
@@ -82,7 +88,7 @@ class WebSocketTransport(Transport):
 
     @property
     def unsent(self) -> int:
-        return self._inner.unsent + self._plain_size + sum(map(len, tuple(self._replies)))
+        return self._inner.unsent + self._plain.unsent + self._framed.unsent + sum(map(len, tuple(self._replies)))
 
     @property
     def needs_flush(self) -> bool:
@@ -91,37 +97,37 @@ class WebSocketTransport(Transport):
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
         joined = data if isinstance(data, bytes) else b"".join(data)
         if joined:
-            self._plain.append(memoryview(joined))
-            self._plain_size += len(joined)
+            self._plain = Load([*self._plain.rest(), joined])
+        try:
+            return self.carry(self._plain, timeout)
+        except StreamFailed as failed:
+            raise failed.error from None
+
+    def carry(self, load: Carried, timeout: float | None) -> bool:
         deadline = Deadline(timeout)
         while True:
             # An unfinished frame goes out before the next is made.
-            if not self._inner.send(b"", deadline.remaining()):
+            if not self._inner.carry(self._framed, deadline.remaining()):
                 return False
-            framed = self._frame_slice()
-            if not framed:
+            if not self._frame(load):
                 return True
-            if not self._inner.send(framed, deadline.remaining()):
-                return False
 
-    def _frame_slice(self) -> bytes:
-        frames = []
-        while self._replies:
-            frames.append(self._replies.popleft())
-        if self._plain:
-            parts = []
-            room = FRAME_SLICE
-            while self._plain and room > 0:
-                head = self._plain[0]
-                parts.append(head[:room])
-                if len(head) > room:
-                    self._plain[0] = head[room:]
-                else:
-                    self._plain.popleft()
-                room -= len(parts[-1])
-            self._plain_size -= FRAME_SLICE - room
-            frames.append(self._socket.frame(b"".join(parts)))
-        return b"".join(frames)
+    def _frame(self, load: Carried) -> bool:
+        """Make a frame of the next bytes, behind the replies that reading has left; False when there is nothing.
+
+        An exception may strike between any two steps: each that is seen afterwards is one call into C.
+        """
+        framed: list[Buffer] = []
+        fresh = Load()
+        fresh.blocks = framed
+        self._framed = fresh
+        framed.extend(map(_popleft, repeat(self._replies, len(self._replies))))
+        rest = load.rest()
+        if rest:
+            part = bytes(rest[0][:FRAME_SLICE])
+            frame = self._socket.frame(part)
+            deque(map(_append, (framed, load.taken), (frame, len(part))), 0)  # both or none
+        return bool(framed)
 
     # --- ending
 

@@ -67,6 +67,7 @@ class OpaqueWire:
 
     hands_over = False
     resumable = False
+    keeps_place = False
     needs_flush = False
     unsent = 0
 
@@ -76,10 +77,12 @@ class OpaqueWire:
         self.room = room
         self.error = error
 
-    def send(self, data: bytes, timeout: float | None) -> bool:
+    def carry(self, load: Any, timeout: float | None) -> bool:
         if self.error is not None:
             raise self.error
-        self.tail += data
+        for block in load.rest():
+            self.tail += block
+            load.taken.append(len(block))
         self.taken += self.tail[: self.room]
         del self.tail[: self.room]
         self.unsent = len(self.tail)

@@ -47,11 +47,13 @@ def points(code: CodeType) -> frozenset[int]:
 class Strike:
     """Runs `handler` at the `number`-th point of what is traced."""
 
+    files = FILES
+
     def __init__(self, number: int, handler: Callable[[], None]) -> None:
         self.left, self.handler, self.done = number, handler, False
 
     def trace(self, frame: FrameType, event: str, _: Any) -> Any:
-        if frame.f_code.co_filename not in FILES or self.done:
+        if frame.f_code.co_filename not in self.files or self.done:
             return None
         frame.f_trace_opcodes, frame.f_trace_lines = True, False
         if event == "opcode" and frame.f_lasti in points(frame.f_code):
