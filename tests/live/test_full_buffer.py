@@ -6,13 +6,14 @@ import gc
 import time
 import tracemalloc
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, errors
 from jsclient.jetstream import JetStream
-from jsclient.testing import NatsServer, Proxy, wait_until
+from jsclient.testing import Certificates, NatsServer, Proxy, certificates, wait_until
 
 Count = Callable[[int, int], int]
 
@@ -63,10 +64,21 @@ def test_no_buffer_means_failing_at_once(server: NatsServer) -> None:
 
 
 @pytest.mark.slow
-def test_a_server_that_takes_nothing_fills_no_memory(server: NatsServer) -> None:
+@pytest.mark.parametrize("scheme", ["nats", "tls", "ws", "wss"])
+def test_a_server_that_takes_nothing_fills_no_memory(scheme: str, tmp_path: Path) -> None:
     """Requests and publishes of all kinds on a stalled link: they end in their time, and what waits stays bounded."""
-    with Proxy(server.port) as proxy:
-        nc = jsclient.connect(f"nats://127.0.0.1:{proxy.port}", write_timeout=0.1)
+    certs = certificates(tmp_path)
+    ours = certs.server_config() if scheme in ("tls", "wss") else "no_tls: true"
+    config = {"nats": "", "tls": ours}.get(scheme, f"websocket {{ port: -1, {ours} }}")
+    with NatsServer(config) as server:
+        port = int(server.websocket_url.rsplit(":", 1)[1]) if "ws" in scheme else server.port
+        stall_it(scheme, port, certs)
+
+
+def stall_it(scheme: str, port: int, certs: Certificates) -> None:
+    with Proxy(port) as proxy:
+        tls = jsclient.TLSOptions(ca_file=certs.ca) if scheme in ("tls", "wss") else None
+        nc = jsclient.connect(f"{scheme}://127.0.0.1:{proxy.port}", tls=tls, write_timeout=0.1)
         js = JetStream(nc)
         nc.flush()
         proxy.stall()

@@ -8,11 +8,12 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from jsclient.testing import NatsServer
+from jsclient.testing import NatsServer, certificates
 
 Count = Callable[[int, int], int]
 
@@ -26,10 +27,11 @@ from jsclient.connection import engine_of
 from jsclient.jetstream import JetStream, StreamConfig
 
 url, seconds, options = sys.argv[1], float(sys.argv[2]), json.loads(sys.argv[3])
-helper = jsclient.connect(url)
+tls = jsclient.TLSOptions(ca_file=options["ca"]) if options.get("ca") else None
+helper = jsclient.connect(url, tls=tls)
 helper.subscribe("torture.echo", lambda message: message.respond(message.data))
 helper.flush()
-nc = jsclient.connect(url, reconnect=jsclient.ReconnectPolicy(delay=lambda *_: 0.0))
+nc = jsclient.connect(url, tls=tls, reconnect=jsclient.ReconnectPolicy(delay=lambda *_: 0.0))
 js = JetStream(nc)
 js.create_or_update_stream(StreamConfig(name="TORTURE", subjects=["torture.js"], storage="memory", max_msgs=1000))
 stop, worst, done, failed = False, [0.0], [0], []
@@ -81,9 +83,9 @@ os._exit(0)
 """
 
 
-def run(server: NatsServer, script: str, seconds: float, **options: Any) -> dict[str, Any]:
+def run(server: NatsServer, script: str, seconds: float, url: str = "", **options: Any) -> dict[str, Any]:
     code = PREAMBLE + textwrap.dedent(script) + END
-    command = [sys.executable, "-c", code, server.url, str(seconds), json.dumps(options)]
+    command = [sys.executable, "-c", code, url or server.url, str(seconds), json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 40, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     log = server.log_text()
@@ -93,43 +95,57 @@ def run(server: NatsServer, script: str, seconds: float, **options: Any) -> dict
     return found
 
 
-def test_exceptions_at_1400_hz_in_the_main_thread_cost_no_link(server: NatsServer, count: Count) -> None:
-    found = run(
-        server,
-        """
-        extra = 0
+STRIKES = """
+extra = 0
+armed = False
+def strike(*_):
+    global extra, armed
+    if armed:  # once per step: on a loaded machine the next alarm comes before the next `try` is entered
         armed = False
-        def strike(*_):
-            global extra, armed
-            if armed:  # once per step: on a loaded machine the next alarm comes before the next `try` is entered
-                armed = False
-                extra += 1
-                raise Alarm
-        signal.signal(signal.SIGALRM, strike)
-        for thread in threads:
-            thread.start()
-        end = time.monotonic() + seconds
-        number = 0
-        while True:
-            try:
-                signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
-                while time.monotonic() < end:
-                    armed = True
-                    step(number)
-                    number += 1
-                armed = False
-                break
-            except Alarm:
-                pass
-        """,
-        count(4, 1),
-        threads=15,
-    )
+        extra += 1
+        raise Alarm
+signal.signal(signal.SIGALRM, strike)
+for thread in threads:
+    thread.start()
+end = time.monotonic() + seconds
+number = 0
+while True:
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.0007, 0.0007)
+        while time.monotonic() < end:
+            armed = True
+            step(number)
+            number += 1
+        armed = False
+        break
+    except Alarm:
+        pass
+"""
+
+
+def endured(found: dict[str, Any]) -> None:
     assert found["links"] == 0
     assert found["stuck"] == 0
     assert found["failures"] == 0, found["failed"]
     assert found["worst"] < 1.0  # alone: below 0.25
     assert found["extra"] > 100
+
+
+def test_exceptions_at_1400_hz_in_the_main_thread_cost_no_link(server: NatsServer, count: Count) -> None:
+    endured(run(server, STRIKES, count(4, 1), threads=15))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scheme", ["tls", "ws", "wss"])
+def test_nor_do_they_over_tls_and_websockets(scheme: str, tmp_path: Path) -> None:
+    certs = certificates(tmp_path)
+    if scheme == "tls":
+        config = certs.server_config()
+    else:
+        config = f"websocket {{ port: -1, {certs.server_config() if scheme == 'wss' else 'no_tls: true'} }}"
+    with NatsServer(config) as server:
+        url = server.url if scheme == "tls" else server.websocket_url
+        endured(run(server, STRIKES, 4, url, threads=15, ca="" if scheme == "ws" else certs.ca))
 
 
 @pytest.mark.parametrize("interval", [0.03, 0.0007])
