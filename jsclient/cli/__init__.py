@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jsclient import errors
+from jsclient import errors, groups
 from jsclient.cli.commands import parser
 from jsclient.cli.output import complain
 
@@ -25,12 +25,14 @@ _ABSENT = (
     errors.BucketNotFound,
     errors.ObjectNotFound,
     errors.NoMessages,
+    groups.GroupNotFound,
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = parser().parse_args(arguments)
+    options.arguments = None if arguments is None else list(arguments)
     try:
         return int(options.run(options) or 0)
     except _ABSENT as error:

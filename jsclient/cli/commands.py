@@ -21,11 +21,12 @@ from jsclient.cli import (
     services,
     streams,
     top,
+    worker,
 )
 from jsclient.cli.arguments import common_arguments
 
 EVERYDAY = (core, streams, consumers, buckets, objects, services)
-OPERATING = (dead, events, check, top, account, context, server, bench, completion)
+OPERATING = (worker, dead, events, check, top, account, context, server, bench, completion)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -33,13 +33,35 @@ class PoolCollector:
         self._labels = {"stream": pool.consumer.stream_name, "consumer": pool.consumer.name, **labels}
 
     def collect(self) -> Iterator[Any]:
-        core = _library().core
-        names, values = list(self._labels), list(self._labels.values())
-        for key, value in attrs.asdict(self._pool.snapshot()).items():
-            kind = core.CounterMetricFamily if key in _COUNTERS else core.GaugeMetricFamily
-            family = kind(f"jsclient_pool_{key}", f"WorkerPool: {key.replace('_', ' ')}", labels=names)
-            family.add_metric(values, float(value))
-            yield family
+        return families([(self._labels, attrs.asdict(self._pool.snapshot()))])
+
+
+def families(told: Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Iterator[Any]:
+    """Figures of one or several pools as metric families; the labels have the same names in all of them."""
+    core, found = _library().core, dict[str, Any]()
+    for labels, figures in told:
+        for key, value in figures.items():
+            if not isinstance(value, (int, float)):
+                continue
+            if key not in found:
+                kind = core.CounterMetricFamily if key in _COUNTERS else core.GaugeMetricFamily
+                found[key] = kind(f"jsclient_pool_{key}", f"WorkerPool: {key.replace('_', ' ')}", labels=list(labels))
+            found[key].add_metric(list(labels.values()), float(value))
+    yield from found.values()
+
+
+def text_of(told: Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]) -> bytes:
+    """The figures of several pools as a Prometheus text page."""
+
+    class Told:
+        def collect(self) -> Iterator[Any]:
+            return families(told)
+
+    library = _library()
+    registry = library.CollectorRegistry()
+    registry.register(Told())
+    page: bytes = library.generate_latest(registry)
+    return page
 
 
 def text_page(pool: WorkerPool, **labels: str) -> bytes:

@@ -1,0 +1,63 @@
+"""The HTTP endpoint of a worker service: `/healthz` for probes, `/metrics` for Prometheus (extra `metrics`)."""
+
+from __future__ import annotations
+
+import json
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING, Any, Final
+
+from jsclient.errors import ConfigError
+from jsclient.workers.metrics import text_of
+
+if TYPE_CHECKING:
+    from jsclient.workers.supervisor import Supervisor
+
+REQUEST_TIMEOUT: Final = 10.0
+
+
+class Endpoint:
+    """Serves on `address` (host:port, or a port on all interfaces) from a thread of its own until `close`."""
+
+    def __init__(self, supervisor: Supervisor, address: str) -> None:
+        host, _, port = address.rpartition(":")
+        if not port.isdigit():
+            raise ConfigError(f"--http is HOST:PORT or PORT, not {address!r}")
+
+        class Handler(BaseHTTPRequestHandler):
+            timeout = REQUEST_TIMEOUT
+
+            def do_GET(self) -> None:
+                status, kind, body = answer(supervisor, self.path.partition("?")[0])
+                self.send_response(status)
+                self.send_header("Content-Type", kind)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *arguments: Any) -> None:
+                """A probe every second is nothing to log."""
+
+        self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
+        self._server.daemon_threads = True
+        self.port = self._server.server_port
+        self._thread = threading.Thread(target=self._server.serve_forever, name="jsclient-worker-http", daemon=True)
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+def answer(supervisor: Supervisor, path: str) -> tuple[int, str, bytes]:
+    """(status, content type, body) of a request."""
+    if path in ("/healthz", "/health", "/readyz"):
+        told = [{**labels, **figures} for labels, figures in supervisor.figures()]
+        state = {"healthy": supervisor.healthy, "restarts": supervisor.restarts, "processes": told}
+        return (200 if supervisor.healthy else 503), "application/json", json.dumps(state).encode()
+    if path == "/metrics":
+        try:
+            return 200, "text/plain; version=0.0.4", text_of(supervisor.figures())
+        except ConfigError as error:
+            return 501, "text/plain", f"{error}\n".encode()
+    return 404, "text/plain", b"/healthz, /metrics\n"

@@ -1,0 +1,261 @@
+"""The parent of a worker service: starts its processes, restarts what crashed, replaces them one by one, stops them.
+
+It handles no messages and has no connection. Children tell their figures as JSON lines on a pipe; where nobody reads
+those any more, they end.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping
+from types import FrameType
+from typing import Any, Final
+
+import attrs
+
+log = logging.getLogger("jsclient.workers")
+
+FIRST_BACKOFF: Final = 0.2
+MOST_BACKOFF: Final = 30.0
+"""Seconds before a crashed process is started again: doubled each time, from the start again once one has lived."""
+
+HEALTHY_AFTER: Final = 10.0
+READY_TIMEOUT: Final = 60.0
+REPORTS_EVERY: Final = 0.5
+SILENT_AFTER: Final = 10.0
+"""Seconds without a report after which a process is not healthy: it may hang, or be stopped."""
+
+KILL_AFTER: Final = 5.0
+"""Seconds beyond the stop timeout after which a process that still runs is killed."""
+
+HOPELESS: Final = (2, 3)
+"""Exit status of wrong usage, and of a stream or consumer that does not exist."""
+
+
+class Child:
+    """One process of the service."""
+
+    def __init__(self, slot: int, command: list[str]) -> None:
+        reading, writing = os.pipe()
+        os.set_blocking(reading, False)
+        try:
+            self.process = subprocess.Popen([*command, str(writing)], pass_fds=[writing])
+        except BaseException:
+            os.close(reading)
+            raise
+        finally:
+            os.close(writing)
+        self.slot = slot
+        self.pipe = reading
+        self.started = time.monotonic()
+        self.heard = 0.0
+        self.figures: dict[str, Any] = {}
+        self.leaving = 0.0  # when it was told to stop
+        self._rest = b""
+
+    @property
+    def ready(self) -> bool:
+        return bool(self.figures)
+
+    @property
+    def healthy(self) -> bool:
+        return self.ready and self.figures.get("running", False) and time.monotonic() - self.heard < SILENT_AFTER
+
+    def read(self) -> None:
+        """Take in what it has told."""
+        try:
+            text = os.read(self.pipe, 65536)
+        except BlockingIOError:
+            return
+        *lines, self._rest = (self._rest + text).split(b"\n")
+        for line in lines:
+            self.figures = json.loads(line)
+            self.heard = time.monotonic()
+
+    def tell(self, number: int) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+
+    def close(self) -> None:
+        os.close(self.pipe)
+
+
+@attrs.define
+class Slot:
+    """One of the places for a process, and how its processes have fared."""
+
+    number: int
+    child: Child | None = None
+    successor: Child | None = None
+    failures: int = 0
+    start_at: float = 0.0
+
+
+class Supervisor:
+    """Run `processes` children of `command` (the number of a pipe is added) until SIGTERM or SIGINT; see `run`."""
+
+    def __init__(self, command: list[str], processes: int, stop_timeout: float) -> None:
+        self._command = command
+        self._stop_timeout = stop_timeout
+        self.slots = [Slot(number) for number in range(processes)]
+        self.restarts = 0
+        self._stopping = False
+        self._reloads: list[Slot] = []
+        self._asked: list[int] = []
+        self._was_ready = False
+        self._status = 0
+
+    # --- what others see --------------------------------------------------------------------------------
+
+    @property
+    def healthy(self) -> bool:
+        return not self._stopping and all(slot.child is not None and slot.child.healthy for slot in self.slots)
+
+    def figures(self) -> Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]:
+        """Labels and figures of every process that has told some."""
+        for slot in self.slots:
+            if slot.child is not None and slot.child.ready:
+                yield {"process": str(slot.number)}, slot.child.figures
+
+    # --- running ----------------------------------------------------------------------------------------
+
+    def run(self, on_ready: Callable[[], Any] = lambda: None) -> int:
+        """Until a signal: SIGTERM and SIGINT stop, SIGHUP replaces the processes one by one. Returns the exit status.
+
+        The main thread only. `on_ready` is called when all processes work for the first time.
+        """
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+        before = {number: signal.signal(number, self._note) for number in numbers}
+        try:
+            while not (self._stopping and all(slot.child is None for slot in self.slots)):
+                self._turn(on_ready)
+        finally:
+            for slot in self.slots:
+                for child in (slot.child, slot.successor):
+                    if child is not None:
+                        child.tell(signal.SIGKILL)
+                        child.process.wait()
+                        child.close()
+            for number, handler in before.items():
+                signal.signal(number, handler)
+        return self._status
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._asked.append(number)
+
+    def _turn(self, on_ready: Callable[[], Any]) -> None:
+        while self._asked:
+            self._obey(self._asked.pop(0))
+        for slot in self.slots:
+            self._look_after(slot)
+        if not self._was_ready and self.healthy:
+            self._was_ready = True
+            on_ready()
+        self._reload_next()
+        self._listen(0.1)
+
+    def _obey(self, number: int) -> None:
+        if number == signal.SIGHUP:
+            log.info("the processes are replaced one by one")
+            self._reloads = list(self.slots)
+            return
+        self._stop(0)
+
+    def _stop(self, status: int) -> None:
+        self._stopping, self._status = True, self._status or status
+        for slot in self.slots:
+            for child in (slot.child, slot.successor):
+                if child is not None and not child.leaving:
+                    child.leaving = time.monotonic()
+                    child.tell(signal.SIGTERM)
+
+    def _listen(self, seconds: float) -> None:
+        """Take in what children tell, for so long."""
+        with selectors.DefaultSelector() as selector:
+            for slot in self.slots:
+                for child in (slot.child, slot.successor):
+                    if child is not None and child.process.poll() is None:
+                        selector.register(child.pipe, selectors.EVENT_READ, child)
+            deadline = time.monotonic() + seconds
+            while (left := deadline - time.monotonic()) > 0 and not self._asked:
+                for key, _ in selector.select(left):
+                    key.data.read()
+                    if key.data.process.poll() is not None:
+                        return
+
+    def _look_after(self, slot: Slot) -> None:
+        now = time.monotonic()
+        for child in (slot.child, slot.successor):
+            if child is not None and child.leaving and now > child.leaving + self._stop_timeout + KILL_AFTER:
+                log.error("process %d does not end: killed", child.process.pid)
+                child.tell(signal.SIGKILL)
+        if slot.child is None:
+            if not self._stopping and now >= slot.start_at:
+                slot.child = Child(slot.number, self._command)
+        elif slot.child.process.poll() is not None:
+            self._ended(slot, slot.child)
+
+    def _ended(self, slot: Slot, child: Child) -> None:
+        code, lived = child.process.returncode, time.monotonic() - child.started
+        child.close()
+        slot.child, slot.successor = slot.successor, None
+        if child.leaving:
+            if code != 0:
+                log.warning("process %d ended with status %d when told to stop", child.process.pid, code)
+                self._status = self._status or (1 if self._stopping else 0)
+            return
+        if code in HOPELESS and not child.ready and not self._was_ready:
+            self._stop(code)  # it has said why: no other start would go better
+            return
+        slot.failures = 1 if lived > HEALTHY_AFTER else slot.failures + 1
+        pause = min(MOST_BACKOFF, FIRST_BACKOFF * 2 ** (slot.failures - 1))
+        slot.start_at = time.monotonic() + pause
+        self.restarts += 1
+        how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
+        log.error("process %d %s after %.1f s; another one starts in %.1f s", child.process.pid, how, lived, pause)
+
+    # --- reload -----------------------------------------------------------------------------------------
+
+    def _reload_next(self) -> None:
+        """One place at a time: a successor starts, and when it works its predecessor ends."""
+        if not self._reloads or self._stopping:
+            return
+        slot = self._reloads[0]
+        old, new = slot.child, slot.successor
+        if old is None:
+            self._reloads.pop(0)  # it starts anew anyhow
+        elif old.leaving:
+            return
+        elif new is None:
+            slot.successor = Child(slot.number, self._command)
+        elif new.process.poll() is not None or time.monotonic() > new.started + READY_TIMEOUT:
+            log.error("the new process %d does not work: the old ones go on", new.process.pid)
+            new.tell(signal.SIGKILL)
+            new.process.wait()
+            new.close()
+            slot.successor = None
+            self._reloads.clear()
+        elif new.healthy:
+            old.leaving = time.monotonic()
+            old.tell(signal.SIGTERM)
+            self._reloads.pop(0)
+
+
+def processes_of(text: str) -> int:
+    """`auto`: as many as this process may use cores; else a number."""
+    if text == "auto":
+        affinity = getattr(os, "sched_getaffinity", None)
+        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    return int(text)
+
+
+def this_program(arguments: Iterable[str]) -> list[str]:
+    """The command that starts `python -m jsclient` with these arguments."""
+    return [sys.executable, "-m", "jsclient", *arguments]
