@@ -52,8 +52,8 @@ class GroupPool(Taker):
     """Handle what falls to one member of a group, in `threads` threads. Starts at once; use it in a `with` block.
 
     What becomes of a message is as in a WorkerPool (ack, Retry, Reject, `attempts`, `dead_letter`, `backoff`), and so
-    are its keyword arguments but `batch`, `manual`, `group` and `max_prefetch`. Messages of one `key` (default: the
-    subject) are handled one after another in the order of the stream, in whatever processes: through joins and leaves,
+    are its keyword arguments but `batch`, `manual`, `group`, `later` and `max_prefetch`. Messages of one `key` (the
+    subject by default) are handled one after another in the order of the stream, in whatever processes: through joins, leaves,
     takeovers, elections and crashes. Only a process that was stopped in the middle of a handler and taken for dead can
     be overtaken: see `message.fence`. The key must follow from the tokens by which the group is partitioned.
 
@@ -501,7 +501,7 @@ class GroupPool(Taker):
 
 def _options(given: dict[str, Any]) -> tuple[MemberOptions, PoolOptions]:
     own = {field.name for field in attrs.fields(MemberOptions)}
-    refused = {"batch", "manual", "group", "max_prefetch"} & set(given)
+    refused = {"batch", "manual", "group", "max_prefetch", "later"} & set(given)
     if refused:
         raise errors.ConfigError(f"a pool of a group has no {', '.join(sorted(refused))}")
     try:

@@ -48,7 +48,7 @@ def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, del
     The message id is `<stream>.<consumer>.<stream sequence>`: a second try within the duplicate window of the
     dead-letter stream stores nothing.
     """
-    headers = Headers(_headers(message))
+    headers = Headers(headers_of(message))
     headers[REASON] = reason
     headers[SUBJECT] = one_line(message.subject)
     headers[DELIVERIES] = str(deliveries)
@@ -66,7 +66,7 @@ def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, del
     return js.publish(subject, message.data, headers=headers, msg_id=message_id, timeout=DEAD_LETTER_TIMEOUT)
 
 
-def _headers(message: JetStreamMsg) -> list[tuple[str, str]]:
+def headers_of(message: JetStreamMsg) -> list[tuple[str, str]]:
     """Those of the publisher that may be published again: what is broken must not keep it out of the dead letters."""
     try:
         pairs = message.headers.items() if message.headers else []

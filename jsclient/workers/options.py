@@ -28,6 +28,9 @@ PREFETCH_SECONDS: Final = 0.1
 RETRY_DELAY: Final = 1.0
 """Seconds before a failed message comes again where neither the pool nor the consumer has a back-off."""
 
+LATER_FROM: Final = 60.0
+"""Seconds of delay from which on a message is stored again for later instead of naked."""
+
 DEAD_LETTER_TIMEOUT: Final = 10.0
 
 FORGIVEN: Final = 5
@@ -76,6 +79,10 @@ class PoolOptions:
     """Seconds that running handlers have at the end."""
     on_event: Callable[[Any], Any] | None = None
     """Called with a `PoolEvent` for what happens to messages."""
+    later: str | None = None
+    """Subject in the stream under which messages wait as schedules for a late retry; None: they are naked."""
+    later_from: float = LATER_FROM
+    """Seconds of delay from which on they do."""
 
     def __attrs_post_init__(self) -> None:
         if self.threads < 1:
@@ -92,6 +99,12 @@ class PoolOptions:
             raise ConfigError(f"max_prefetch must be 0 or more, got {self.max_prefetch}")
         if self.batch is not None:
             self._check_batch(self.batch)
+        if self.later is not None:
+            checks.subject(self.later, "later")
+            if self.key is not None or self.manual:
+                raise ConfigError("later goes with neither key nor manual: what is stored again comes last")
+        if not self.later_from >= 0:
+            raise ConfigError(f"later_from must be 0 or more seconds, got {self.later_from!r}")
 
     def _check_batch(self, batch: tuple[int, float]) -> None:
         size, seconds = batch
@@ -121,3 +134,5 @@ class PoolOptionsDict(TypedDict, total=False):
     group: str
     stop_timeout: float
     on_event: Callable[[Any], Any] | None
+    later: str | None
+    later_from: float

@@ -54,6 +54,10 @@ class WorkerPool(Taker):
     `batch=(size, seconds)`: the handler gets a list of up to `size` messages, at the latest `seconds` after the
     first; it may return an outcome per message or raise BatchFailed.
 
+    `later="jobs.later"`: a message to be tried again after `later_from` seconds (60) or more waits as a schedule
+    under that subject of its own stream, a work queue with `allow_msg_schedules` (server 2.12), and holds no place of
+    `max_ack_pending`; it comes back as a new message. Where the server or the stream has no schedules it is naked.
+
     Fast handlers prefetch up to `max_prefetch` messages, slow ones hold none beyond those being handled; if all of
     them block, what was prefetched goes back after a third of `ack_wait`.
     `group` is the priority group to take part in, for a consumer that has some (server 2.11).

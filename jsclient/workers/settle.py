@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from jsclient import errors
 from jsclient.jetstream.consuming.double_ack import double_ack_many
-from jsclient.workers import dead_letters
+from jsclient.workers import dead_letters, later
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
 from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, outcomes_of
 
@@ -47,6 +47,7 @@ class Settler:
         self._options = options
         self._backoff = tuple(options.backoff or consumer_backoff or (RETRY_DELAY,))
         self._gave_up_unseen = False
+        self._later = options.later if options.later and later.usable(pool.consumer, options.later) else ""
         self._unstored: dict[Any, str] = {}  # reasons of dead letters that could not be stored yet
         self.plain = not (options.manual or options.confirm or options.on_event)
         """Whether a message that was handled is acked, and nothing else."""
@@ -77,12 +78,30 @@ class Settler:
         self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, seconds: float
     ) -> None:
         """The handler raised: retry or give up."""
+        if self._later:
+            deliveries += later.attempts_before(message)
         if self.gives_up(error, deliveries):
             if not self.give_up(worker, message, error, deliveries):
                 self._quietly(message, lambda: message.nak(self._backoff[-1]))
             return
         self._note_failure(worker, message, error, seconds)
-        self._quietly(message, lambda: message.nak(self.delay(error, deliveries)))
+        delay = self.delay(error, deliveries)
+        if not (
+            self._later and delay >= self._options.later_from and self._store_for_later(message, delay, deliveries)
+        ):
+            self._quietly(message, lambda: message.nak(delay))
+
+    def _store_for_later(self, message: JetStreamMsg, delay: float, attempt: int) -> bool:
+        """Stored again, and done with here; False when it is not known to be stored."""
+        if message.is_acked:
+            return True  # the handler has settled it already
+        try:
+            later.store(self._pool.consumer, self._later, message, delay, attempt)
+        except errors.JsClientError as error:
+            log.warning("%r is not known to be stored for later, it is delayed by a nak: %s", message, error)
+            return False
+        self._quietly(message, message.ack)
+        return True
 
     def _note_failure(self, worker: Worker, message: JetStreamMsg, error: BaseException, seconds: float) -> None:
         if isinstance(error, Retry):

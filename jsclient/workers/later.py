@@ -1,0 +1,89 @@
+"""Retries by message schedules (nats-server 2.12): a message that has to wait long is stored again, for later.
+
+A delayed nak keeps its message on the consumer's list of unacknowledged ones all the time: with `max_ack_pending` of
+them nothing else comes. A schedule frees that place at once, and lives through everything but the loss of the stream.
+The message that comes later is a new one, at the end of the queue: that is why keyed pools do without.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from typing import TYPE_CHECKING, Final
+
+from jsclient import errors
+from jsclient.jetstream import Schedule
+from jsclient.workers import dead_letters
+from jsclient.workers.options import DEAD_LETTER_TIMEOUT
+from protocol import Headers, matches
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import Consumer, JetStreamMsg
+
+log = logging.getLogger("jsclient.workers")
+
+ATTEMPT: Final = "Retry-Attempt"
+FIRST_SEQUENCE: Final = "Retry-First-Sequence"
+SINCE: Final = (2, 12)
+
+
+def usable(consumer: Consumer, prefix: str) -> bool:
+    """Whether the stream keeps schedules under `prefix`; False where delayed naks have to do.
+
+    Raises ConfigError where a retry would go wrong: to handlers at once, or to the handlers of others.
+    """
+    js = consumer.js
+    if js.capabilities.at_least(SINCE) is not True:
+        return False
+    info = js.stream(consumer.stream_name).cached_info
+    if info is None or not info.config.allow_msg_schedules:
+        log.warning("stream %s has no allow_msg_schedules: retries are delayed naks", consumer.stream_name)
+        return False
+    config, example = info.config, f"{prefix}.1"
+    if config.retention != "workqueue":
+        raise errors.ConfigError(
+            f"later= needs a work queue: in stream {config.name!r} a message that is stored again would come to all "
+            "consumers again"
+        )
+    if not any(matches(subject, example) for subject in config.subjects or ()):
+        raise errors.ConfigError(f"later={prefix!r}: {prefix}.* must be among the subjects of stream {config.name!r}")
+    mine = consumer.cached_info.config if consumer.cached_info is not None else None
+    filters = [] if mine is None else [*(mine.filter_subjects or []), *filter(None, [mine.filter_subject])]
+    if not filters or any(matches(subject, example) for subject in filters):
+        raise errors.ConfigError(f"later={prefix!r}: {consumer} must have filters that leave {prefix}.* out")
+    return True
+
+
+def attempts_before(message: JetStreamMsg) -> int:
+    """How often earlier copies of the message have failed."""
+    text = _header(message, ATTEMPT)
+    return int(text) if text.isdigit() and len(text) < 6 else 0
+
+
+def store(consumer: Consumer, prefix: str, message: JetStreamMsg, delay: float, attempt: int) -> None:
+    """Store the message for later and wait for the PubAck; raises what `publish` raises.
+
+    Stored twice, because the ack of the original was lost, it is one: its id is made of the first sequence and the
+    attempt (within the duplicate window of the stream).
+    """
+    first = _header(message, FIRST_SEQUENCE)
+    first = first if first.isdigit() else str(message.stream_seq)
+    headers = Headers(dead_letters.headers_of(message))
+    headers[ATTEMPT] = str(attempt)
+    headers[FIRST_SEQUENCE] = first
+    when = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=delay)
+    consumer.js.publish(
+        f"{prefix}.{message.stream_seq}",
+        message.data,
+        headers=headers,
+        msg_id=f"retry.{first}.{attempt}",
+        schedule=Schedule.at(when, target=message.subject),
+        timeout=DEAD_LETTER_TIMEOUT,
+    )
+
+
+def _header(message: JetStreamMsg, name: str) -> str:
+    try:
+        return (message.headers.get(name) if message.headers else None) or ""
+    except Exception:  # broken headers of a publisher
+        return ""
