@@ -7,9 +7,10 @@ import os
 import sys
 from collections.abc import Sequence
 
-from jsclient import errors, groups
+from jsclient import errors
 from jsclient.cli.commands import parser
 from jsclient.cli.output import complain
+from jsclient.groups import GroupNotFound
 
 FAILED = 1
 USAGE = 2
@@ -25,7 +26,7 @@ _ABSENT = (
     errors.BucketNotFound,
     errors.ObjectNotFound,
     errors.NoMessages,
-    groups.GroupNotFound,
+    GroupNotFound,
 )
 
 

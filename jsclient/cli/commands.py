@@ -16,6 +16,7 @@ from jsclient.cli import (
     core,
     dead,
     events,
+    groups,
     objects,
     server,
     services,
@@ -26,7 +27,7 @@ from jsclient.cli import (
 from jsclient.cli.arguments import common_arguments
 
 EVERYDAY = (core, streams, consumers, buckets, objects, services)
-OPERATING = (worker, dead, events, check, top, account, context, server, bench, completion)
+OPERATING = (worker, groups, dead, events, check, top, account, context, server, bench, completion)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -53,9 +53,9 @@ class GroupPool(Taker):
 
     What becomes of a message is as in a WorkerPool (ack, Retry, Reject, `attempts`, `dead_letter`, `backoff`), and so
     are its keyword arguments but `batch`, `manual`, `group`, `later` and `max_prefetch`. Messages of one `key` (the
-    subject by default) are handled one after another in the order of the stream, in whatever processes: through joins, leaves,
-    takeovers, elections and crashes. Only a process that was stopped in the middle of a handler and taken for dead can
-    be overtaken: see `message.fence`. The key must follow from the tokens by which the group is partitioned.
+    subject by default) are handled one after another in the order of the stream, in whatever processes: through joins,
+    leaves, takeovers, elections and crashes. Only a process that was stopped in the middle of a handler and taken for
+    dead can be overtaken: see `message.fence`. The key must follow from the tokens by which the group is partitioned.
 
     Without `member` the process takes part by itself: partitions are spread over all such processes, with as few moves
     as possible, after `settle` seconds (3) without joins and leaves, and within `lease` seconds (10) of a death. With

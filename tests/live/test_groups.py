@@ -16,6 +16,7 @@ from jsclient.groups import Filter, GroupPool, PartitionedGroup
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, SubjectTransform
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import Reject
+from tests.live.test_cli import cli, lines
 
 Count = Callable[[int, int], int]
 
@@ -294,3 +295,26 @@ def test_the_client_of_a_crashed_process_is_replaced_only_when_it_is_dead(
     with GroupPool(group, handler, member="a", **QUICK):
         wait_until(lambda: handler.count == 8, 10)
     handler.check(2)
+
+
+def test_the_command_line_makes_shows_and_deletes_groups(js: JetStream, server: NatsServer) -> None:
+    if server.version < (2, 11):
+        refused = cli(server, "group", "create", "SRC", "work", "--partitions", "4")
+        assert refused.returncode == 1
+        assert "2.11" in refused.stderr
+        return
+    assert cli(server, "group", "info", "SRC", "work").returncode == 3
+    made = ("group", "create", "SRC", "work", "--partitions", "4", "--filter", "src.*", "--wildcards", "1")
+    assert cli(server, *made).stdout == "group work has 4 partitions\n"
+    assert cli(server, *made[:-2], "--wildcards", "x").returncode == 2
+    assert cli(server, "group", "add", "SRC", "work", "b", "a").stdout == "members: a b\n"
+    js.publish("src.x", b"")
+    shown = cli(server, "group", "info", "SRC", "work").stdout.splitlines()
+    assert [row.split() for row in shown[-2:]] == [["a", "no", "0", "1", shown[-2].split()[-2], "-"], shown[-1].split()]
+    assert lines(cli(server, "group", "ls", "SRC", "--json"))[0]["max_members"] == 4
+    assert "elastic" in cli(server, "group", "ls", "SRC").stdout
+    assert cli(server, "group", "drop", "SRC", "work", "a", "b").stdout == "members: none\n"
+    assert cli(server, "group", "step-down", "SRC", "work", "a").returncode == 3
+    assert cli(server, "group", "rm", "SRC", "work").returncode == 2
+    assert cli(server, "group", "rm", "SRC", "work", "--force").returncode == 0
+    assert cli(server, "group", "ls", "SRC", "--json").stdout == ""

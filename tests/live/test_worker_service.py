@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -54,20 +55,11 @@ def js(server: NatsServer) -> Iterator[JetStream]:
 class Service:
     """A running `jsclient worker` in a folder of its own."""
 
-    def __init__(self, server: NatsServer, folder: Path, *arguments: str) -> None:
+    def __init__(self, server: NatsServer, folder: Path, *arguments: str, app: str = APP) -> None:
         self.folder = folder
-        (folder / "app.py").write_text(APP)
-        command = [
-            sys.executable,
-            "-m",
-            "jsclient",
-            "worker",
-            "app:handle",
-            "--stream",
-            "JOBS",
-            "--http",
-            "127.0.0.1:0",
-        ]
+        (folder / "app.py").write_text(app)
+        where = () if "--http" in arguments else ("--stream", "JOBS", "--http", "127.0.0.1:0")
+        command = [sys.executable, "-m", "jsclient", "worker", "app:handle", *where]
         root = str(Path(jsclient.__file__).parents[1])
         environment = {**environ(server.url), "PYTHONPATH": root}
         self.process = subprocess.Popen(
@@ -207,8 +199,66 @@ def test_wrong_usage_is_said_before_anything_starts(server: NatsServer, argument
     assert says in done.stderr
 
 
-def test_a_service_without_its_consumer_ends(server: NatsServer, js: JetStream) -> None:
+def test_a_service_without_its_consumer_ends(
+    server: NatsServer, js: JetStream, capfd: pytest.CaptureFixture[str]
+) -> None:
     js.delete_consumer("JOBS", "workers")
     done = cli(server, "worker", "json:dumps", "--stream", "JOBS", "--consumer", "workers")
     assert done.returncode == 3
-    assert "not found" in done.stderr
+    assert "consumer not found" in capfd.readouterr().err, "said by the process that was to work"
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(120)
+def test_the_worked_example_of_the_chapter(js: JetStream, server: NatsServer, tmp_path: Path) -> None:
+    """Three processes, a rolling deploy and a crash: every customer's orders in order, none lost."""
+    if server.version < (2, 11):
+        pytest.skip("partitioned groups begin with nats-server 2.11")
+    chapter = (Path(jsclient.__file__).parent / "workers" / "README.md").read_text(encoding="utf-8")
+    (app,) = re.findall(r"^```python\n(# app\.py\n.*?)^```", chapter, re.MULTILINE | re.DOTALL)
+    (shell,) = re.findall(r"^```sh\n(jsclient group .*?)^```", chapter, re.MULTILINE | re.DOTALL)
+    create, work = (shlex.split(command)[1:] for command in shell.replace("\\\n", " ").strip().splitlines())
+    work[work.index("--http") + 1] = "127.0.0.1:0"
+    js.create_stream(StreamConfig(name="ORDERS", subjects=["orders.*.*"]))
+    assert cli(server, *create).returncode == 0
+    published: dict[str, list[str]] = {}
+
+    def order(numbers: range) -> None:
+        for number in numbers:
+            for customer in range(15):
+                data = "unlucky" if number == 7 and customer % 5 == 0 else str(number)
+                js.publish(f"orders.c{customer}.new", data)
+                published.setdefault(f"c{customer}", []).append(data)
+
+    def booked() -> dict[str, list[str]]:
+        ledger = tmp_path / "ledger"
+        found: dict[str, list[str]] = {}
+        for line in ledger.read_text().splitlines() if ledger.exists() else []:
+            customer, data, _ = line.split()
+            if data not in found.setdefault(customer, []):  # at least once: a crash repeats what was not acked
+                found[customer].append(data)
+        return found
+
+    with Service(server, tmp_path, *work[2:], app=app) as service:
+        assert service.said.startswith("3 processes work"), service.end()
+        order(range(20))
+        wait_until(lambda: len(groups.open_group(js, "ORDERS", "billing").config().members) == 3, 30)
+        wait_until(lambda: booked() == published, 30)
+        members = groups.open_group(js, "ORDERS", "billing").config().members
+
+        service.process.send_signal(signal.SIGHUP)  # a rolling deploy
+        order(range(20, 40))
+        wait_until(lambda: not set(members) & set(groups.open_group(js, "ORDERS", "billing").config().members), 40)
+        wait_until(lambda: booked() == published, 40)
+
+        os.kill(children(service.process.pid)[0], signal.SIGKILL)  # a crash
+        order(range(40, 60))
+        wait_until(lambda: service.health()["restarts"] == 1, 20)
+        wait_until(lambda: booked() == published, 60)
+        wait_until(lambda: service.get("/healthz")[0] == 200, 20)
+        code, stderr = service.end()
+        assert code == 0, stderr
+
+
+def children(pid: int) -> list[int]:
+    return [int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
