@@ -73,12 +73,7 @@ UPWARD: set[tuple[str, str]] = {
 }
 
 #: (package, private name of another package that it uses): to go as well.
-PRIVATE_YET: set[tuple[str, str]] = {
-    ("jsclient.jetstream.consuming", "_claim"),
-    ("jsclient.workers", "_get"),
-    ("jsclient.workers", "_pull_options"),
-    ("jsclient.workers", "_state"),
-}
+PRIVATE_YET: set[tuple[str, str]] = set()
 
 #: What `dir()` shows of a Connection: its documentation. Everything else is the engine's.
 CONNECTION = {

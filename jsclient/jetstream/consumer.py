@@ -207,7 +207,7 @@ class Consumer(PullSource):
 
     def messages(self, **options: Unpack[PullOptionsDict]) -> Messages:
         """An endless, pre-buffered iterator; several threads may share it. Options: see PullOptions."""
-        return Messages(self, self._pull_options(options))
+        return Messages(self, self.pull_options(options))
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
         """`for msg in consumer`: `messages()` with its defaults; leaving the loop gives back what was not taken."""
@@ -252,8 +252,8 @@ class Consumer(PullSource):
 
         return ConsumeContext(self.messages(**options), handler, workers)
 
-    def _pull_options(self, given: PullOptionsDict) -> PullOptions:
-        """The options, with defaults lowered to the limits of the consumer where they are known."""
+    def pull_options(self, given: PullOptionsDict) -> PullOptions:
+        """For layers: options of `messages`, defaults lowered to the limits of the consumer where they are known."""
         config = self._info.config if self._info is not None else None
         most = MAX_MESSAGES if config is None else _most_messages(config)
         if config is not None:

@@ -265,7 +265,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         """
         from jsclient.jetstream.consuming.stale_acks import confirmed_ack
 
-        self._claim()
+        self.claim()
         try:
             confirmed_ack(self, ACK, timeout)
         except BaseException:
@@ -304,12 +304,13 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         """
         from jsclient.jetstream.consuming.fetch import next_after
 
-        self._claim()
+        self.claim()
         return next_after(self, timeout)
 
     # --- helpers ----------------------------------------------------------------------------------------
 
-    def _claim(self) -> None:
+    def claim(self) -> None:
+        """For layers above: this ack is the one, as `release` takes back. Raises MsgAlreadyAcked, MsgNoReply."""
         if not self.msg.raw_reply:
             _no_reply()
         try:
@@ -322,7 +323,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         self._open = True
 
     def _finish(self, body: bytes) -> None:
-        self._claim()
+        self.claim()
         try:
             self._post(body)
         except BaseException:

@@ -68,7 +68,15 @@ class PoolMessages(Messages):
     given_back = 0
 
     def __init__(self, consumer: Consumer, **options: Any) -> None:
-        super().__init__(consumer, consumer._pull_options(options))  # type: ignore[arg-type]
+        super().__init__(consumer, consumer.pull_options(options))  # type: ignore[arg-type]
+
+    def take(self, timeout: float | None) -> JetStreamMsg | None:
+        """The next message, None after the timeout or at the end."""
+        return self._get(timeout)
+
+    @property
+    def pulls_outstanding(self) -> int:
+        return len(self._state.open)
 
     def not_started(self, messages: Iterable[JetStreamMsg]) -> None:
         """The end has come: they go back with the rest, once the server has forgotten the pull."""

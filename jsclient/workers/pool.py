@@ -265,14 +265,14 @@ class WorkerPool(Taker):
         """
         with self._turn:
             self._prefetch.make_room(worker)
-            message = self._messages._get(None)
+            message = self._messages.take(None)
             if message is not None:
                 worker.held = (Held(message, self._first_interval),)
             return message
 
     def _work_batches(self, worker: Worker) -> None:
         assert self.options.batch is not None
-        get, seconds = self._messages._get, self.options.batch[1]
+        get, seconds = self._messages.take, self.options.batch[1]
         while not self.stopping:
             message = get(None) if self._prefetch.size else self._take_one(worker)
             if message is None:
@@ -292,7 +292,7 @@ class WorkerPool(Taker):
     def _gather(self, worker: Worker, batch: list[JetStreamMsg], deadline: Deadline) -> None:
         assert self.options.batch is not None
         while len(batch) < self.options.batch[0] and not self.stopping:
-            message = self._messages._get(deadline.remaining())
+            message = self._messages.take(deadline.remaining())
             if message is not None:
                 self._add_to(worker, batch, message)
             elif deadline.expired():
@@ -349,7 +349,7 @@ class WorkerPool(Taker):
         """The next message, for a worker that is the only one to take; asks for no more than workers are free."""
         if not self._prefetch.size:
             self._prefetch.make_room(worker)
-        return self._messages._get(timeout)
+        return self._messages.take(timeout)
 
     def not_started(self, message: JetStreamMsg) -> None:
         """A message that was taken when the end came: it goes back."""
@@ -421,7 +421,7 @@ class WorkerPool(Taker):
         count = 0
         try:
             self._prefetch.shrink(self._first_interval)
-            while not self.stopping and (message := self._messages._get(0)) is not None:
+            while not self.stopping and (message := self._messages.take(0)) is not None:
                 self.settler.give_back(message)
                 count += 1
             self._engine.flush_outbox()
@@ -462,7 +462,7 @@ class WorkerPool(Taker):
             hung=self._progress.hung,
             backlog=self._keyed.backlog,
             buffered=messages.buffered,
-            pulls_outstanding=len(messages._state.open),
+            pulls_outstanding=messages.pulls_outstanding,
             missed_heartbeats=messages.missed_heartbeats,
             running=not self._ended.is_set() and not self.stopping,
         )

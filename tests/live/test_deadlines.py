@@ -296,20 +296,16 @@ NO_TIMEOUT_YET = {
 
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
 NEVER_NAMES = """
-    __enter__ when_read cancel ends enter leave check_headers link_left server_left subscribed under_way _make
-    _sub_frames _find _close add add_done_callback add_group add_link_listener add_violation_listener advisories
-    all_received atomic_batch begin_drain check check_draining check_process check_pull check_push check_takes
-    check_usable chunks closed_error complete connect_attempt_failed count count_borrowed count_of decode
-    deliver deliveries done encode end error event fail failed fast_batch fileno finish_drain flush forget_reply
-    forked frame get get_all hand_back health hold in_progress index initial isatty items json keys lame_duck
-    learn_pin lends lent_reading link_announced link_event link_lost link_up nak new_inbox nobody_waits
-    not_started open_inbox open_sink operation_refused ordered_consumer ordered_push_consumer pending ping
-    publish_async_pending pub_start read readable readall readinto readline readlines reads_direct refuse_pickle release
-    remove_link_listener remove_subscription remove_violation_listener replace report_beyond_credit report_error
-    report_slow_consumer required_permissions reset resize resolve respond respond_json reveal run_callback
-    run_last_callback runs_here seek seekable send_unsubscribe servers_discovered set_max_payload set_servers
-    snapshot stats stop succeed take tell term to_dict truncate unwatch wake watch withdraw withdrawn writable
-    write writelines ack close info
+    add add_group add_link_listener add_violation_listener advisories all_received atomic_batch begin_drain
+    cancel check check_draining check_headers check_process check_takes check_usable chunks close closed_error
+    complete count count_of decode deliver deliveries encode end ends enter error event fail failed fast_batch
+    finish_drain flush forget_reply forked frame get get_all hand_back health hold index info initial items json
+    keys learn_pin leave link_event new_inbox not_started open_inbox open_sink ordered_consumer
+    ordered_push_consumer pending ping pub_start publish_async_pending pull_options read readable readall
+    readinto reads_direct refuse_pickle release remove_link_listener remove_subscription
+    remove_violation_listener report_error required_permissions reset resize resolve respond respond_json reveal
+    run_callback run_last_callback runs_here set_servers snapshot stats stop succeed take to_dict under_way
+    unwatch wake watch when_read withdraw withdrawn
 """
 NEVER = set(NEVER_NAMES.split())
 NEVER_FUNCTIONS = {

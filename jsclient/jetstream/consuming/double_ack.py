@@ -105,7 +105,7 @@ def _claim_all(messages: list[JetStreamMsg]) -> None:
     claimed: list[JetStreamMsg] = []
     try:
         for message in messages:
-            message._claim()
+            message.claim()
             claimed.append(message)
     except BaseException:
         for message in claimed:
