@@ -9,10 +9,9 @@ only `waiting` makes locks, and nothing waits beneath one (testing and the comma
 `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look. Imports under `if TYPE_CHECKING:` are for the type checker
 and are left out.
 
-And of the tree as a whole: no modules import each other in a circle, not even from within functions (UPWARD are the
-imports that still do); no package uses a private name of another one (but for PRIVATE_YET; both lists only get
-shorter); what lives behind a door (DOORS) is imported through it; a Connection has the public names of CONNECTION, and
-inherits nothing.
+And of the tree as a whole: no modules import each other in a circle, not even from within functions; no package uses
+a private name of another one; what lives behind a door (DOORS) is imported through it; a Connection has the public
+names of CONNECTION, and inherits nothing.
 """
 
 from __future__ import annotations
@@ -65,15 +64,6 @@ SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
 
 #: Packages of which others import nothing but what the package itself offers; and who is at home in there.
 DOORS = {"jsclient._engine": {"__init__", "connection", "subscription", "process"}}
-
-#: (module, what it imports): they close a circle, and are to go.
-UPWARD: set[tuple[str, str]] = {
-    ("jsclient.jetstream.message", "jsclient.jetstream.consuming.fetch"),
-    ("jsclient.jetstream.message", "jsclient.jetstream.consuming.stale_acks"),
-}
-
-#: (package, private name of another package that it uses): to go as well.
-PRIVATE_YET: set[tuple[str, str]] = set()
 
 #: What `dir()` shows of a Connection: its documentation. Everything else is the engine's.
 CONNECTION = {
@@ -261,7 +251,7 @@ def imported_modules(module: Module, known: set[str]) -> Iterator[tuple[int, str
 
 
 def check_circles(found: list[Module]) -> Iterator[str]:
-    """Findings: imports from which a way leads back, and entries of UPWARD that have become needless."""
+    """Findings: imports from which a way leads back."""
     known = {module.name for module in found}
     places = {
         (module.name, target): f"{module.path}:{line}"
@@ -269,11 +259,8 @@ def check_circles(found: list[Module]) -> Iterator[str]:
         for line, target in imported_modules(module, known)
         if target != module.name
     }
-    for edge in sorted(UPWARD - places.keys()):
-        if edge[0] in known:
-            yield f"tools/layers.py: {edge[0]} does not import {edge[1]} any more: strike it from UPWARD"
     after: dict[str, set[str]] = {name: set() for name in known}
-    for importer, imported in places.keys() - UPWARD:
+    for importer, imported in places:
         after[importer].add(imported)
     for name in sorted(known):
         way = way_back(name, after)
@@ -331,13 +318,10 @@ def check_private(found: list[Module]) -> Iterator[str]:
         for name in private_names(module.tree):
             owners.setdefault(name, set()).add(module.package)
     known = {module.name for module in found}
-    unused = {entry for entry in PRIVATE_YET if entry[0] in known}
     for module in found:
         for node in ast.walk(module.tree):
             if isinstance(node, ast.Attribute) and is_private(node.attr) and not is_own(node.value):
-                if (module.package, node.attr) in PRIVATE_YET:
-                    unused.discard((module.package, node.attr))
-                elif module.package not in owners.get(node.attr, {module.package}):
+                if module.package not in owners.get(node.attr, {module.package}):
                     theirs = " or ".join(sorted(owners[node.attr]))
                     yield f"{module.path}:{node.lineno}: {ast.unparse(node)} is private to {theirs}"
             elif isinstance(node, ast.ImportFrom) and node.module and node.module in known:
@@ -346,8 +330,6 @@ def check_private(found: list[Module]) -> Iterator[str]:
                     private = is_private(alias.name) and f"{node.module}.{alias.name}" not in known
                     if private and home != module.package:
                         yield f"{module.path}:{node.lineno}: {alias.name} is private to {home}"
-    for package, name in sorted(unused):
-        yield f"tools/layers.py: {package} does not use {name} any more: strike it from PRIVATE_YET"
 
 
 def check_doors(found: list[Module]) -> Iterator[str]:

@@ -156,15 +156,6 @@ def test_what_is_no_circle(tmp_path: Path) -> None:
     assert not tree(tmp_path, d__x="from jsclient.d import y", d__y="import jsclient.a", d____init__="")
 
 
-def test_an_import_that_is_known_to_close_a_circle_is_struck_when_it_has_gone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layers, "UPWARD", {("jsclient.b", "jsclient.a")})
-    assert not tree(tmp_path, a="import jsclient.b", b="import jsclient.a")
-    (found,) = tree(tmp_path, b="")
-    assert "strike it from UPWARD" in found
-
-
 def test_private_names_of_ones_own_package_and_of_others_are_no_business_of_ours(tmp_path: Path) -> None:
     own = "class A:\n    _own = 1\n    def __init__(self, other):\n        self._mine = other._own + other._mine"
     assert not tree(tmp_path, workers__a=own, workers__b="def f(a): return a._mine, a._own")
@@ -172,16 +163,6 @@ def test_private_names_of_ones_own_package_and_of_others_are_no_business_of_ours
     assert not tree(tmp_path, services__a="class B(A):\n    def f(self): return self._mine")
     (found,) = tree(tmp_path, services__b="def f(a): return a._mine")
     assert found == "jsclient/services/b.py:1: a._mine is private to jsclient.workers"
-
-
-def test_a_private_name_that_is_known_to_be_used_is_struck_when_it_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layers, "PRIVATE_YET", {("jsclient.services", "_own")})
-    files = {"services____init__": "", "workers__a": "_own = 1", "services__a": "def f(a): return a._own"}
-    assert not tree(tmp_path, **files)
-    (found,) = tree(tmp_path, services__a="")
-    assert "strike it from PRIVATE_YET" in found
 
 
 def a_connection(*names: str, bases: str = "") -> str:
