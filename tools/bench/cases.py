@@ -140,6 +140,13 @@ THREADS = [
              params={"subjects": subjects})
         for subjects, cpu, wall in ((1, 3.0, 3.0), (100, 2.2, 2.2), (1_000, 1.7, 1.5), (10_000, 1.6, 1.6))
     ),
+    # Each process has a connection, as the workers of a web server have: CPU is that of all of them.
+    *(
+        Case(name=f"processes-{name}-{processes}", work=f"processes_{name}", count=count, cpu=cpu,
+             seeded=name == "fetch", params={"processes": processes, "batch": 100})
+        for name, count, cpu in (("publish", 20_000, 1.4), ("fetch", 40_000, 4.0))
+        for processes in (4, 16)
+    ),
     Case(name="messages-read", work="messages_read", count=60_000, seeded=True, cpu=2.5, wall=1.5),
     Case(name="double-ack-many-10", work="confirmed_acks", count=20_000, seeded=True, cpu=2.0, wall=1.5,
          params={"batch": 10}),

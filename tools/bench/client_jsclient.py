@@ -20,6 +20,8 @@ from tools.bench.many_jsclient import (  # noqa: F401 - found by name
     first_publish,
     many_callbacks,
     messages_read,
+    processes_fetch,
+    processes_publish,
     threads_double_ack,
     threads_publish,
     threads_request,

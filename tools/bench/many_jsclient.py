@@ -9,7 +9,7 @@ from typing import Any
 
 import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, double_ack_many
-from tools.bench.measure import Timed, asker, feeder, listener, responder, until_answered
+from tools.bench.measure import Timed, asker, feeder, in_processes, listener, responder, until_answered
 
 
 def _in_threads(case: dict[str, Any], timed: Timed, step: Callable[[], object]) -> None:
@@ -117,3 +117,11 @@ def first_publish(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -
                 time.sleep(0.001)
         nc.flush()
         timed.result.update(heard())
+
+
+def processes_publish(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
+    in_processes("tools.bench.client_jsclient", case, timed, "publish_sync")
+
+
+def processes_fetch(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
+    in_processes("tools.bench.client_jsclient", case, timed, "fetch")

@@ -9,7 +9,7 @@ from typing import Any
 
 from nats.js.api import AckPolicy, ConsumerConfig, StorageType, StreamConfig
 
-from tools.bench.measure import Timed, asker, feeder, listener, responder
+from tools.bench.measure import Timed, asker, feeder, in_processes, listener, responder
 
 
 async def _in_tasks(case: dict[str, Any], timed: Timed, step: Callable[[], Awaitable[object]]) -> None:
@@ -125,3 +125,11 @@ async def first_publish(nc: Any, case: dict[str, Any], timed: Timed) -> None:
                 await asyncio.sleep(0.001)
         await nc.flush()
         timed.result.update(heard())
+
+
+async def processes_publish(nc: Any, case: dict[str, Any], timed: Timed) -> None:
+    in_processes("tools.bench.client_natspy", case, timed, "publish_sync")
+
+
+async def processes_fetch(nc: Any, case: dict[str, Any], timed: Timed) -> None:
+    in_processes("tools.bench.client_natspy", case, timed, "fetch")

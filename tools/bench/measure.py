@@ -122,6 +122,21 @@ def listener(case: dict[str, Any], subject: str) -> Iterator[Callable[[], dict[s
         yield heard
 
 
+def in_processes(module: str, case: dict[str, Any], timed: Timed, work: str) -> None:
+    """The messages of the case, shared by processes with a connection each: CPU and memory are those of all of them,
+    the time is that of the slowest, without the start of the interpreters."""
+    number = case["params"]["processes"]
+    told = json.dumps({**case, "work": work, "count": case["count"] // number})
+    running = [
+        subprocess.Popen([sys.executable, "-m", module, case["url"], told], stdout=subprocess.PIPE)
+        for _ in range(number)
+    ]
+    found = [json.loads(process.communicate(timeout=100)[0]) for process in running]
+    for key in ("cpu", "rss", "switches"):
+        timed.result[key] = sum(one[key] for one in found)
+    timed.result["wall"] = max(one["wall"] for one in found)
+
+
 def until_answered(ask: Callable[[], object], failures: type[Exception]) -> None:
     """The responder needs a moment to start."""
     while True:

@@ -49,7 +49,10 @@ SHORT = [
     "kv-get",
 ]
 
-HEAD = "| 128 bytes | jsclient | CPU of jsclient | of nats-py | CPU | wall | nats.c |\n|---|---|---|---|---|---|---|\n"
+HEAD = (
+    "| 128 bytes | jsclient | CPU of jsclient | of nats-py | CPU | wall | nats.c | its CPU |\n"
+    "|---|---|---|---|---|---|---|---|\n"
+)
 _TABLE = re.compile(r"^\| 128 bytes \|.*?\n(?!\|)", re.M | re.S)
 _MEASURED = re.compile(r"^Measured on .*?\n", re.M)
 
@@ -94,7 +97,8 @@ def row(title: str, name: str, found: list[report.Result]) -> str:
     else:
         figures = [f"{ours.rate:,.0f}/s", f"{ours.cpu:.2f} us", f"{base.cpu:.2f} us"]
     ratios = [f"{ours.cpu_ratio or 0:.1f}x", f"{ours.wall_ratio or 0:.1f}x"]
-    return f"| {' | '.join([title, *figures, *ratios, f'{c.rate:,.0f}/s' if c and c.rate else '-'])} |\n"
+    figures_of_c = [f"{c.rate:,.0f}/s", f"{c.cpu:.2f} us"] if c and c.rate else ["-", "-"]
+    return f"| {' | '.join([title, *figures, *ratios, *figures_of_c])} |\n"
 
 
 def measured(rows: list[dict[str, Any]]) -> str:
