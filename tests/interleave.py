@@ -59,7 +59,7 @@ def stepwise(cls: type, *names: str) -> type:
     """A subclass in which these methods are generators that yield before each statement."""
     module = inspect.getmodule(cls)
     assert module is not None
-    methods: dict[str, Any] = {"__slots__": ("__dict__",)}
+    methods: dict[str, Any] = {} if cls.__dictoffset__ else {"__slots__": ("__dict__",)}
     for name in names:
         tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(cls, name))))
         function = tree.body[0]
@@ -73,6 +73,10 @@ def stepwise(cls: type, *names: str) -> type:
 
 class Interrupt(Exception):
     """Of a signal handler."""
+
+
+class Abandoned(BaseException):
+    """The order is explored no further."""
 
 
 class Thread:
@@ -89,6 +93,14 @@ class Thread:
             self.ready = self.program.throw(error) if error is not None else next(self.program)
         except (StopIteration, Interrupt):
             self.done = True
+
+    def abandon(self) -> None:
+        """End it where it stands, through all that its `finally` blocks do step by step."""
+        while self.program.gi_frame is not None:
+            try:
+                self.program.throw(Abandoned())
+            except (Abandoned, StopIteration, AssertionError):
+                pass
 
     @property
     def enabled(self) -> bool:
@@ -126,6 +138,11 @@ def _choices(world: World, left: int) -> Iterator[tuple[int, bool]]:
             yield number, True
 
 
+def abandon(world: World) -> None:
+    for thread in world.threads:
+        thread.abandon()
+
+
 def explore(make: Callable[[], World]) -> int:
     """Run every interleaving; returns the number of different states."""
     seen: set[Hashable] = set()
@@ -139,6 +156,7 @@ def explore(make: Callable[[], World]) -> int:
             left -= interrupt
         key = (left, world.state(), tuple(thread.position() for thread in world.threads))
         if key in seen:
+            abandon(world)
             continue
         seen.add(key)
         choices = list(_choices(world, left))
@@ -148,4 +166,5 @@ def explore(make: Callable[[], World]) -> int:
             except AssertionError as error:
                 raise AssertionError(f"{error}\nafter {path}") from None
         todo += [[*path, choice] for choice in choices]
+        abandon(world)
     return len(seen)
