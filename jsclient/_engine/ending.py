@@ -31,6 +31,8 @@ class Ending:
         self._engine = engine
         self._fatal: BaseException | None = None
         self._drain_asked = False
+        self._drained = waiting.Gate()  # the thread that drains has come to its end
+        self._drain_problem: errors.DrainTimeout | None = None
 
     # --- closing ----------------------------------------------------------------------------------------
 
@@ -165,16 +167,21 @@ class Ending:
                 session.state = ConnectionState.DRAINING_SUBSCRIPTIONS
         if not first:
             # Another thread drains: closing now would throw away what it waits for.
-            if not session.closed.wait(deadline.remaining()):
+            if not self._drained.wait(deadline.remaining()):
                 raise errors.DrainTimeout("another thread still drains this connection")
+            if self._drain_problem is not None:
+                raise errors.DrainTimeout(str(self._drain_problem))
             return
         problem: errors.DrainTimeout | None = None
         try:
-            problem = self._drain_in_order(deadline)
+            problem = self._drain_problem = self._drain_in_order(deadline)
             if problem is not None and quiet:
                 engine.report_error(problem, None)  # now: closing ends the events thread
         finally:  # also after a Ctrl-C
-            self.close_now(flush=max(deadline.at_most(CLOSE_FLUSH), LAST_FLUSH))
+            try:
+                self.close_now(flush=max(deadline.at_most(CLOSE_FLUSH), LAST_FLUSH))
+            finally:
+                self._drained.set()
         if problem is not None and not quiet:
             raise problem
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import json
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -56,34 +59,63 @@ class Publisher:
         self._nc.close()
 
 
+class Prober:
+    """Asks for a consumer again and again, and notes when one was made: then the servers can do it for anybody."""
+
+    def __init__(self, url: str) -> None:
+        self.at: list[float] = []
+        self._nc = jsclient.connect(url)
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        config = {"ack_policy": "none", "deliver_policy": "new", "mem_storage": True, "num_replicas": 1}
+        config["inactive_threshold"] = 1_000_000_000
+        body = json.dumps({"stream_name": "W", "config": config}).encode()
+        while not self._stop.wait(0.2):
+            with contextlib.suppress(errors.JsClientError):
+                if b'"name"' in self._nc.request("$JS.API.CONSUMER.CREATE.W", body, timeout=0.5).data:
+                    self.at.append(time.monotonic())
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join(5)
+        self._nc.close()
+
+
 def longest_gap(times: list[float], since: float) -> float:
     after = [at for at in times if at > since - 1]
     return max(later - earlier for earlier, later in itertools.pairwise(after))
 
 
-@pytest.mark.parametrize("how", ["kill", "lame duck"])
-def test_an_ordered_read_whose_server_leaves(cluster: Cluster, how: str) -> None:
+@pytest.mark.parametrize(("how", "kind"), [("kill", "pulled"), ("lame duck", "pulled"), ("lame duck", "pushed")])
+def test_an_ordered_read_whose_server_leaves(cluster: Cluster, how: str, kind: str) -> None:
+    """It goes on within two seconds of the moment at which the servers make consumers, and store messages, again."""
     with jsclient.connect(cluster.url) as nc:
         js = JetStream(nc)
         wait_until(lambda: make_stream(js), 60)
-        publisher = Publisher(cluster.url)
+        publisher, prober = Publisher(cluster.url), Prober(cluster.url)
         read: list[float] = []
-        with js.ordered_consumer("W").messages(on_error=lambda error: None) as messages:
+        consumer: Any = js.ordered_consumer("W") if kind == "pulled" else js.stream("W").ordered_push_consumer()
+        with consumer.messages(on_error=lambda error: None) as messages:
             thread = threading.Thread(target=lambda: [read.append(time.monotonic()) for _ in messages], daemon=True)
             thread.start()
-            wait_until(lambda: len(read) > 20, 20)
+            wait_until(lambda: len(read) > 20 and len(prober.at) > 3, 20)
             found = js.consumer_info("W", messages.source.state.name.decode()).cluster
             host = cluster.by_name(found.leader if found and found.leader else "")
             since = time.monotonic()
             host.kill() if how == "kill" else host.lame_duck()
             wait_until(lambda: time.monotonic() - since > 15 and len(read) > 100, 60)
             publisher.close()
+            prober.close()
             wait_until(lambda: len(read) >= len(publisher.at), 30)
             messages.stop()
             thread.join(10)
-        # A new consumer needs the leader of the cluster, which may be what died: an election takes 4 to 8 s.
-        limit = longest_gap(publisher.at, since) + 1.0 if how == "lame duck" else 9.5
-        assert longest_gap(read, since) < limit
+        gaps = {"read": longest_gap(read, since), "publish": longest_gap(publisher.at, since)}
+        gaps["create"] = longest_gap(prober.at, since)
+        print(how, gaps)
+        assert gaps["read"] < max(gaps["publish"], gaps["create"]) + 2.0, gaps
 
 
 def test_fetches_during_the_elections_of_others_wait(cluster: Cluster) -> None:

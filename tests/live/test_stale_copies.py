@@ -72,6 +72,18 @@ def test_stale_copies_are_not_waited_for(js: Any, ack: Callable[[list[JetStreamM
         assert time.monotonic() < deadline
 
 
+def test_stale_copies_of_a_push_consumer_are_not_waited_for(js: Any) -> None:
+    config = ConsumerConfig(durable_name="P", deliver_subject="to.p", ack_policy="explicit", ack_wait=20)
+    with js.create_push_consumer("S", config).messages(leave_buffered=True) as pushed:
+        messages = [pushed.next(timeout=5) for _ in range(100)]
+        for message in messages[:80]:
+            message.double_ack()
+        js.crash()
+        started = time.monotonic()
+        one_by_one(messages[80:])
+        assert time.monotonic() - started < 5
+
+
 def test_a_confirmation_that_is_only_slow_is_waited_for(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         js = JetStream(nc)

@@ -29,6 +29,9 @@ from jsclient.jetstream.consuming.ordered_reset import (
     CREATE_AGAIN,
     CREATE_TIMEOUT,
     MENDED,
+    QUESTION_TIMEOUT,
+    QUESTIONS,
+    QUIET,
     Again,
     SameStream,
     take_turn,
@@ -68,15 +71,6 @@ CHECKED_AT_ONCE: Final = 200
 FIRST_MESSAGES: Final = 5_000
 """Messages buffered and requested together at first. Nobody else can want them, so more than for work queues: 1M
 replayed at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
-
-QUESTIONS: Final = (0.05, 0.4, 0.8, 1.5, 3.0)
-"""Seconds after a server has left the cluster in which an ordered read that gets nothing asks for its consumer, which
-lives on one server only. In lame duck mode a server says goodbye up to a second before its consumers stop."""
-
-QUESTION_TIMEOUT: Final = 0.5
-
-QUIET: Final = 0.04
-"""Seconds without a frame before such a question is worth asking."""
 
 
 class OrderedSource(PullSource):

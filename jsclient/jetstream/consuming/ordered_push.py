@@ -7,6 +7,8 @@ may not pull, and for servers' push paths.
 from __future__ import annotations
 
 import logging
+import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
@@ -23,6 +25,9 @@ from jsclient.jetstream.consuming.ordered_reset import (
     CREATE_AGAIN,
     CREATE_TIMEOUT,
     MENDED,
+    QUESTION_TIMEOUT,
+    QUESTIONS,
+    QUIET,
     Again,
     SameStream,
     take_turn,
@@ -30,8 +35,9 @@ from jsclient.jetstream.consuming.ordered_reset import (
 )
 from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, OrderedOptions, OrderedOptionsDict, OrderedState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
-from jsclient.jetstream.consuming.pump import Told
+from jsclient.jetstream.consuming.pump import Told, failed
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
+from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -112,8 +118,10 @@ class OrderedPushMessages(MessageIterator):
         self.resets = 0
         self._order = waiting.new_turn()
         self._because = ""  # why a new consumer has to be made
+        self._questions: deque[float] = deque()  # when to ask whether the consumer is still there
         self._again = Again(source.state.options.max_reset_attempts)
         self._push = PushIntake(source, options)
+        self._push.watch_servers()
         super().__init__(source, options, self._push)
         try:
             self.make_next()
@@ -132,6 +140,7 @@ class OrderedPushMessages(MessageIterator):
         self.source.create(subject, timeout)
         self._push.moved_to(subject)
         self._because = ""
+        self._questions.clear()
         return True
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
@@ -145,11 +154,11 @@ class OrderedPushMessages(MessageIterator):
                 if self._because and not self._draining:
                     self._reset(deadline)
                 try:
-                    item = self._push.take(deadline)
+                    item = self._push.take(deadline, self._questions[0] if self._questions else NEVER)
                 except errors.SubscriptionClosed:
                     self._finish()
                 if item is None:
-                    self._hear(self._push.look(deadline))
+                    self._look(deadline)
                     if deadline.expired() and not self._mailbox.items:
                         return None
                 elif self._push.is_control(item):
@@ -162,6 +171,17 @@ class OrderedPushMessages(MessageIterator):
         finally:
             self._order.release()
 
+    def _look(self, deadline: Deadline) -> None:
+        """Nothing came: what does the silence mean?"""
+        if not self._questions or time.monotonic() < self._questions[0]:
+            self._hear(self._push.look(deadline))
+            return
+        self._questions.popleft()
+        if time.monotonic() - self._mailbox.last_frame > QUIET:
+            found = self.source.examine(QUESTION_TIMEOUT)
+            if found is not None:
+                self._hear(failed(found))
+
     def _is_next(self, item: Msg) -> bool:
         """Whether the message follows the last one; a gap asks for a new consumer."""
         if item.raw_headers is not None and item.status is not None and not item.raw_reply:
@@ -172,6 +192,10 @@ class OrderedPushMessages(MessageIterator):
         return verdict is DELIVER
 
     def _control(self, item: Any) -> None:
+        if item is LinkEvent.SERVER_LEFT:
+            now = time.monotonic()
+            self._questions = deque(now + delay for delay in QUESTIONS)
+            return
         if item is LinkEvent.RECONNECTED:
             self._because = "reconnected"
         elif isinstance(item, Msg) and item.raw_headers is not None:

@@ -59,6 +59,16 @@ def take_turn(order: Any, timeout: float | None) -> bool:
     return taken
 
 
+QUESTIONS: Final = (0.05, 0.4, 0.8, 1.5, 3.0)
+"""Seconds after a server has left the cluster in which an ordered read that gets nothing asks for its consumer, which
+lives on one server only. In lame duck mode a server says goodbye up to a second before its consumers stop."""
+
+QUESTION_TIMEOUT: Final = 0.5
+
+QUIET: Final = 0.04
+"""Seconds without a frame before such a question is worth asking."""
+
+
 class SameStream:
     """Whether the stream is still the one that the read began with: on another one of the same name, going on after
     the last sequence would leave out what it holds."""

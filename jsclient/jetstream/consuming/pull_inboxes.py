@@ -212,12 +212,16 @@ class PullInboxes:
         """An inbox for one caller until `give_back` or `forget`."""
         inbox = self._idle_one(connection) or PullInbox(connection)
         inbox.pull_subject = pull_subject
+        self.remember(pull_subject)
+        self._active.add(inbox)
+        return inbox
+
+    def remember(self, pull_subject: str) -> None:
+        """It tells through which API its consumer is reached, also one that pushes."""
         if pull_subject not in self.pulled:
             if len(self.pulled) >= KNOWN_PULLS:
                 self.pulled.clear()
             self.pulled.add(pull_subject)
-        self._active.add(inbox)
-        return inbox
 
     def _idle_one(self, connection: Connection) -> PullInbox | None:
         while self._idle:

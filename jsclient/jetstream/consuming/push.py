@@ -20,6 +20,7 @@ from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.iterator import MessageIterator
+from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
 from jsclient.jetstream.message import JetStreamMsg
 
@@ -36,6 +37,9 @@ class PushMessages(MessageIterator):
 
     def __init__(self, consumer: PushConsumer, options: PushOptions) -> None:
         self._push = PushIntake(consumer, options)
+        # Acks that the server does not confirm ask it how far it has delivered: see stale_acks.py.
+        subject = f"CONSUMER.MSG.NEXT.{consumer.stream_name}.{consumer.name}"
+        pool_of(consumer.nc).remember(consumer.js.api.subject(subject))
         super().__init__(consumer, options, self._push)
 
     def _get(self, timeout: float | None) -> JetStreamMsg | None:

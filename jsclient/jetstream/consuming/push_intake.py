@@ -18,7 +18,7 @@ from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all
 from jsclient.jetstream.consuming.pull_statuses import row_of
 from jsclient.jetstream.consuming.pump import NOTHING, Told, failed, reported
-from jsclient.jetstream.consuming.watchdog import Look, Watchdog
+from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog
 from jsclient.states import WAKE, LinkEvent
 
 if TYPE_CHECKING:
@@ -73,6 +73,11 @@ class PushSink:
             if self.mailbox.closed is None:  # `end` of whatever takes from it has told why already
                 self.mailbox.close(errors.ConnectionClosed("the connection is closed"))
         else:
+            self.mailbox.put(event)
+
+    def server_left(self, event: LinkEvent) -> None:
+        """A listener for links: passes on that a server of the cluster has left."""
+        if event is LinkEvent.SERVER_LEFT:
             self.mailbox.put(event)
 
     def failed(self, error: BaseException) -> None:
@@ -136,15 +141,19 @@ class PushIntake:
 
     # --- taking -------------------------------------------------------------------------------------------
 
-    def take(self, deadline: Deadline) -> Any:
-        """The next item. None at the deadline, and when it is time to `look`."""
+    def watch_servers(self) -> None:
+        """From now on `take` gives LinkEvent.SERVER_LEFT, too."""
+        self._engine.add_link_listener(self._sink.server_left)
+
+    def take(self, deadline: Deadline, until: float = NEVER) -> Any:
+        """The next item. None at the deadline, and when it is time to `look`, or `until` comes (monotonic)."""
         item = self.mailbox.take()
         if item is not None or deadline.expired():
             return item
         self._engine.flush_outbox()
         left = deadline.remaining()
-        if self._watched:
-            due = self._watchdog.due(self.mailbox.last_frame) - time.monotonic()
+        if self._watched or until < NEVER:
+            due = min(self._watchdog.due(self.mailbox.last_frame) if self._watched else NEVER, until) - time.monotonic()
             if due <= 0:
                 return None
             left = due if left is None else min(left, due)
@@ -251,6 +260,7 @@ class PushIntake:
 
     def settle(self, give_back: bool, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
         """Unsubscribe, wait for what is on its way, and return what was delivered and not taken."""
+        self._engine.remove_link_listener(self._sink.server_left)
         if self.mailbox.closed is None:
             self.withdraw()
             with contextlib.suppress(errors.JsClientError):  # nothing more comes over a link that is gone
