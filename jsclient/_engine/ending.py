@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import TYPE_CHECKING, Final
 
-from jsclient import errors
+from jsclient import errors, waiting
 from jsclient._engine.connecting import NO_THREAD_PAUSE
 from jsclient._engine.link import Link
 from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT
