@@ -33,7 +33,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
 	@echo "make demo-partitions  the same with foreachPartition code (demo-crash: demo with kills, demo-cluster: standalone)"
-	@echo "make test          the short tier, about 7 minutes    (ARGS='-k name' is passed to pytest)"
+	@echo "make test          the short tier, about 5 minutes    (ARGS='-k name' is passed to pytest)"
 	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27 and the newest"
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
 	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all)"

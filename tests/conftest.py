@@ -167,6 +167,7 @@ def forget_deleted_streams(server: NatsServer) -> None:
         try:
             wait_until(lambda folder=folder: settled(folder), 1)  # type: ignore[misc]
         except TimeoutError:
+            DELETED.discard(folder.name)  # somebody else has made it again
             if not (folder / "meta.inf").exists():
                 shutil.rmtree(folder, ignore_errors=True)
 
@@ -180,7 +181,7 @@ _request = Api.request_raw
 def noting_deletes(self: Api, operation: str, *args: Any, **options: Any) -> Any:
     """What an API request did to `DELETED`."""
     verb, _, name = operation.rpartition(".")
-    if verb == "STREAM.CREATE":
+    if verb in ("STREAM.CREATE", "STREAM.RESTORE"):
         DELETED.discard(name)
     answer = _request(self, operation, *args, **options)
     if verb == "STREAM.DELETE":

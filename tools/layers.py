@@ -17,6 +17,7 @@ names of CONNECTION, and inherits nothing.
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import sys
 from collections.abc import Iterator
@@ -74,6 +75,25 @@ CONNECTION = {
 }
 
 
+@functools.cache
+def parse(text: str, name: str) -> ast.Module:
+    """The tree of a file; several rules look at each."""
+    return ast.parse(text, name)
+
+
+@functools.cache
+def nodes(tree: ast.AST) -> tuple[ast.AST, ...]:
+    """All nodes of a tree."""
+    return tuple(ast.walk(tree))
+
+
+def statements(node: ast.AST) -> Iterator[ast.AST]:
+    """The statements directly beneath a node, and what holds further ones: an import is in no expression."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.stmt, ast.ExceptHandler, ast.match_case)):
+            yield child
+
+
 def is_type_checking(node: ast.AST) -> bool:
     if not isinstance(node, ast.If):
         return False
@@ -84,7 +104,7 @@ def is_type_checking(node: ast.AST) -> bool:
 
 def imports(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
     """(line, dotted module) of every import that runs, relative ones resolved against `package`."""
-    for node in ast.iter_child_nodes(tree):
+    for node in statements(tree):
         if is_type_checking(node):
             continue
         if isinstance(node, ast.Import):
@@ -119,7 +139,7 @@ def is_module(root: Path, module: str) -> bool:
 
 def calls(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """(line, bare name of what is called) of every call."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Call):
             function = node.func
             yield node.lineno, function.attr if isinstance(function, ast.Attribute) else getattr(function, "id", "")
@@ -152,7 +172,7 @@ def last_name(node: ast.AST) -> str:
 
 def frames(tree: ast.AST) -> Iterator[int]:
     """Lines of literals that begin a frame of a client."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, bytes) and SENT.search(node.value):
             yield node.lineno
 
@@ -164,7 +184,7 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
     package = module if path.name == "__init__.py" else module.rpartition(".")[0]
     module = module.removesuffix(".__init__")
     own = floor(module)
-    tree = ast.parse(path.read_text(), str(relative))
+    tree = parse(path.read_text(), str(relative))
     if own is None or own[1] < FLOORS["testing"] or own[0] == "spark":
         for line, name in calls(tree):
             if name == "Event":
@@ -202,7 +222,7 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
 def check_test(root: Path, path: Path) -> Iterator[str]:
     """Findings in one test file: calls of anything named sleep."""
     relative = path.relative_to(root)
-    for line, name in calls(ast.parse(path.read_text(), str(relative))):
+    for line, name in calls(parse(path.read_text(), str(relative))):
         if name == "sleep":
             yield f"{relative}:{line}: sleeps; wait on a condition (jsclient.testing.wait_until)"
 
@@ -223,7 +243,7 @@ def modules(root: Path) -> list[Module]:
         relative = path.relative_to(root)
         name = ".".join(relative.with_suffix("").parts)
         package = name.removesuffix(".__init__") if path.stem == "__init__" else name.rpartition(".")[0]
-        tree = ast.parse(path.read_text(), str(relative))
+        tree = parse(path.read_text(), str(relative))
         found.append(Module(name.removesuffix(".__init__"), package, relative, tree))
     return found
 
@@ -236,7 +256,7 @@ def imported_modules(module: Module, known: set[str]) -> Iterator[tuple[int, str
         node = stack.pop()
         if is_type_checking(node):
             continue
-        stack.extend(ast.iter_child_nodes(node))
+        stack.extend(statements(node))
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
@@ -291,7 +311,7 @@ def is_private(name: str) -> bool:
 
 def private_names(tree: ast.Module) -> Iterator[str]:
     """The private names that a module gives to its functions, classes, variables and attributes."""
-    for node in ast.walk(tree):
+    for node in nodes(tree):
         if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
             name = node.name
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -319,7 +339,7 @@ def check_private(found: list[Module]) -> Iterator[str]:
             owners.setdefault(name, set()).add(module.package)
     known = {module.name for module in found}
     for module in found:
-        for node in ast.walk(module.tree):
+        for node in nodes(module.tree):
             if isinstance(node, ast.Attribute) and is_private(node.attr) and not is_own(node.value):
                 if module.package not in owners.get(node.attr, {module.package}):
                     theirs = " or ".join(sorted(owners[node.attr]))
@@ -368,7 +388,7 @@ def class_names(made: ast.ClassDef) -> Iterator[str]:
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             yield from (target.id for target in targets if isinstance(target, ast.Name))
-    for inner in ast.walk(made):
+    for inner in nodes(made):
         if isinstance(inner, ast.Attribute) and isinstance(inner.ctx, ast.Store) and is_own(inner.value):
             yield inner.attr
 

@@ -16,6 +16,7 @@ from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import (
     MAX_MESSAGES,
     MOST_MESSAGES,
@@ -222,13 +223,16 @@ class Consumer(PullSource):
         """
         check_number(max_messages)
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
-        with self.messages(stop_after=max_messages) as messages:
+        messages = self.messages(stop_after=max_messages)
+        try:
             for _ in range(max_messages):
                 try:
                     message = messages.next(deadline.remaining())
                 except errors.NoMessages:
                     return
                 yield message
+        finally:
+            messages.close(deadline.at_most(FLUSH_TIMEOUT))
 
     def batches(
         self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
