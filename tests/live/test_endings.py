@@ -4,13 +4,21 @@ back, and why it ended is said.
 A row is a `Way`: it begins to take with a handler, and knows how to stop. The stream holds `COUNT` messages; the
 handler lets `FREE` of them pass and is then held at the next ones, so that every end finds each worker with a message
 in its hands, and messages that wait behind it.
+
+`ENDS` are the columns. A test says with `ends` which cells it fills; `ELSEWHERE` and `IMPOSSIBLE` say where other cells
+are filled, and why there can be none. The last test finds every cell in one of the three.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import os
+import subprocess
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +26,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
-from jsclient.testing import NatsServer, Proxy, wait_until
+from jsclient.testing import Cluster, NatsServer, Proxy, wait_until
 from jsclient.workers import WorkerPool
 
 COUNT = 20
@@ -37,6 +45,7 @@ class Work:
         self.told: list[BaseException] = []
         self.release = threading.Event()
         self.raises: BaseException | None = None
+        self.leaves = ""  # how the loop of an iterator is left after a message that was held: "break" or ""
 
     def __call__(self, message: Any) -> None:
         for one in message if isinstance(message, list) else [message]:
@@ -55,6 +64,9 @@ class Work:
             self.acked.append(int(message.data))
         except errors.JsClientError as error:
             self.failed.append(error)
+
+    def may_go_on(self) -> bool:
+        return not (self.leaves and len(self.begun) > FREE)
 
     def is_held(self, hands: int) -> bool:
         return len(self.begun) >= FREE + hands
@@ -81,8 +93,14 @@ class Way:
         return self.js.create_consumer("E", config)
 
     def push_consumer(self) -> Any:
-        config = ConsumerConfig(durable_name="C", ack_wait=60.0, deliver_subject=self.js.nc.new_inbox())
+        inbox = self.js.nc.new_inbox()
+        config = ConsumerConfig(durable_name="C", ack_wait=60.0, deliver_subject=inbox, idle_heartbeat=BEAT)
         return self.js.create_push_consumer("E", config)
+
+    @property
+    def at_once(self) -> int:
+        """Messages that the handler has begun when it is held."""
+        return self.hands
 
     def stop(self) -> None:
         self.taking.stop()
@@ -159,6 +177,7 @@ class PoolByKey(Pool):
 class PoolOfBatches(Pool):
     hands = 2
     options = {"batch": (2, 0.05), "threads": 1}
+    at_once = 1
 
 
 class PoolOfOne(Pool):
@@ -179,8 +198,11 @@ class Iterated(Way):
 
     def _loop(self) -> None:
         try:
-            for message in self.taking:
-                self.work(message)
+            with self.taking if self.work.leaves else contextlib.nullcontext():
+                for message in self.taking:
+                    self.work(message)
+                    if not self.work.may_go_on():
+                        break
         except BaseException as error:
             self.error = error
 
@@ -217,10 +239,27 @@ class OrderedPushMessages(Iterated):
         return self.js.stream("E").ordered_push_consumer().messages(on_error=self.work.told.append)
 
 
+class FiniteRead(Iterated):
+    """It has all 20 in hand, and waits for more than there are."""
+
+    def begin(self) -> Any:
+        return self.consumer().read_until(end_seq=10 * COUNT, timeout=60)
+
+
+class OrderedRead(Iterated):
+    acks = False
+
+    def begin(self) -> Any:
+        return self.js.ordered_consumer("E").read_until(end_seq=10 * COUNT, timeout=60)
+
+
 HANDLED = [Consume, ConsumeOfFour, OrderedConsume, PushConsume, OrderedPushConsume]
 POOLS = [Pool, PoolOfOne, PoolByKey, PoolOfBatches]
 ITERATED = [Messages, OrderedMessages, PushMessages, OrderedPushMessages]
+FINITE = [FiniteRead, OrderedRead]
 WAYS: list[type[Way]] = [*HANDLED, *POOLS, *ITERATED]
+ALL: list[type[Way]] = [*WAYS, *FINITE]
+ORDERED = [way for way in ALL if not way.acks]
 
 
 class Scene:
@@ -236,18 +275,28 @@ class Scene:
     def begin(self, way: type[Way], **options: Any) -> Way:
         self.nc = jsclient.connect(self.url, **options)
         begun = way(JetStream(self.nc), self.work)
-        at_once = 1 if way is PoolOfBatches else way.hands
-        wait_until(lambda: self.work.is_held(at_once), 10)
+        wait_until(lambda: self.work.is_held(begun.at_once), 10)
         if begun.own and not isinstance(begun, Pool):
             wait_until(lambda: begun.taking.messages.buffered > 0, 10)
         return begun
 
-    def nothing_starts(self) -> None:
-        """What is published from now on reaches no handler."""
-        begun = list(self.work.begun)
+    def publish_new(self) -> None:
         for _ in range(NEW):
             self.published += 1
             self.observer.publish("e.new", b"%d" % self.published)
+
+    def leader(self) -> str:
+        """The leader of the consumer; "" while there is none."""
+        try:
+            cluster = self.observer.consumer_info("E", "C", timeout=2).cluster
+        except errors.JsClientError:
+            return ""
+        return (cluster.leader or "") if cluster is not None else ""
+
+    def nothing_starts(self) -> None:
+        """What is published from now on reaches no handler."""
+        begun = list(self.work.begun)
+        self.publish_new()
         assert self.work.begun == begun
 
     def no_pull_is_left(self) -> None:
@@ -282,13 +331,28 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 @pytest.fixture
 def scene(server: NatsServer, proxy: Proxy) -> Iterator[Scene]:
-    with jsclient.connect(server.url) as nc:
+    yield from set_up(server.url, proxy.url)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Cluster]:
+    with Cluster(3) as running:
+        yield running
+
+
+@pytest.fixture
+def clustered(cluster: Cluster) -> Iterator[Scene]:
+    yield from set_up(cluster.url, cluster.url, replicas=3)
+
+
+def set_up(observed: str, used: str, replicas: int = 1) -> Iterator[Scene]:
+    with jsclient.connect(observed) as nc:
         js = JetStream(nc)
-        js.create_stream(StreamConfig(name="E", subjects=["e.>"], storage="memory"))
+        js.create_stream(StreamConfig(name="E", subjects=["e.>"], storage="memory", num_replicas=replicas))
         for number in range(1, COUNT + 1):
             nc.publish("e.a", b"%d" % number)
         nc.flush()
-        made = Scene(js, proxy.url)
+        made = Scene(js, used)
         try:
             yield made
         finally:
@@ -316,21 +380,73 @@ def in_background(call: Callable[[], Any]) -> tuple[threading.Thread, list[Any]]
 #: Close relatives of others: for the full tier.
 RELATIVES = (OrderedPushConsume, OrderedPushMessages, PoolOfOne, PoolOfBatches)
 
+ENDS = (
+    "stop",
+    "close",
+    "drain",
+    "with",
+    "break",
+    "exception",
+    "BaseException",
+    "connection closed",
+    "connection failed",
+    "connection drained",
+    "consumer deleted",
+    "stream deleted",
+    "leader lost",
+    "fork",
+    "interpreter exit",
+)
 
-def named(ways: list[type[Way]]) -> Any:
+CELLS: dict[tuple[type[Way], str], str] = {}
+
+
+def named(ways: Sequence[type[Way]]) -> Any:
     rows = [pytest.param(way, marks=pytest.mark.slow) if way in RELATIVES else way for way in ways]
     return pytest.mark.parametrize("way", rows, ids=lambda way: way.__name__)
+
+
+def ends(*rows: tuple[str, Sequence[type[Way]]]) -> Callable[[Any], Any]:
+    """The cells of a test: several ends, each with its ways; the test is called with `way` and `how`."""
+
+    def decorate(test: Any) -> Any:
+        cells = [(way, how) for how, ways in rows for way in ways]
+        CELLS.update(dict.fromkeys(cells, test.__name__))
+        if len(rows) == 1:
+            return named(rows[0][1])(test)
+        params = [
+            pytest.param(way, how, marks=[pytest.mark.slow] if way in RELATIVES else [], id=f"{way.__name__}-{how}")
+            for way, how in cells
+        ]
+        return pytest.mark.parametrize(("way", "how"), params)(test)
+
+    return decorate
+
+
+#: (end, ways, test): filled in another file.
+ELSEWHERE: list[tuple[str, Sequence[type[Way]], str]] = [
+    ("connection drained", FINITE, "tests/live/test_endings_connection.py::test_what_a_call_holds_goes_back"),
+    # Their consumers live on one server, which is killed or shut down there.
+    ("leader lost", ORDERED, "tests/faults/test_reads_elections.py"),
+]
+
+#: (end, ways, why there is no such cell).
+IMPOSSIBLE: list[tuple[str, Sequence[type[Way]], str]] = [
+    ("stop", FINITE, "a finite read has no stop: the loop that takes from it is the application's; `close` ends it"),
+    ("drain", FINITE, "a finite read has no drain: it ends by itself"),
+    ("break", [*HANDLED, *POOLS], "there is no loop of the application's"),
+]
 
 
 # --- the application ends it ------------------------------------------------------------------------------------
 
 
-@named(WAYS)
-@pytest.mark.parametrize("how", ["stop", "close"])
+@ends(("stop", WAYS), ("close", ALL))
 def test_stop_and_close(scene: Scene, way: type[Way], how: str) -> None:
     taking = scene.begin(way)
     thread, _ = in_background(getattr(taking, how))
-    wait_until(lambda: taking.taking.closed if how == "close" and not taking.own else True, 5)
+    if not taking.own:
+        thread.join(10)
     scene.work.release.set()
     thread.join(10)
     assert taking.ended() is None
@@ -347,8 +463,8 @@ def test_stop_and_close(scene: Scene, way: type[Way], how: str) -> None:
 
 
 @pytest.mark.slow
-@named(WAYS)
 @pytest.mark.parametrize("how", ["in order", "by an exception"])
+@ends(("with", ALL))
 def test_the_with_block_is_left(scene: Scene, way: type[Way], how: str) -> None:
     taking = scene.begin(way)
     with contextlib.suppress(ValueError), taking.taking:
@@ -365,7 +481,7 @@ def test_the_with_block_is_left(scene: Scene, way: type[Way], how: str) -> None:
         scene.others_get_the_rest(0)
 
 
-@named(WAYS)
+@ends(("drain", WAYS))
 def test_drain(scene: Scene, way: type[Way]) -> None:
     """What was received is handled (a pool gives back what it has not begun), every ack arrives."""
     taking = scene.begin(way)
@@ -386,7 +502,7 @@ def test_drain(scene: Scene, way: type[Way]) -> None:
 # --- the connection ends ----------------------------------------------------------------------------------------
 
 
-@named(WAYS)
+@ends(("connection closed", ALL))
 def test_the_connection_is_closed(scene: Scene, way: type[Way]) -> None:
     taking = scene.begin(way)
     assert scene.nc is not None
@@ -406,7 +522,7 @@ def test_the_connection_is_closed(scene: Scene, way: type[Way]) -> None:
         scene.others_get_the_rest(len(scene.work.failed))
 
 
-@named(WAYS)
+@ends(("connection drained", WAYS))
 def test_the_connection_is_drained(scene: Scene, way: type[Way]) -> None:
     """With 20 messages it returned after 0.00 s; 17 handlers ran afterwards, and their acks raised."""
     taking = scene.begin(way)
@@ -427,7 +543,7 @@ def test_the_connection_is_drained(scene: Scene, way: type[Way]) -> None:
         scene.others_get_the_rest(0)
 
 
-@named(WAYS)
+@ends(("connection failed", ALL))
 def test_the_connection_is_lost_for_good(scene: Scene, proxy: Proxy, way: type[Way]) -> None:
     """A revoked password, used-up attempts: `wait` returned True, `error` was None, and nothing reached `on_error`."""
     taking = scene.begin(way, reconnect=jsclient.ReconnectPolicy(max_attempts=1, delay=lambda attempt: 0.0))
@@ -455,29 +571,63 @@ def test_the_connection_is_lost_for_good(scene: Scene, proxy: Proxy, way: type[W
 
 # --- the server ends it -----------------------------------------------------------------------------------------
 
-ENDLESS = [way for way in WAYS if way.acks]  # an ordered consumer that is deleted is made again
+ACKING = [way for way in ALL if way.acks]
 
 
-@named([way for way in ENDLESS if "Push" not in way.__name__])
-@pytest.mark.parametrize("what", ["consumer", "stream"])
-def test_it_is_deleted(scene: Scene, way: type[Way], what: str) -> None:
+@ends(("consumer deleted", ACKING), ("stream deleted", ALL))
+def test_it_is_deleted(scene: Scene, way: type[Way], how: str) -> None:
     taking = scene.begin(way)
-    if what == "consumer":
+    if how == "consumer deleted":
         scene.observer.delete_consumer("E", "C")
     else:
         scene.observer.delete_stream("E")
     scene.work.release.set()
     error = taking.ended()
-    assert isinstance(error, errors.ConsumerDeleted if what == "consumer" else errors.StreamNotFound)
-    if taking.own:
+    if way is FiniteRead:
+        # It asks for its end, or for more.
+        gone = (errors.ConsumerDeleted, errors.ConsumerNotFound, errors.StreamNotFound, errors.PullNoResponders)
+        assert isinstance(error, gone)
+    else:
+        assert isinstance(error, errors.ConsumerDeleted if how == "consumer deleted" else errors.StreamNotFound)
+    if taking.own and taking.acks:
         wait_until(lambda: scene.work.told, 5)
         assert [type(told) for told in scene.work.told] == [type(error)]
 
 
-# --- the handler ends it ----------------------------------------------------------------------------------------
+@ends(("consumer deleted", ORDERED))
+def test_an_ordered_consumer_that_is_deleted_is_made_again(scene: Scene, way: type[Way]) -> None:
+    taking = scene.begin(way)
+    for name in scene.observer.consumer_names("E"):
+        scene.observer.delete_consumer("E", name)
+    scene.publish_new()
+    scene.work.release.set()
+    wait_until(lambda: len(scene.work.begun) >= COUNT + NEW, 20)
+    assert scene.work.begun == list(range(1, COUNT + NEW + 1)), "each once, and in order"
+    taking.close()
+    assert taking.ended() is None
 
 
-@named(HANDLED)
+@pytest.mark.faults
+@ends(("leader lost", ACKING))
+def test_the_leader_is_lost(clustered: Scene, way: type[Way]) -> None:
+    """That is no end: everything comes."""
+    scene = clustered
+    taking = scene.begin(way)
+    nc = scene.observer.nc
+    before = scene.leader()
+    nc.request("$JS.API.CONSUMER.LEADER.STEPDOWN.E.C", timeout=10)
+    wait_until(lambda: scene.leader() not in ("", before), 20)
+    scene.publish_new()
+    scene.work.release.set()
+    wait_until(lambda: set(scene.work.begun) == set(range(1, COUNT + NEW + 1)), 40)
+    taking.close()
+    assert taking.ended() is None
+
+
+# --- the handler or the loop ends it ----------------------------------------------------------------------------
+
+
+@ends(("BaseException", HANDLED))
 def test_sys_exit_in_a_handler(scene: Scene, way: type[Way]) -> None:
     """A consume with one worker was over without a word, one with four went on with three."""
     scene.work.raises = SystemExit(3)
@@ -490,3 +640,118 @@ def test_sys_exit_in_a_handler(scene: Scene, way: type[Way]) -> None:
     if taking.acks:
         scene.no_pull_is_left()
         scene.others_get_the_rest(taking.hands)
+
+
+@ends(("exception", [*HANDLED, *POOLS]), ("BaseException", POOLS))
+def test_a_handler_that_raises_ends_nothing(scene: Scene, way: type[Way], how: str) -> None:
+    scene.work.raises = ValueError("of the handler") if how == "exception" else SystemExit(3)
+    taking = scene.begin(way)
+    scene.work.release.set()
+    if way is PoolByKey:  # the same key: those behind wait for the one that is tried again
+        wait_until(lambda: len(scene.work.begun) > FREE + 1, 20)
+    else:
+        wait_until(lambda: set(scene.work.begun) == set(range(1, COUNT + 1)), 20)
+    taking.close()
+    assert taking.ended() is None
+
+
+@ends(
+    ("break", [*ITERATED, *FINITE]),
+    ("exception", [*ITERATED, *FINITE]),
+    ("BaseException", [*ITERATED, *FINITE]),
+)
+def test_the_loop_is_left(scene: Scene, way: type[Way], how: str) -> None:
+    """In a `with` block."""
+    raises = {"exception": ValueError("of the loop"), "BaseException": KeyboardInterrupt(), "break": None}[how]
+    scene.work.leaves = "break"
+    scene.work.raises = raises
+    taking = scene.begin(way)
+    scene.work.release.set()
+    assert taking.ended() is raises
+    scene.nothing_starts()
+    assert scene.work.failed == []
+    if taking.acks:
+        assert scene.nc is not None
+        scene.nc.flush()
+        scene.no_pull_is_left()
+        scene.others_get_the_rest(0 if raises is None else 1)
+
+
+# --- the process ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*use of fork.*:DeprecationWarning")
+@ends(("fork", ALL))
+def test_the_process_forks(scene: Scene, way: type[Way]) -> None:
+    """In the child nothing is handled, nothing hangs and nothing is taken away; the parent goes on."""
+    taking = scene.begin(way)
+    assert scene.nc is not None
+    pid = os.fork()
+    if not pid:
+        code = 1
+        try:
+            scene.work.release.set()
+            begun = len(scene.work.begun)
+            with contextlib.suppress(errors.ForkedConnection, AttributeError):
+                taking.taking.stop(**({"wait": False} if isinstance(taking, Pool) else {}))
+            scene.nc.close()
+            code = 0 if len(scene.work.begun) == begun else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    scene.work.release.set()
+    wait_until(lambda: set(scene.work.begun) == set(range(1, COUNT + 1)), 20)
+    taking.close()
+    assert taking.ended() is None
+    assert scene.work.failed == []
+
+
+EXITS = """
+import importlib.util, json, sys
+spec = importlib.util.spec_from_file_location("endings", sys.argv[1])
+endings = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(endings)
+work = endings.Work()
+nc = endings.jsclient.connect(sys.argv[2])
+way = getattr(endings, sys.argv[3])(endings.JetStream(nc), work)
+endings.wait_until(lambda: work.is_held(way.at_once), 10)
+nc.flush()
+print(json.dumps(work.acked))
+"""
+
+
+@pytest.mark.slow
+@ends(("interpreter exit", ALL))
+def test_the_interpreter_exits(scene: Scene, server: NatsServer, way: type[Way]) -> None:
+    """What waits in the process goes back at once; only what handlers had in hand waits for ack_wait."""
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", EXITS, __file__, server.url, way.__name__],
+        capture_output=True,
+        text=True,
+        timeout=40,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    scene.work.acked = json.loads(done.stdout)
+    if way.acks:
+        scene.no_pull_is_left()
+        scene.others_get_the_rest(way.hands)
+
+
+# --- the table --------------------------------------------------------------------------------------------------
+
+
+def test_every_cell_is_filled_or_cannot_be() -> None:
+    known: set[tuple[type[Way], str]] = set(CELLS)
+    for end, ways, where in ELSEWHERE:
+        file, _, name = where.partition("::")
+        assert f"def {name}" in (Path(__file__).parents[2] / file).read_text()
+        known |= {(way, end) for way in ways}
+    for end, ways, _ in IMPOSSIBLE:
+        assert not any((way, end) in CELLS for way in ways)
+        known |= {(way, end) for way in ways}
+    assert {end for _, end in known} == set(ENDS)
+    missing = [f"{way.__name__} x {end}" for way in ALL for end in ENDS if (way, end) not in known]
+    assert not missing

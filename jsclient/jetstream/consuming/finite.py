@@ -11,10 +11,13 @@ import datetime as dt
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from jsclient import errors, waiting
 from jsclient._engine import Taker
+from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api.models import StreamInfo
@@ -130,6 +133,7 @@ class FiniteRead(Taker):
         self._doubt = False  # a pull did not end in order: what the server sent for it may be lost
         self._done = self.until.end_seq == 0
         self._closed: errors.ConnectionClosed | None = None
+        self._left = Cancel()  # ends a wait for more when another thread closes it
         engine_of(consumer.nc).takers.enter(self)
 
     application_driven = True
@@ -143,6 +147,8 @@ class FiniteRead(Taker):
             while True:
                 if self._closed is not None:
                     raise self._closed
+                if self._left.cancelled:
+                    self._end()
                 if self._ready:
                     message = self._ready.popleft()
                     if self.until.beyond(message):
@@ -158,7 +164,8 @@ class FiniteRead(Taker):
                     return message
                 if self._done:
                     raise StopIteration
-                self._refill()
+                with suppress(errors.Cancelled):
+                    self._refill()
 
     def _refill(self) -> None:
         """What is there; if that is nothing, either this is the end or we wait for more."""
@@ -177,12 +184,15 @@ class FiniteRead(Taker):
                 self._wait_for_lost()
                 return
         if not batch:
-            batch = self._patiently(lambda: self.consumer.fetch(want, no_wait_then=self._wait(deadline)), deadline)
+            batch = self._patiently(lambda: self._fetch(want, self._wait(deadline)), deadline)
             self._note(batch)
             last = Deadline(max(deadline.at_most(FETCH_TIMEOUT), SHORTEST_LOOK))
             if not batch and not self._patiently(lambda: self.until.passed(last), last):
                 raise errors.ReadStalled(f"no message of {self.consumer} in time, and the end is not reached")
         self._ready.extend(batch)
+
+    def _fetch(self, want: int, seconds: float) -> Batch:
+        return self.consumer.fetch(want, no_wait_then=seconds, cancel=self._left)
 
     def _what_is_there(self, want: int, deadline: Deadline) -> Batch:
         asked = time.monotonic()
@@ -245,7 +255,7 @@ class FiniteRead(Taker):
                     "lost on the way"
                 )
             wait = max(deadline.at_most(LOST_WAIT), 0.001)
-            batch = self._patiently(lambda: self.consumer.fetch(self._max_messages, no_wait_then=wait), deadline)  # noqa: B023
+            batch = self._patiently(partial(self._fetch, self._max_messages, wait), deadline)
             if self._note(batch):
                 self._ready.extendleft(reversed(batch))
                 return
@@ -273,8 +283,9 @@ class FiniteRead(Taker):
         return nak_frames(ready)
 
     def close(self) -> None:
-        """End here; idempotent."""
+        """End here, also while another thread waits for the next message; idempotent."""
         waiting.check_turn(self._turn, "a finite read was used")
+        self._left.cancel()
         with self._turn:
             if self._closed is None:
                 self._end()
@@ -318,7 +329,10 @@ class OrderedRead:
     def __next__(self) -> JetStreamMsg:
         waiting.check_turn(self._turn, "a finite read was used")
         with self._turn:
-            message = self._next()
+            try:
+                message = self._next()
+            except errors.IteratorClosed:
+                message = None  # closed by another thread
             if message is None:
                 self._close()
                 raise StopIteration
@@ -361,8 +375,11 @@ class OrderedRead:
             self._reading = None
 
     def close(self) -> None:
-        """End here; idempotent."""
+        """End here, also while another thread waits for the next message; idempotent."""
         waiting.check_turn(self._turn, "a finite read was used")
+        reading = self._reading
+        if reading is not None:
+            reading.messages.stop()
         with self._turn:
             self._close()
 
