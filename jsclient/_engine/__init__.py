@@ -71,7 +71,8 @@ class Engine(Protocol):
         """The Connection that holds it."""
 
     @property
-    def clock(self) -> Clock: ...
+    def clock(self) -> Clock:
+        """Timers."""
 
     @property
     def takers(self) -> Takers:
@@ -196,12 +197,14 @@ class Engine(Protocol):
     def add_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
         """`listener(event)` runs on an internal thread when the link goes down, comes back, or is closed; quick!"""
 
-    def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None: ...
+    def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
+        """It hears no more; nothing happens if it did not."""
 
     def add_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
         """`listener(error)` runs on the reader thread when the server refuses a subject; quick!"""
 
-    def remove_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None: ...
+    def remove_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
+        """It hears no more; nothing happens if it did not."""
 
     def run_callback(self, call: Callable[..., Any], *args: Any) -> None:
         """Queue user code for the events thread: serial, bounded, what it raises is logged."""

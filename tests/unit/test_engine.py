@@ -1,0 +1,48 @@
+"""The engine of a connection: what layers see of it, and how it is laid out."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import jsclient
+from jsclient._engine import Engine
+from jsclient._engine.fork import ForkedEngine
+from jsclient.connection import engine_of
+
+INTERFACE = sorted(name for name in vars(Engine) if not name.startswith("_"))
+
+
+@pytest.fixture
+def nc() -> jsclient.Connection:
+    return jsclient.Connection(jsclient.ConnectOptions())
+
+
+def test_the_interface_is_documented_and_kept(nc: jsclient.Connection) -> None:
+    engine = engine_of(nc)
+    assert [name for name in INTERFACE if not inspect.getdoc(getattr(Engine, name))] == []
+    assert [name for name in INTERFACE if not hasattr(engine, name)] == []
+    assert engine.connection is nc
+
+
+def test_its_attributes_stand_in_the_instance_itself(nc: jsclient.Connection) -> None:
+    """With more than 30 CPython gives each instance a dictionary of its own, and every call gets slower."""
+    assert len(vars(engine_of(nc))) <= 30
+
+
+def test_a_forked_engine_refuses_its_whole_interface(nc: jsclient.Connection) -> None:
+    engine = engine_of(nc)
+    publish, request = nc.publish, engine.request  # taken before the fork
+    engine.__class__ = ForkedEngine  # type: ignore[misc]
+    for name in INTERFACE:
+        if name not in ("connection", "refuse_pickle"):
+            with pytest.raises(jsclient.errors.ForkedConnection):
+                getattr(engine, name)
+    for call in (publish, request, nc.request, nc.subscribe, nc.flush, nc.drain, nc.new_inbox, nc.stats, nc.health):
+        with pytest.raises(jsclient.errors.ForkedConnection):
+            call("a") if call in (publish, request, nc.request, nc.subscribe) else call()  # type: ignore[operator]
+    assert nc.closed
+    assert nc.options == jsclient.ConnectOptions()
+    assert repr(nc) == "<jsclient.Connection of the parent process>"
+    nc.close()
