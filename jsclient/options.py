@@ -17,7 +17,7 @@ from jsclient import checks, errors
 from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import SecretSource, as_secret
 from jsclient.durations import check_timeout
-from jsclient.servers import masked
+from jsclient.urls import masked
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds for dialling one server, TLS and handshake included (ADR-40; Go's 2 s fails over slow links)."""

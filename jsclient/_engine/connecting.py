@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient._engine import moving
 from jsclient._engine.link import Link, open_link
+from jsclient._engine.servers import BACKOFF_MAX, ServerPool
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
-from jsclient.servers import BACKOFF_MAX, Server, ServerPool
+from jsclient.urls import Server
 
 if TYPE_CHECKING:
     from jsclient._engine.owner import Owner

@@ -20,7 +20,7 @@ from jsclient.auth.secret import read_secret
 from jsclient.durations import Deadline
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions, TLSOptions
-from jsclient.servers import Server
+from jsclient.urls import Server
 from protocol.frames import PING, encode_connect
 from protocol.parser import payload_limit
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from jsclient.auth.secret import Secret
-from jsclient.servers import masked
+from jsclient.urls import masked
 
 
 class ServerUrl(Secret):

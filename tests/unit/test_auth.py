@@ -14,7 +14,7 @@ import pytest
 from jsclient.auth import nkeys
 from jsclient.auth.credentials import Authenticator, AuthFields, Secret, parse_creds, parse_seed
 from jsclient.errors import AuthError, ConfigError
-from jsclient.servers import parse_url
+from jsclient.urls import parse_url
 
 SEED = "SUACSSL3UAHUDXKFSNVUZRF5UHPMWZ6BFDTJ7M6USDXIEDNPPQYYYCU3VY"
 PUBLIC = "UDXU4RCSJNZOIQHZNWXHXORDPRTGNJAHAHFRGZNEEJCPQTT2M7NLCNF4"

@@ -1,4 +1,4 @@
-"""jsclient.servers: URLs, the pool, back-off, discovery. No clock, no network."""
+"""jsclient.urls and the pool of servers: parsing, back-off, discovery. No clock, no network."""
 
 from __future__ import annotations
 
@@ -10,21 +10,12 @@ from typing import Any
 
 import pytest
 
+from jsclient._engine.servers import BACKOFF_MAX, FIRST_JITTER, FLAP_SPACING, MAX_DISCOVERED, ServerPool
 from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
 from jsclient.options import ConnectOptions
-from jsclient.servers import (
-    BACKOFF_MAX,
-    FIRST_JITTER,
-    FLAP_SPACING,
-    MAX_DISCOVERED,
-    Server,
-    ServerPool,
-    masked,
-    parse_url,
-    parse_urls,
-)
 from jsclient.spark.secret import ServerUrl
+from jsclient.urls import Server, masked, parse_url, parse_urls
 
 # --- URLs
 

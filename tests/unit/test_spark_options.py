@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from jsclient._engine.servers import ServerPool
 from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
-from jsclient.servers import ServerPool
 from jsclient.spark import options
 from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError, from_spark

@@ -1,25 +1,20 @@
-"""Server addresses and the pool that a connection picks from. No I/O; the clock is an argument."""
+"""The pool of servers that a connection picks from. No I/O; the clock is an argument."""
 
 from __future__ import annotations
 
-import ipaddress
 import math
 import random
-import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
-from urllib.parse import SplitResult, unquote, urlsplit
 
 import attrs
 
 from jsclient import waiting
-from jsclient.auth.secret import Literal, Secret
 from jsclient.errors import ConfigError
+from jsclient.urls import Server, is_ip, parse_url, parse_urls, split_urls
 
-DEFAULT_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 MAX_SERVERS: Final = 1000  # of the user's
 MAX_DISCOVERED: Final = 100  # a hostile INFO may name any number (reliability X10); real clusters are smaller
-MAX_URL_LENGTH: Final = 4096
 FIRST_JITTER: Final = 0.1  # seconds within which the first attempt after a loss begins: a herd does not start as one
 BACKOFF_FIRST: Final = 0.05  # most seconds before the second round through the pool; doubles from there
 BACKOFF_MAX: Final = 4.0  # features.md 1.1: as async-nats; Go's fixed 2 s is slow at first and hard on a herd
@@ -27,166 +22,7 @@ HEALTHY_AFTER: Final = 1.0  # seconds a link must have lived for the back-off to
 FLAP_ROUND: Final = 3  # a link that died young goes on from here: 0.2 s, not 4 s
 FLAP_SPACING: Final = 2.0  # seconds between two links to a server that drops us before it has served us
 OWN_AGAIN: Final = 2.0  # seconds after which a server of the user is tried before the next discovered one
-
-_QUERY: Final = re.compile("[?#]")
-
 DelayHook = Callable[[int], float]
-
-
-@attrs.frozen(kw_only=True, repr=False)
-class Server:
-    """One address. `token` is what stands alone before the @; user information and query never show."""
-
-    scheme: str
-    host: str
-    port: int
-    user: str = ""
-    password: Secret | None = attrs.field(default=None, repr=False)
-    token: Secret | None = attrs.field(default=None, repr=False)
-    path: str = "/"
-    tls_name: str = ""
-    """The name that a certificate must carry; differs from `host` where another server named this one."""
-    origin: str = ""
-    """The host of the user's URL through which this server was discovered, "" for that one itself."""
-    explicit: bool = True
-    """Named by the user; False for servers that INFO has told us about."""
-
-    @property
-    def wants_tls(self) -> bool:
-        return self.scheme in ("tls", "wss")
-
-    @property
-    def websocket(self) -> bool:
-        return self.scheme in ("ws", "wss")
-
-    @property
-    def address(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-    @property
-    def url(self) -> str:
-        """The URL without user information and query: safe to log."""
-        path = self.path.partition("?")[0]
-        return f"{self.scheme}://{self.address}" + (path if self.websocket and path != "/" else "")
-
-    @property
-    def has_credentials(self) -> bool:
-        return bool(self.user or self.token)
-
-    def __str__(self) -> str:
-        return self.url
-
-    def __repr__(self) -> str:
-        named = f", tls_name={self.tls_name!r}" if self.tls_name else ""
-        return f"Server({self.url!r}{named}, explicit={self.explicit})"
-
-
-# --- URLs -----------------------------------------------------------------------------------------------
-
-
-def parse_urls(urls: str | Iterable[str]) -> list[Server]:
-    """Several URLs: a sequence, or one text with commas. Raises ConfigError."""
-    texts = urls.split(",") if isinstance(urls, str) else list(urls)
-    servers = [parse_url(text.strip() if isinstance(text, str) else text) for text in texts]
-    if not servers:
-        raise ConfigError("no server URL was given")
-    if len({server.websocket for server in servers}) > 1:
-        raise ConfigError("websocket URLs (ws, wss) and plain ones (nats, tls) cannot be mixed in one connection")
-    return servers
-
-
-def parse_url(url: str, *, explicit: bool = True) -> Server:
-    """`nats://`, `tls://`, `ws://`, `wss://` with optional `user:password@` or `token@`, or bare `host:port`.
-
-    Raises ConfigError that says what is wrong, never with what stands before the @.
-    """
-    if not isinstance(url, str):
-        raise ConfigError(f"a server URL must be text, not {type(url).__name__}")
-    if not url or len(url) > MAX_URL_LENGTH:
-        raise ConfigError("a server URL must have 1 to 4096 characters" if url else "a server URL must not be empty")
-    shown = masked(url)
-    if any(char <= " " or char == "\x7f" for char in url):
-        raise ConfigError(f"the server URL {shown!r} contains blanks or control characters")
-    scheme, found, rest = url.partition("://")
-    scheme = scheme.lower() if found else "nats"
-    if scheme not in DEFAULT_PORTS:
-        raise ConfigError(f"the server URL {shown!r} must begin with nats://, tls://, ws:// or wss://")
-    try:
-        parts = urlsplit(f"{scheme}://{rest if found else url}")
-        port = parts.port
-    except ValueError as error:
-        # The text of the error may quote a part of the password.
-        clean = not any(char in url for char in "@?#")
-        why = str(error) if clean else "percent-encode special characters in user, password and query"
-        raise ConfigError(f"the server URL {shown!r} cannot be read: {why}") from None
-    if port == 0:
-        raise ConfigError(f"the server URL {shown!r} has port 0")
-    _check_rest(parts, scheme, shown)
-    user, password, token = _user_info(parts)
-    return Server(
-        scheme=scheme,
-        host=_checked_host(parts, shown),
-        port=port if port is not None else DEFAULT_PORTS[scheme],
-        user=user,
-        password=password,
-        token=token,
-        path=(parts.path or "/") + (f"?{parts.query}" if parts.query else ""),
-        explicit=explicit,
-    )
-
-
-def masked(url: str) -> str:
-    """A URL, or what should be one, without what may be secret in it: user information, query and fragment."""
-    scheme, found, rest = url.partition("://")
-    if not found:
-        scheme, rest = "", url
-    before, at, host = rest.rpartition("@")
-    if at and ("?" in before or "#" in before):
-        # An @ in the query, or a ? in the password: nobody knows which part is the host.
-        return (f"{scheme}://" if found else "") + "***"
-    shown = _QUERY.split(host, maxsplit=1)
-    return (f"{scheme}://" if found else "") + ("***@" if at else "") + shown[0] + ("?***" if len(shown) > 1 else "")
-
-
-def _check_rest(parts: SplitResult, scheme: str, shown: str) -> None:
-    if parts.fragment:
-        raise ConfigError(f"the server URL {shown!r} has a part after #; percent-encode it if it is a password")
-    if scheme in ("nats", "tls") and (parts.path not in ("", "/") or parts.query):
-        raise ConfigError(f"the server URL {shown!r} has a path, which only ws:// and wss:// know")
-
-
-def _checked_host(parts: SplitResult, shown: str) -> str:
-    host = parts.hostname
-    if not host:
-        raise ConfigError(f"the server URL {shown!r} names no host")
-    if ":" in host:
-        try:
-            ipaddress.IPv6Address(host)
-        except ValueError:
-            raise ConfigError(f"the server URL {shown!r} has a wrong IPv6 address") from None
-    elif len(host) > 255 or any(char in host for char in "[]<>\"'\\^`{|}*?,;"):
-        raise ConfigError(f"the server URL {shown!r} has a wrong host name")
-    return host
-
-
-def _user_info(parts: SplitResult) -> tuple[str, Secret | None, Secret | None]:
-    if parts.username is None:
-        return "", None, None
-    if parts.password is None:
-        return "", None, Literal(unquote(parts.username))
-    return unquote(parts.username), Literal(unquote(parts.password)), None
-
-
-def is_ip(host: str) -> bool:
-    """True for an IPv4 or IPv6 address, False for a name."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-# --- the pool -------------------------------------------------------------------------------------------
 
 
 @attrs.define(eq=False)
@@ -256,7 +92,7 @@ class ServerPool:
         """Use these servers from now on; forgets all others, discovered ones too."""
         given: list[str | Server] = [urls] if isinstance(urls, str) else list(urls)
         servers = [item for item in given if isinstance(item, Server)]
-        texts = [part for item in given if not isinstance(item, Server) for part in _split(item)]
+        texts = [part for item in given if not isinstance(item, Server) for part in split_urls(item)]
         servers += parse_urls(texts) if texts or not servers else []
         if len({server.websocket for server in servers}) > 1:
             raise ConfigError("websocket URLs (ws, wss) and plain ones (nats, tls) cannot be mixed in one connection")
@@ -439,10 +275,6 @@ class ServerPool:
 
     def _find(self, host: str, port: int) -> _Entry | None:
         return next((e for e in self._entries if e.server.host == host and e.server.port == port), None)
-
-
-def _split(item: str) -> list[str]:
-    return item.split(",") if isinstance(item, str) else [item]
 
 
 def _discovered(text: object, source: Server, doubtful: bool) -> Server | None:
