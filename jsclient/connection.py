@@ -49,10 +49,10 @@ class Connection:
         """Stop receiving, let the application finish what it has, send what is buffered, close.
 
         Subscriptions, `consume` and services finish what they have received, a WorkerPool finishes what it handles
-        and gives back the rest, iterators give back what the application does not come for. 30 seconds by default
-        (`drain_timeout`); then, and when the link is lost and what is buffered cannot be sent, DrainTimeout, after
-        closing all the same. `wait=False` only asks for it: safe in signal handlers; in a handler or callback it is
-        never waited for, because it waits for that handler.
+        and gives back the rest, iterators give back what the application does not come for; messages of `publish_async`
+        are acknowledged. 30 seconds by default (`drain_timeout`); then, and when the link is lost and what is buffered
+        cannot be sent, DrainTimeout, after closing all the same. `wait=False` only asks for it: safe in signal
+        handlers; in a handler or callback it is never waited for, because it waits for that handler.
         """
         self._engine.drain(timeout, wait)
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
+from jsclient._engine import Takers
 from jsclient.jetstream.publishing import questions as publish_questions
 from jsclient.jetstream.publishing import recovery as publish_recovery
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
@@ -49,6 +50,8 @@ class FakeConnection:
         self.is_connected = True
         self.closed: BaseException | None = None
         self.callbacks: list[tuple[Any, ...]] = []
+        self.takers = Takers()
+        self.round_trip = 0.0
         self._engine = self
 
     def post(self, frame: bytes) -> None:

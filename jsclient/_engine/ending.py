@@ -11,6 +11,7 @@ from jsclient._engine.connecting import NO_THREAD_PAUSE
 from jsclient._engine.link import Link
 from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT
 from jsclient._engine.sinks import BaseSubscription
+from jsclient._engine.takers import Taker
 from jsclient._engine.telling import guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.states import ConnectionState, LinkEvent
@@ -126,10 +127,10 @@ class Ending:
         """Stop receiving, let the application finish what it has, send what is buffered, close.
 
         Subscriptions, `consume` and services finish what they have received, a WorkerPool finishes what it handles
-        and gives back the rest, iterators give back what the application does not come for. 30 seconds by default
-        (`drain_timeout`); then, and when the link is lost and what is buffered cannot be sent, DrainTimeout, after
-        closing all the same. `wait=False` only asks for it: safe in signal handlers; in a handler or callback it is
-        never waited for, because it waits for that handler.
+        and gives back the rest, iterators give back what the application does not come for; messages of `publish_async`
+        are acknowledged. 30 seconds by default (`drain_timeout`); then, and when the link is lost and what is buffered
+        cannot be sent, DrainTimeout, after closing all the same. `wait=False` only asks for it: safe in signal
+        handlers; in a handler or callback it is never waited for, because it waits for that handler.
         """
         engine = self._engine
         seconds = resolve(timeout, engine.options.drain_timeout)
@@ -188,24 +189,30 @@ class Ending:
     def _drain_in_order(self, deadline: Deadline) -> errors.DrainTimeout | None:
         """Receive nothing more, let the application finish, publish nothing more, and see that all of it arrives."""
         engine = self._engine
-        problem: errors.DrainTimeout | None = None
-        takers = engine.takers.all()
+        everyone = engine.takers.all()
+        takers = [taker for taker in everyone if not taker.publishes]
         for taker in takers:
             taker.begin_drain()
         # Without a link nothing is on its way, and what a new one brings is not subscribed to any more.
         late = self._flush_draining(deadline.remaining()) if takers and engine.is_connected else None
         for taker in takers:
             taker.all_received()
+        problem = self._finish(takers, deadline)
+        engine.session.drain_publishes()
+        problem = self._finish([taker for taker in everyone if taker.publishes], deadline) or problem
+        if not engine.is_connected and not engine.closed and not engine.outbox.keeps():
+            return problem  # nothing was kept that a new link would be needed for
+        unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
+        return problem or unsent
+
+    def _finish(self, takers: list[Taker], deadline: Deadline) -> errors.DrainTimeout | None:
+        problem: errors.DrainTimeout | None = None
         for taker in takers:
             try:
                 taker.finish_drain(deadline)
             except errors.DrainTimeout as error:
                 problem = problem or error
-        engine.session.drain_publishes()
-        if not engine.is_connected and not engine.closed and not engine.outbox.keeps():
-            return problem  # nothing was kept that a new link would be needed for
-        unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())
-        return problem or unsent
+        return problem
 
     def _flush_draining(self, timeout: float | None) -> errors.DrainTimeout | None:
         engine = self._engine

@@ -27,6 +27,9 @@ class Taker:
     application_driven = False
     """Whether threads of the application take from it, and not our own: drained after all handlers have ended."""
 
+    publishes = False
+    """Whether it is not about taking, but waits for acks of what was published: drained last, as handlers publish."""
+
     def begin_drain(self) -> None:
         """Ask for nothing more; what the server has sent already still comes."""
 

@@ -74,6 +74,13 @@ def through(items: Any) -> None:
         pass
 
 
+def atomic(env: Any) -> jets.AtomicBatch:
+    """A batch whose first message goes out with the next call."""
+    batch: jets.AtomicBatch = env.js.atomic_batch()
+    batch.add("dl.js.x", b"1")
+    return batch
+
+
 WAITS: dict[str, Call] = {
     "connect": lambda e, t: jsclient.connect(e.dead_url, connect_timeout=t).close(),
     "shared": lambda e, t: jsclient.shared(jsclient.ConnectOptions(servers=e.dead_url, connect_timeout=t)),
@@ -88,6 +95,10 @@ WAITS: dict[str, Call] = {
     "Connection.rtt": lambda e, t: e.nc.rtt(t),
     "Subscription.drain": lambda e, t: e.subs.pop().drain(t),
     "Subscription.next": lambda e, t: e.sub.next(t),
+    "AtomicBatch.add": lambda e, t: atomic(e).add("dl.js.x", b"2", timeout=t),
+    "AtomicBatch.commit": lambda e, t: atomic(e).commit(timeout=t),
+    "FastBatch.add": lambda e, t: e.js.fast_batch().add("dl.js.x", b"1", timeout=t),
+    "FastBatch.commit": lambda e, t: e.js.fast_batch().commit("dl.js.x", b"1", timeout=t),
     "AsyncPublisher.complete": lambda e, t: e.publisher.complete(t),
     "AsyncPublisher.close": lambda e, t: e.publishers.pop().close(t),
     "PublishFuture.exception": lambda e, t: e.future.exception(t),
@@ -279,6 +290,7 @@ ITS_OWN_PARTS = {
     "Consumer.why_deleted", "PushConsumer.examine", "PushConsumer.why_deleted", "KeyValue.watch",
     "ObjectStore.watch", "SystemClient.events", "Engine.later_reply",
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
+    "AtomicBatch.add_msg", "AtomicBatch.__exit__", "FastBatch.add_msg", "FastBatch.__exit__",
     "AsyncPublisher.__exit__", "ConsumeContext.__exit__", "Service.__exit__", "WorkerPool.__exit__",
     "Messages.__exit__", "Subscription.__exit__", "KeyWatcher.__exit__", "ObjectWatcher.__exit__",
     "FiniteRead.close", "FiniteRead.__exit__", "OrderedConsumer.close", "OrderedConsumer.__exit__",
@@ -288,17 +300,14 @@ ITS_OWN_PARTS = {
     "Lock.__exit__", "Semaphore.__exit__",
 }  # fmt: skip
 
-NO_TIMEOUT_YET = {
-    # These ask the server with a default timeout, or that of their object, and take none of their own.
-    "AtomicBatch.add", "AtomicBatch.add_msg", "AtomicBatch.commit", "AtomicBatch.discard", "AtomicBatch.__exit__",
-    "FastBatch.add", "FastBatch.add_msg", "FastBatch.commit", "FastBatch.discard", "FastBatch.__exit__",
-}  # fmt: skip
+NO_TIMEOUT_YET: set[str] = set()
+"""These ask the server with a default timeout, or that of their object, and take none of their own."""
 
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
 NEVER_NAMES = """
     add add_group add_link_listener add_violation_listener advisories all_received atomic_batch begin_drain
     cancel check check_draining check_headers check_process check_takes check_usable chunks close closed_error
-    complete count count_of decode deliver deliveries encode end ends enter error event fail failed fast_batch
+    complete count count_of decode deliver deliveries discard encode end ends enter error event fail failed fast_batch
     finish_drain flush forget_reply forked frame get get_all hand_back health hold index info initial items json
     keys learn_pin leave link_event new_inbox not_started open_inbox open_sink ordered_consumer
     ordered_push_consumer pending ping pub_start publish_async_pending pull_options read readable readall

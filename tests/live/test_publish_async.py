@@ -13,7 +13,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import AsyncPublisher, JetStream, PublishFuture, PubMsg, StreamConfig
-from jsclient.testing import NatsServer, wait_until
+from jsclient.testing import NatsServer, Proxy, wait_until
 
 
 @pytest.fixture
@@ -263,6 +263,48 @@ def test_nothing_stays_behind(js: JetStream) -> None:
     assert not publisher.recovery.retries
     assert not publisher.window.large
     wait_until(lambda: not publisher.recovery.ticking)
+
+
+def test_drain_waits_for_the_acks(js: JetStream, server: NatsServer) -> None:
+    with Proxy(server.port) as proxy:
+        nc = jsclient.connect(proxy.url)
+        far = JetStream(nc)
+        far.publish_async("s.a", b"first").result(5)
+        proxy.stall("down")
+        futures = [far.publish_async("s.a", b"x") for _ in range(50)]
+        draining = threading.Thread(target=nc.drain, args=(30,))
+        draining.start()
+        wait_until(lambda: nc.state is jsclient.ConnectionState.DRAINING_PUBLISHES)
+        with pytest.raises(errors.ConnectionDraining):
+            far.publish_async("s.a", b"too late")
+        assert not any(future.done() for future in futures)
+        proxy.resume()
+        draining.join(30)
+        assert nc.closed
+        assert [future.result(0).seq for future in futures] == list(range(2, 52))
+
+
+def test_drain_waits_for_what_handlers_publish_to_the_end(js: JetStream, server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        own = JetStream(nc)
+        futures: list[PublishFuture] = []
+        nc.subscribe("work", lambda message: futures.append(own.publish_async("s.a", message.data)))
+        nc.flush()
+        for number in range(100):
+            js.nc.publish("work", b"%d" % number)
+        js.nc.flush()
+        nc.drain(30)
+        assert len({future.result(0).seq for future in futures}) == 100
+
+
+def test_drain_says_that_acks_did_not_come_in_its_time(server: NatsServer, silent: str) -> None:
+    nc = jsclient.connect(server.url)
+    future = JetStream(nc).publish_async(silent, b"x")
+    with pytest.raises(errors.DrainTimeout, match="1 published messages were not acknowledged"):
+        nc.drain(0.3)
+    assert nc.closed
+    with pytest.raises((errors.PublishUnknown, errors.ConnectionClosed)):
+        future.result(5)
 
 
 def test_live_objects_do_not_pickle(js: JetStream) -> None:

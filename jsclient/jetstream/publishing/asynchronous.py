@@ -32,6 +32,7 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, check_payload, decode_fast
+from jsclient.jetstream.publishing.draining import Unacknowledged
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishOptions
 from jsclient.jetstream.publishing.recovery import Recovery
@@ -120,6 +121,7 @@ class AsyncPublisher:
         else:
             self.window = Window(max_pending, max_pending_bytes)
         self.futures = self.window.pending
+        self._unacknowledged = Unacknowledged(self.window)
         self.recovery = Recovery(self, ack_timeout, check_window(duplicate_window), retry_attempts, retry_wait)
         self._capabilities = capabilities or js.header_check
         self._stall_wait = stall_wait
@@ -231,6 +233,7 @@ class AsyncPublisher:
                 self._cut = len(self._inbox_start)
                 self._refusal = None
                 self._inbox = self._engine.open_sink(inbox + ".*", self)
+                self._engine.takers.enter(self._unacknowledged)
                 self._engine.add_violation_listener(self.recovery.refused_publish)
         if self.nc.is_connected:
             # One round trip, once: a refusal is known before a message depends on acks that cannot come.

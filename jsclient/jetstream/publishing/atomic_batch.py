@@ -20,6 +20,7 @@ from jsclient.errors import (
     ApiError,
     BatchClosed,
     BatchTooLarge,
+    BufferFull,
     ConfigError,
     ConnectionLost,
     JsClientError,
@@ -31,6 +32,7 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
+from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import FAILURES, PUBLISH_TIMEOUT, RETRY_WAIT, reply_error, wait_connected
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, build_headers
@@ -61,9 +63,9 @@ class AtomicBatch:
         print(batch.ack)           # PubAck of the last message, with batch and count
 
     Leaving the `with` block commits, an exception in it discards. The server forgets a batch that gets no message
-    for 10 s. `timeout` is for each step that waits (15 s by default), `ack_every=0` waits at the first message and
-    the commit only. Errors before the commit (NotStored, ApiError) mean that nothing is stored; a commit without an
-    answer is PublishUnknown.
+    for 10 s. `timeout` bounds each call that is given none of its own (15 s by default), `ack_every=0` waits at the
+    first message and the commit only. Errors before the commit (NotStored, ApiError) mean that nothing is stored; a
+    commit without an answer is PublishUnknown.
     """
 
     def __init__(
@@ -103,9 +105,13 @@ class AtomicBatch:
         payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
         **options: Unpack[PublishOptions],
     ) -> int:
         """Add a message; returns its number in the batch, from 1. `options` are those of `PublishOptions`.
+
+        The message before it is sent; with the first, and every `ack_every`, that waits for the server. What is late
+        ends the batch, of which nothing is stored then.
 
         `expected_last_seq` is for the first message only; a subject may be expected once, before it is written to.
         Raises BatchClosed, BatchTooLarge, NotSupported, and what the first message raised: NoStreamForSubject,
@@ -114,31 +120,33 @@ class AtomicBatch:
         self._check_open()
         if self._size >= self._max:
             raise BatchTooLarge(f"a batch has at most {self._max} messages; commit this one and begin another")
-        message = self._prepare(subject, payload, headers, options)
+        deadline = Deadline.of(timeout, self._timeout)
+        message = self._prepare(subject, payload, headers, options, deadline)
         for name in (names.EXPECTED_LAST_SEQ, names.EXPECTED_LAST_SUBJECT_SEQ):
             expected = message[2].get(name) or ""
             if expected.isdigit():
                 self._expected = max(self._expected or 0, int(expected))
-        self._send_held()
+        self._send_held(deadline, timeout is not DEFAULT)
         self._size += 1
         self._held = message
         return self._size
 
-    def add_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishOptions]) -> int:
+    def add_msg(self, msg: PubMsg | Msg, *, timeout: Timeout = DEFAULT, **options: Unpack[PublishOptions]) -> int:
         """Add a message object."""
-        return self.add(msg.subject, msg.data, headers=msg.headers, **options)
+        return self.add(msg.subject, msg.data, headers=msg.headers, timeout=timeout, **options)
 
-    def commit(self) -> PubAck:
-        """Store all of it. Raises the server's refusal (nothing is stored) or PublishUnknown."""
+    def commit(self, *, timeout: Timeout = DEFAULT) -> PubAck:
+        """Store all of it. Raises the server's refusal or NotStored (nothing is stored), or PublishUnknown."""
         self._check_open()
         if self._held is None:
             raise ConfigError("the batch is empty: there is nothing to commit")
+        deadline = Deadline.of(timeout, self._timeout)
         subject, payload, headers = self._held
         headers[names.BATCH_COMMIT] = names.BATCH_COMMIT_FINAL
-        block = self._block(headers, self._size)
+        block = self._block(headers, self._size, deadline)
         self._held = None
         self._closed = "has failed"
-        commit = _Commit(self._js, subject, payload, block, self._timeout, self.id, self._size, self._expected)
+        commit = _Commit(self._js, subject, payload, block, deadline, self.id, self._size, self._expected)
         try:
             ack = commit.run()
         except PublishUnknown as error:
@@ -160,41 +168,48 @@ class AtomicBatch:
             raise BatchClosed(f"the batch {self._closed}: begin another one")
 
     def _prepare(
-        self, subject: str, payload: Payload, headers: HeadersLike | None, options: Mapping[str, Any]
+        self,
+        subject: str,
+        payload: Payload,
+        headers: HeadersLike | None,
+        options: Mapping[str, Any],
+        deadline: Deadline,
     ) -> tuple[str, Payload, Headers]:
         built = build_headers(headers, None, options) or Headers()
         for name in (names.BATCH_ID, names.BATCH_SEQUENCE, names.BATCH_COMMIT):
             if name in built:
                 raise ConfigError(f"the header {name} is set by the batch itself")
-        self._engine.encode(subject, payload, b"", self._block(built, self._size + 1))  # what is wrong fails here
+        self._engine.encode(
+            subject, payload, b"", self._block(built, self._size + 1, deadline)
+        )  # what is wrong fails here
         # A message goes out when the next one comes: a buffer that its owner uses again until then is copied now.
         return subject, payload if isinstance(payload, str) else bytes(payload), built
 
-    def _block(self, headers: Headers, number: int) -> bytes:
+    def _block(self, headers: Headers, number: int, deadline: Deadline) -> bytes:
         headers[names.BATCH_ID] = self.id
         headers[names.BATCH_SEQUENCE] = str(number)
-        block = self._js.header_check.encode(headers)
+        block = self._js.header_check.encode(headers, deadline.at_most(API_TIMEOUT))
         del headers[names.BATCH_ID]
         del headers[names.BATCH_SEQUENCE]
         return block
 
-    def _send_held(self) -> None:
+    def _send_held(self, deadline: Deadline, stated: bool) -> None:
         if self._held is None:
             return
         (subject, payload, headers), self._held = self._held, None
-        block = self._block(headers, self._size)
+        block = self._block(headers, self._size, deadline)
         closed, self._closed = self._closed, "has failed"
         if self._size == 1:
-            _check_taken(self._request_first(subject, payload, block))
+            _check_taken(self._request_first(subject, payload, block, deadline))
         elif self._ack_every and self._size % self._ack_every == 0:
-            _check_taken(self._request(subject, payload, block))
+            _check_taken(self._request(subject, payload, block, deadline))
         else:
-            self._post(subject, payload, block)
+            self._post(subject, payload, block, deadline if stated else None)
         self._closed = closed
 
-    def _request_first(self, subject: str, payload: Payload, block: bytes) -> bytes:
+    def _request_first(self, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> bytes:
         """The first message finds the stream: 503s are retried by the rules of `publish`."""
-        first = _First(self._js, subject, payload, block, self._timeout)
+        first = _First(self._js, subject, payload, block, deadline)
         while True:
             try:
                 reply = first.send()
@@ -207,16 +222,20 @@ class AtomicBatch:
                     raise self._not_stored(unknown) from error
                 first.attempts += 1
 
-    def _request(self, subject: str, payload: Payload, block: bytes) -> bytes:
+    def _request(self, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> bytes:
         try:
-            return self._engine.request(subject, payload, headers=block, timeout=self._timeout).payload
+            return self._engine.request(subject, payload, headers=block, timeout=deadline).payload
         except (NoResponders, RequestTimeout, ConnectionLost) as error:
             raise self._not_stored(error) from error
 
-    def _post(self, subject: str, payload: Payload, block: bytes) -> None:
+    def _post(self, subject: str, payload: Payload, block: bytes, deadline: Deadline | None) -> None:
+        frame = Unkept(self._engine.encode(subject, payload, b"", block))
         try:
-            self._engine.post(Unkept(self._engine.encode(subject, payload, b"", block)))
-        except ConnectionLost as error:
+            if deadline is None:
+                self._engine.post(frame)
+            else:
+                self._engine.post_now(frame, deadline)
+        except (ConnectionLost, BufferFull) as error:
             raise self._not_stored(error) from error
 
     def _not_stored(self, error: JsClientError) -> NotStored:
@@ -243,8 +262,8 @@ class AtomicBatch:
 class _First(Delivery):
     """The first message of a batch, which is not stored before the commit: every refusal is the end of it."""
 
-    def __init__(self, js: JetStream, subject: str, payload: Payload, block: bytes, timeout: float | None) -> None:
-        super().__init__(js, subject, payload, block, Deadline(timeout), None, RETRY_WAIT, 0.0)
+    def __init__(self, js: JetStream, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> None:
+        super().__init__(js, subject, payload, block, deadline, None, RETRY_WAIT, 0.0)
         self.has_id = False  # a message of a batch must not be sent twice
 
     def _refused(self, error: ApiError, reply: Msg | None) -> PubAck | None:
@@ -262,13 +281,13 @@ class _Commit(Delivery):
         subject: str,
         payload: Payload,
         block: bytes,
-        timeout: float | None,
+        deadline: Deadline,
         batch: str,
         size: int,
         expected: int | None,
     ) -> None:
         attempts = None if size == 1 else 0  # the leader that has the others must take it
-        super().__init__(js, subject, payload, block, Deadline(timeout), attempts, RETRY_WAIT, 0.0)
+        super().__init__(js, subject, payload, block, deadline, attempts, RETRY_WAIT, 0.0)
         self.has_id = False
         self._single = size == 1
         self._published = Published(subject, b"", (names.BATCH_ID, batch))

@@ -28,7 +28,7 @@ from jsclient.errors import (
     PublishUnknown,
 )
 from jsclient.jetstream.api.models import PubAck
-from jsclient.jetstream.api.requests import error_of
+from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT, RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
@@ -74,8 +74,8 @@ class FastBatch:
 
     `gap`: what happens when messages are lost on the way or refused: "fail" (default) ends the batch with BatchGap or
     the error, "ok" goes on and collects their numbers in `gaps` and `errors`. `acked` is the number up to which the
-    server has confirmed. `timeout` is for each step that waits (15 s by default). The server forgets a batch without
-    messages for 10 s.
+    server has confirmed. `timeout` bounds each call that is given none of its own (15 s by default). The server forgets
+    a batch without messages for 10 s.
     """
 
     def __init__(
@@ -129,6 +129,7 @@ class FastBatch:
         payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
         **options: Unpack[PublishOptions],
     ) -> int:
         """Publish a message; returns its number in the batch, from 1. Waits when the server asks to slow down.
@@ -140,16 +141,27 @@ class FastBatch:
         """
         if self._closed:
             self._check_open()
+        # A message that only joins the queue needs no clock, unless the caller has stated a time.
+        deadline = None if timeout is DEFAULT else Deadline.of(timeout, None)
         if self._inbox is None:
-            self._open()
-        block = None if headers is None and not options else self._check.block(headers, None, options)
+            self._open(deadline or Deadline(self._timeout))
+        if headers is None and not options:
+            block = None
+        else:
+            block = self._check.block(
+                headers, None, options, (deadline or Deadline(self._timeout)).at_most(API_TIMEOUT)
+            )
         number = self._size + 1
         if number == 1:
-            self._begin(subject, self._frame(subject, payload, block, number, START))
+            self._begin(subject, self._frame(subject, payload, block, number, START), deadline)
         else:
             # What `_frame` and `_send` do, in line: a message costs 2.8 us of CPU instead of 7.
             try:
-                self._post(Unkept(self._encode(subject, payload, b"%b%d.1.$FI" % (self._start, number), block)))
+                frame = Unkept(self._encode(subject, payload, b"%b%d.1.$FI" % (self._start, number), block))
+                if deadline is None:
+                    self._post(frame)
+                else:
+                    self._engine.post_now(frame, deadline)
             except ConnectionLost as error:
                 raise self._lost(error) from error
         self._size = number
@@ -157,31 +169,39 @@ class FastBatch:
         if len(self._inbox):
             self._take_replies()
         if self.acked + self._flow * self._outstanding <= number:
-            self._wait_until(lambda: self.acked + self._flow * self._outstanding > number)
+            self._wait_until(lambda: self.acked + self._flow * self._outstanding > number, deadline)
         return number
 
-    def add_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishOptions]) -> int:
+    def add_msg(self, msg: PubMsg | Msg, *, timeout: Timeout = DEFAULT, **options: Unpack[PublishOptions]) -> int:
         """Publish a message object as part of the batch."""
-        return self.add(msg.subject, msg.data, headers=msg.headers, **options)
+        return self.add(msg.subject, msg.data, headers=msg.headers, timeout=timeout, **options)
 
     def commit(
-        self, subject: str | None = None, payload: Payload = b"", *, headers: HeadersLike | None = None
+        self,
+        subject: str | None = None,
+        payload: Payload = b"",
+        *,
+        headers: HeadersLike | None = None,
+        timeout: Timeout = DEFAULT,
     ) -> PubAck:
         """End the batch, with a last message if a subject is given, and wait until all of it is stored."""
         self._check_open()
+        deadline = Deadline.of(timeout, self._timeout)
         if not self._size and subject is None:
             raise ConfigError("the batch is empty: there is nothing to commit")
         if not self._size and subject is not None:
-            self.add(subject, payload, headers=headers)
+            self.add(subject, payload, headers=headers, timeout=deadline)
             subject = None
-        block = self._check.block(headers, None, {}) if subject is not None else None
+        block = None
+        if subject is not None:
+            block = self._check.block(headers, None, {}, deadline.at_most(API_TIMEOUT))
         operation = COMMIT_END if subject is None else COMMIT
         number = self._size + 1
         frame = self._frame(subject or self._subject, payload if subject else b"", block, number, operation)
-        self._send(frame)
+        self._send(frame, deadline)
         if subject is not None:
             self._size = number
-        self._wait_until(lambda: self.ack is not None)
+        self._wait_until(lambda: self.ack is not None, deadline)
         assert self.ack is not None
         return self.ack
 
@@ -195,8 +215,8 @@ class FastBatch:
         if self._closed:
             raise BatchClosed(f"the batch {self._closed}: begin another one")
 
-    def _open(self) -> None:
-        self._check.require(LEVEL_FAST_BATCH, "a fast batch")
+    def _open(self, deadline: Deadline) -> None:
+        self._check.require(LEVEL_FAST_BATCH, "a fast batch", deadline.at_most(API_TIMEOUT))
         # The batch id is the last token of the inbox.
         subject = f"{self._nc.new_inbox()}.{self.id}"
         self._inbox = self._engine.open_inbox(subject + ".>")
@@ -206,24 +226,21 @@ class FastBatch:
         reply = b"%b%d.%d.$FI" % (self._start, number, operation)
         return Unkept(self._engine.encode(subject, payload, reply, block))
 
-    def _send(self, frame: bytes, now: bool = False) -> None:
+    def _send(self, frame: bytes, deadline: Deadline) -> None:
         try:
-            if now:
-                self._engine.post_now(frame)
-            else:
-                self._engine.post(frame)
+            self._engine.post_now(frame, deadline)
         except ConnectionLost as error:
             raise self._lost(error) from error
 
-    def _begin(self, subject: str, frame: bytes) -> None:
+    def _begin(self, subject: str, frame: bytes, deadline: Deadline | None) -> None:
         """The first message finds the stream: 503s are retried by the rules of `publish`."""
-        deadline = Deadline(self._timeout)
+        deadline = deadline or Deadline(self._timeout)
         delivery = Delivery(self._js, subject, b"", None, deadline, None, RETRY_WAIT, 0.0)
         self._size = 1
         while True:
-            self._send(frame, now=True)
+            self._send(frame, deadline)
             try:
-                self._wait_until(lambda: self._started, ping=False)
+                self._wait_until(lambda: self._started, deadline, ping=False)
                 return
             except NoResponders as error:
                 try:
@@ -238,10 +255,10 @@ class FastBatch:
 
     # --- answers ------------------------------------------------------------------------------------------------
 
-    def _wait_until(self, done: Callable[[], bool], ping: bool = True) -> None:
+    def _wait_until(self, done: Callable[[], bool], deadline: Deadline | None, ping: bool = True) -> None:
         """Take answers until `done()`; a ping asks for a lost one after a third of the time."""
-        deadline = Deadline(self._timeout)
-        third = None if self._timeout is None else self._timeout / 3
+        deadline = deadline or Deadline(self._timeout)
+        third = None if deadline.seconds is None else deadline.seconds / 3
         self._engine.flush_outbox()
         while not done():
             wait = deadline.remaining() if third is None else deadline.at_most(third)
@@ -252,9 +269,9 @@ class FastBatch:
                     self._check_open()
             elif deadline.expired():
                 self._end("has failed")
-                raise self._unknown(f"no answer within {self._timeout:g} s")
+                raise self._unknown(f"no answer within {deadline.seconds:g} s")
             elif ping:
-                self._send(self._frame(self._subject, b"", None, self._size, PING), now=True)
+                self._send(self._frame(self._subject, b"", None, self._size, PING), deadline)
 
     def _take_replies(self) -> None:
         while not self._closed and (item := self._inbox.take()) is not None:

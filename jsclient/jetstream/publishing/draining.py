@@ -1,0 +1,28 @@
+"""What `drain` of the connection does about asynchronous publishes: it waits for their acks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from jsclient._engine import Taker
+from jsclient.errors import DrainTimeout
+
+if TYPE_CHECKING:
+    from jsclient.durations import Deadline
+    from jsclient.jetstream.publishing.window import Window
+
+
+class Unacknowledged(Taker):
+    """The messages of one window. They are waited for when every handler has ended and nothing new can be published."""
+
+    publishes = True
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        if not self._window.wait_empty(deadline.remaining()):
+            raise DrainTimeout(
+                f"{len(self._window.pending)} published messages were not acknowledged while the connection drained: "
+                "each may be stored, and its future resolves as PublishUnknown"
+            )
