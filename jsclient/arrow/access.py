@@ -146,6 +146,7 @@ class StreamAccess:
             # Of a mirror, too: with mirror_direct it answers for its origin, for its own name only with allow_direct.
             allow_direct=bool(config.allow_direct),
             consumer_count=state.consumer_count,
+            compacted=self.options.compacted,
             last_ns=_nanoseconds(getattr(state.last_ts, "text", "")) if state.messages else None,
         )
 

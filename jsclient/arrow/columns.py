@@ -130,8 +130,10 @@ class BatchBuilder:
         return _int64(self._timestamps)
 
     def _column_timestamp(self) -> pa.Array:
+        return self._times(self._schema.field("timestamp").type)
+
+    def _times(self, kind: pa.DataType) -> pa.Array:
         exact = _int64(self._timestamps, pa.timestamp("ns", tz="UTC"))
-        kind = self._schema.field("timestamp").type
         return exact if kind.unit == "ns" else exact.cast(kind, safe=False)
 
     def _column_value(self) -> pa.Array:

@@ -95,7 +95,11 @@ class Gaps:
         """Count what the head has taken out of the holes that were seen since the last look."""
         part, holes = self._part, self._holes
         self._holes, self._looks, self._look_at = [], self._looks + 1, time.monotonic() + EVERY
-        if state.first <= holes[0][0] or (part.created and state.created != part.created):
+        if (
+            self._access.options.compacted
+            or state.first <= holes[0][0]
+            or (part.created and state.created != part.created)
+        ):
             return  # the end of the range tells about another stream
         expired = lost = first_lost = last_lost = 0
         for start, sequences in holes:

@@ -39,6 +39,7 @@ class ReadOptions:
     domain: None = None  # is in the prefix
     read_method: str = "auto"
     fail_on_data_loss: bool = True
+    compacted: bool = False
     pull_records: int = 5_000
     pull_bytes: int = 4 << 20
     prefetch: int = 2

@@ -21,6 +21,7 @@ class StreamState:
     retention: str = "limits"
     allow_direct: bool = False
     consumer_count: int = 0
+    compacted: bool = False  # a bucket: what its head has passed was replaced or has expired
     last_ns: int | None = None  # when the message at `last` was stored; None if that is not known
 
     @property

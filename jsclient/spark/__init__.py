@@ -61,7 +61,13 @@ def __getattr__(name: str) -> Any:
 
 
 def register(spark: Any) -> None:
-    """Make `format("jetstream")` known to a session where it is not found by itself (code shipped as a zip, say)."""
-    from jsclient.spark.datasource import JetStreamDataSource
+    """Make `format("jetstream")` known to a session where it is not found by itself (code shipped as a zip, say).
 
-    spark.dataSource.register(JetStreamDataSource)
+    And `jetstream-kv` and `jetstream-objects`, which Spark never finds by itself.
+    """
+    from jsclient.spark.datasource import JetStreamDataSource
+    from jsclient.spark.kv import KeyValueDataSource
+    from jsclient.spark.objects import ObjectsDataSource
+
+    for source in (JetStreamDataSource, KeyValueDataSource, ObjectsDataSource):
+        spark.dataSource.register(source)

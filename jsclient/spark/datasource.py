@@ -61,17 +61,17 @@ class JetStreamDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from jsclient.spark.writer import JetStreamWriter
 
-        _refuse(overwrite, 'write.mode("overwrite")')
+        refuse_overwrite(overwrite, 'write.mode("overwrite")')
         return JetStreamWriter(known.parse(self.options, known.WRITE), schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from jsclient.spark.writer import JetStreamStreamWriter
 
-        _refuse(overwrite, 'outputMode("complete")')
+        refuse_overwrite(overwrite, 'outputMode("complete")')
         return JetStreamStreamWriter(known.parse(self.options, known.WRITE_STREAM), schema)
 
 
-def _refuse(overwrite: bool, what: str) -> None:
+def refuse_overwrite(overwrite: bool, what: str) -> None:
     if overwrite:
         raise JetStreamSparkError(
             "JETSTREAM_OVERWRITE_UNSUPPORTED",

@@ -36,6 +36,7 @@ TOKENS: Final = frozenset({
     "JETSTREAM_NONDETERMINISTIC_REPLAY",  # the replayed batch has other rows than the first attempt
     "JETSTREAM_OVERWRITE_UNSUPPORTED",
     "JETSTREAM_NULL_VALUE",
+    "JETSTREAM_REVISION_MISMATCH",  # a key is not at the revision that a row expects
     "JETSTREAM_BAD_RECORD",  # a value that does not fit the schema (valueFormat)
 })  # fmt: skip
 

@@ -130,6 +130,8 @@ class SparkOptions:
     token: Secret | None = _option("token", "RSWT", Secret)  # noqa: RUF009
     nkey_secret: Secret | None = _option("nkeySecret", "RSWT", Secret)  # noqa: RUF009
     credentials_secret: Secret | None = _option("credentialsSecret", "RSWT", Secret)  # noqa: RUF009
+    # A bucket: what its head has lost was replaced or has expired, as buckets do. Set by jsclient.spark.buckets.
+    compacted: bool = False
     # nats.* as (name of the field of ConnectOptions, text); see connecting.PASSTHROUGH.
     nats: tuple[tuple[str, Secret], ...] = ()
 

@@ -41,7 +41,7 @@ def check_head(state: StreamState, start: int, end: int, fail: bool) -> tuple[in
     Returns the sequence to start at and a warning ("" when nothing is lost). JETSTREAM_DATA_LOSS when the head
     was truncated past `start` and `fail` is set. Holes inside the stream are normal and not looked for.
     """
-    if start >= end or state.first <= start:
+    if start >= end or state.first <= start or state.compacted:
         return start, ""
     gone = min(state.first, end) - start
     text = head_moved(state, start, start + gone, gone, start, end)

@@ -47,18 +47,18 @@ def read_batches(
         return
     from jsclient.arrow.columns import BatchBuilder
     from jsclient.spark.documents import DeadLetters, documents_of
+    from jsclient.spark.entries import EntryBuilder
     from jsclient.spark.schema import schema_of
 
+    arrow, rows, nbytes = schema_of(schema), options.batch_rows, options.batch_bytes
     with lease(options) as nc:
         letters = DeadLetters(nc, options) if options.bad_records == "dead-letter" else None
-        builder = BatchBuilder(
-            options.stream,
-            columns,
-            schema_of(schema),
-            options.batch_rows,
-            options.batch_bytes,
-            documents_of(schema, options, letters),
-        )
+        builder: BatchBuilder
+        if options.compacted:
+            builder = EntryBuilder(options.stream.removeprefix("KV_"), columns, arrow, rows, nbytes)
+        else:
+            documents = documents_of(schema, options, letters)
+            builder = BatchBuilder(options.stream, columns, arrow, rows, nbytes, documents)
         label = f"{partition.label}_{partition.range.index}"
         with closing(read_chunks(nc, options, partition.range, partition.method, label)) as chunks:  # type: ignore[type-var]
             for chunk in chunks:

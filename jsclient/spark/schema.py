@@ -22,6 +22,14 @@ DEFAULT_COLUMNS: Final = {
 }
 EXTRA_COLUMNS: Final = {"timestamp_ns": "bigint", "size": "int", "reply": "string"}
 SOURCE_COLUMNS: Final = {**DEFAULT_COLUMNS, **EXTRA_COLUMNS}
+KV_COLUMNS: Final = {
+    "bucket": "string",
+    "key": "string",
+    "value": "binary",
+    "revision": "bigint",
+    "time": "timestamp",
+    "operation": "string",
+}
 TEXTS: Final = ("string", "binary")
 SOURCE_DDL: Final = ", ".join(f"{name} {kind}" for name, kind in DEFAULT_COLUMNS.items())
 
@@ -41,15 +49,16 @@ def check_source(schema: StructType, options: SparkOptions | None = None) -> lis
     """The names of the columns to deliver, in order; JETSTREAM_SCHEMA_MISMATCH for what the source does not have."""
     names: list[str] = []
     documents = options is not None and options.value_format != "binary"
+    columns = KV_COLUMNS if options is not None and options.compacted else SOURCE_COLUMNS
     for field in schema.fields:
         if (documents and field.name not in SOURCE_COLUMNS) or (documents and field.name == "value"):
             names.append(field.name)
             continue
-        wanted = SOURCE_COLUMNS.get(field.name)
+        wanted = columns.get(field.name)
         if wanted is None:
             raise JetStreamSparkError(
                 "JETSTREAM_SCHEMA_MISMATCH",
-                f"the source has no column {field.name!r}; it has {', '.join(SOURCE_COLUMNS)}: choose among them "
+                f"the source has no column {field.name!r}; it has {', '.join(columns)}: choose among them "
                 "in .schema(), and compute others with select",
             )
         if field.dataType.simpleString() != wanted:
