@@ -101,7 +101,7 @@ class _Task:
         self._root = f"$KV.{options.bucket}."
         self._prefix = self._root if prefix == OWN_API else prefix + self._root
         self._ids = ids
-        self._pending: dict[str, tuple[PublishFuture, str]] = {}
+        self._pending: dict[str, PublishFuture] = {}
         self._stored = Stored()
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -119,7 +119,7 @@ class _Task:
         future = self._publisher.publish(
             self._prefix + key, value or b"", headers=headers, msg_id=id_, expected_last_subject_seq=revision
         )
-        self._pending[key] = future, id_
+        self._pending[key] = future
 
     def finish(self) -> Stored:
         self._settle()
@@ -127,23 +127,14 @@ class _Task:
 
     def _settle(self) -> None:
         pending, self._pending = self._pending, {}
-        for key, (future, id_) in pending.items():
+        for key, future in pending.items():
             try:
                 future.result()
             except errors.WrongLastSequence as error:
-                if not self._is_own(key, id_):
-                    self._conflict(key, error)
-                    continue
+                # Not by a row of an earlier attempt, which the publisher would know by its id.
+                self._conflict(key, error)
+                continue
             self._stored.rows += 1
-
-    def _is_own(self, key: str, id_: str) -> bool:
-        """Whether an earlier attempt of this task has stored the row: then its key is not at the old revision."""
-        stream = self._js.stream(f"KV_{self._options.bucket}", fetch_info=False)
-        try:
-            last = stream.get_last_msg(self._root + key, direct=False)
-        except errors.MessageNotFound:
-            return False
-        return last.headers is not None and last.headers.get("Nats-Msg-Id") == id_
 
     def _conflict(self, key: str, error: errors.WrongLastSequence) -> None:
         if not self._options.skip_conflicts:

@@ -37,6 +37,15 @@ def losses(progress: Any) -> dict[str, int]:
     return found
 
 
+def planned(progress: Any) -> dict[str, tuple[int | None, int]]:
+    """Stream -> the range [from, next) of sequences that the batch was planned for."""
+    found: dict[str, tuple[int | None, int]] = {}
+    for source in _sources(progress):
+        for stream, part in (_decoded(source, "endOffset").get("s") or {}).items():
+            found[stream] = (part.get("from"), int(part["next"]))
+    return found
+
+
 def _sources(progress: Any) -> list[Any]:
     sources = progress["sources"] if isinstance(progress, dict) else progress.sources if progress is not None else []
     return list(sources or ())
@@ -60,10 +69,11 @@ def _decoded(source: Any, name: str) -> dict[str, Any]:
 
 
 class JetStreamListener(StreamingQueryListener):
-    """Logs one line per batch: lag, rows per second, trigger time; or gives the numbers to `export`.
+    """Logs one line per batch: its range, rows, lag, rate, trigger time; or gives the numbers to `export`.
 
     `spark.streams.addListener(JetStreamListener())`. `export(numbers)` runs on Spark's listener thread and gets
-    {"query", "batch", "stream", "behind", "lost", "expired", "rows_per_second", "trigger_ms"}.
+    {"query", "batch", "stream", "from", "next", "rows", "empty", "behind", "lost", "expired", "rows_per_second",
+    "trigger_ms"}: the range that was planned, [from, next), and the rows that came of it.
     """
 
     def __init__(self, export: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -75,10 +85,15 @@ class JetStreamListener(StreamingQueryListener):
     def onQueryProgress(self, event: Any) -> None:
         progress = event.progress
         for stream, behind in lag(progress).items():
+            first, end = planned(progress).get(stream, (None, None))
             numbers = {
                 "query": progress.name or str(progress.id),
                 "batch": progress.batchId,
                 "stream": stream,
+                "from": first,
+                "next": end,
+                "rows": progress.numInputRows,
+                "empty": progress.numInputRows == 0,
                 "behind": behind,
                 **losses(progress),
                 "rows_per_second": progress.processedRowsPerSecond,
@@ -88,7 +103,8 @@ class JetStreamListener(StreamingQueryListener):
                 self._export(numbers)
             else:
                 log.info(
-                    "query %(query)s batch %(batch)s: stream %(stream)s %(behind)s behind, %(lost)s lost, "
+                    "query %(query)s batch %(batch)s: %(rows)s rows of stream %(stream)s [%(from)s, %(next)s), "
+                    "%(behind)s behind, %(lost)s lost, "
                     "%(rows_per_second)s rows/s, trigger %(trigger_ms)s ms",
                     numbers,
                 )

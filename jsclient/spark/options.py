@@ -115,6 +115,7 @@ class SparkOptions:
     publish_retries: int = _option("publishRetries", "WT", values.integer(0), 3)
     ack_timeout: float = _option("ackTimeout", "WT", values.duration, 5.0)
     min_dedup_window: float = _option("minDedupWindow", "WT", values.duration, 120.0)
+    audit_bucket: str | None = _option("auditBucket", "WT", values.text)
     ledger_bucket: str | None = _option("ledgerBucket", "T", values.text)
     null_value: str = _option("nullValue", "WT", values.choice("error", "empty"), "error")
 

@@ -65,6 +65,8 @@ def _writing(o: SparkOptions, api: str, letter: str) -> list[str]:
     """Without the questions to the API rows are written all the same, but a window that is too short is not seen."""
     bucket = o.journal_bucket
     found = [o.subject or ">", f"{api}INFO", f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
+    if o.audit_bucket is not None:
+        found.append(f"$KV.{o.audit_bucket}.>")
     if o.publish_mode == "atomic":
         found += [f"{o.atomic_marker_subject}.>", f"{api}STREAM.MSG.GET.*"]
     elif o.delivery_semantics == "exactly-once" or (o.delivery_semantics == "auto" and letter == known.WRITE_STREAM):

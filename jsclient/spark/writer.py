@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jsclient import errors
+from jsclient.spark.audit import keep, record_of
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.exactly import JournaledTask, Outcome, conclude, purge_receipts
 from jsclient.spark.ids import ContentIds, key_of
@@ -120,6 +121,9 @@ def finish(options: SparkOptions, messages: list[Any], streaming: bool) -> None:
                 purge_receipts(nc, options, job)
     for note in sorted(notes):
         tell(note)
+    if done:
+        record = record_of(options, done[0].job, [message.outcome for message in done], bool(journaled), notes)
+        keep(options, record)
 
 
 def summary(messages: list[Any]) -> str:

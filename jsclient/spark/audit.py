@@ -1,0 +1,61 @@
+"""One record for each batch that was written: what is known of it, for the log and for an optional bucket."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from jsclient.spark.access import SparkAccess
+from jsclient.spark.pool import lease
+from jsclient.spark.progress import put_progress
+from jsclient.spark.sending import Totals
+
+if TYPE_CHECKING:
+    from jsclient.spark.exactly import Outcome
+    from jsclient.spark.journal import Job
+    from jsclient.spark.options import SparkOptions
+
+log = logging.getLogger("jsclient.spark.audit")
+
+
+def record_of(options: SparkOptions, job: Job, outcomes: list[Outcome], journaled: bool, notes: Iterable[str]) -> Any:
+    """What is known of a batch. `rows` are those of the DataFrame; `already` of them were found stored by a replay."""
+    totals = Totals()
+    for outcome in outcomes:
+        totals.add(outcome.totals)
+    return {
+        "query": job.query,
+        "run": job.run,
+        "batch": job.batch,
+        "guarantee": guarantee(options, journaled),
+        "tasks": len(outcomes),
+        "skipped_tasks": sum(outcome.skipped for outcome in outcomes),
+        "rows": totals.rows,
+        "bytes": totals.bytes,
+        "already": totals.duplicates,
+        "moved": sum(len(outcome.aside) for outcome in outcomes),
+        "streams": {stream: list(span) for stream, span in sorted(totals.streams.items())},
+        "notes": sorted(notes),
+    }
+
+
+def guarantee(options: SparkOptions, journaled: bool) -> str:
+    """What holds for the batch: see the table of guarantees."""
+    if journaled:
+        return "exactly-once"
+    if options.publish_mode == "atomic":
+        return "atomic"
+    return "at-least-once" if options.delivery_semantics == "at-least-once" else "window"
+
+
+def keep(options: SparkOptions, record: dict[str, Any]) -> None:
+    """Log the record, and put it into the bucket that was named for it, under `<query>.<batch>`."""
+    text = json.dumps(record)
+    log.info("%s", text)
+    if options.audit_bucket is None:
+        return
+    with lease(options) as nc:
+        key = f"{record['query']}.{record['batch']}"
+        put_progress(SparkAccess(nc, options, f"KV_{options.audit_bucket}"), options.audit_bucket, key, text.encode())
