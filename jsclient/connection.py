@@ -93,7 +93,7 @@ class Connection:
             except (KeyError, TypeError):  # new, or no str at all
                 start = encoder.learn_subject(subject)
             size = len(payload)
-            if headers is None:
+            if not headers:
                 if size > encoder.max_payload:
                     raise encoder.too_large(size)
                 if size < LARGE_PAYLOAD:

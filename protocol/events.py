@@ -43,14 +43,14 @@ class Msg(msgspec.Struct, gc=False):
         return self.payload
 
     @property
-    def headers(self) -> Headers | None:
-        """None when the message has none. Decoded at every access: keep it in a local variable.
+    def headers(self) -> Headers:
+        """Empty when the message has none. Decoded at every access: keep it in a local variable.
 
         Raises MalformedHeaders when the publisher sent a broken block: the server passes it on unread,
         so it is an error of this message and not of the connection.
         """
         raw = self.raw_headers
-        return None if raw is None else Headers.decode(raw)
+        return Headers() if raw is None else Headers.decode(raw)
 
     @property
     def status(self) -> Status | None:

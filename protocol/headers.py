@@ -201,6 +201,9 @@ class Headers:
         return headers
 
 
+Mapping.register(Headers)  # no subclass: `items` gives a repeated name repeatedly, and nobody pays for the views
+
+
 def _checked(name: str, value: str) -> tuple[str, str]:
     if not isinstance(name, str) or not isinstance(value, str):
         raise InvalidHeader(f"header names and values are str: {name!r}: {value!r:.60}")

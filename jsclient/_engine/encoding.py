@@ -36,7 +36,7 @@ class Encoder:
         if payload.__class__ is not bytes:
             payload = as_bytes(payload)
         size = len(payload)
-        if headers is None:
+        if not headers:
             if size > self.max_payload:
                 raise self.too_large(size)
             return pub(start, payload)

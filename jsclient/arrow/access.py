@@ -202,7 +202,7 @@ class StreamAccess:
             lambda: self.api.request_raw(f"DIRECT.GET.{self.stream}", body, timeout=self.patience(), read=True),
         )
         headers = message.headers
-        if message.status is not None or headers is None:
+        if message.status is not None:
             return state.end
         # The last one: a message may have been stored with such a header, the server's own comes behind it.
         found = headers.get_all("Nats-Sequence")

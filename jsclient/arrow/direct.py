@@ -177,9 +177,9 @@ class RangeDirect:
         assert status is not None
         headers = end.headers
         if status.code == 204:
-            if headers is not None and "Nats-Last-Sequence" in headers:
+            if "Nats-Last-Sequence" in headers:
                 self._follows(int(headers["Nats-Last-Sequence"]))
-            if self.next < self._part.end and headers is not None and headers.get("Nats-Num-Pending") == "0":
+            if self.next < self._part.end and headers.get("Nats-Num-Pending") == "0":
                 self._ask_leader()
         elif status.code == 404:
             if self.next < self._part.end:

@@ -238,8 +238,7 @@ class RangeConsumer:
             raise Interrupted(f"pull on {self._name} ended with {status.code} {status.description}")
 
     def _give_back(self, message: Msg) -> None:
-        headers = message.headers
-        pending = None if headers is None else headers.get("Nats-Pending-Messages")
+        pending = message.headers.get("Nats-Pending-Messages")
         if pending is None:
             raise Interrupted("a pull ended without saying what it left")
         self._outstanding = max(0, self._outstanding - int(pending))

@@ -38,9 +38,9 @@ class Entry:
     data: bytes = attrs.field(repr=False)
 
     @property
-    def headers(self) -> Headers | None:
-        """The headers of a message, None when it has none."""
-        return Headers.decode(self.raw_headers) if self.raw_headers else None
+    def headers(self) -> Headers:
+        """The headers of a message, empty when it has none."""
+        return Headers.decode(self.raw_headers) if self.raw_headers else Headers()
 
     def json(self) -> dict[str, Any]:
         """The data of a file entry."""

@@ -131,7 +131,7 @@ def newest_of_sources(backup: Backup) -> dict[str, int]:
             if not entry.seq or b"Nats-Stream-Source" not in entry.raw_headers:
                 continue
             headers = entry.headers
-            fields = ((headers.get(STREAM_SOURCE) if headers else None) or "").split(" ")
+            fields = (headers.get(STREAM_SOURCE) or "").split(" ")
             if len(fields) > 1 and fields[1].isdigit():
                 found[fields[0]] = max(found.get(fields[0], 0), int(fields[1]))
     return found

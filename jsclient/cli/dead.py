@@ -106,7 +106,7 @@ def show_letter(options: argparse.Namespace) -> None:
     plain = letter.to_dict()
     del plain["data"], plain["headers"]
     fields(f"Letter {letter.seq}", plain.items())
-    for name, value in letter.headers.items() if letter.headers else ():
+    for name, value in letter.headers.items():
         line(f"{name}: {value}")
     sys.stdout.flush()
     sys.stdout.buffer.write(letter.data + b"\n")

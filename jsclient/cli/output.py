@@ -66,7 +66,7 @@ def print_message(message: Any, as_json: bool, raw: bool, **more: Any) -> None:
     else:
         extra = "".join(f" {key}={value}" for key, value in more.items())
         line(f"[{message.subject}{extra}]")
-        for name, value in message.headers.items() if message.headers else ():
+        for name, value in message.headers.items():
             line(f"{name}: {value}")
         sys.stdout.flush()
         sys.stdout.buffer.write(message.data + b"\n")

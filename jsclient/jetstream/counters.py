@@ -27,8 +27,7 @@ def counter_value(msg: Any) -> int:
 
 def counter_sources(msg: Any) -> dict[str, dict[str, int]]:
     """What a counter aggregated from other streams is made of: stream name -> subject -> value there."""
-    headers = msg.headers
-    text = None if headers is None else headers.get(names.COUNTER_SOURCES)
+    text = msg.headers.get(names.COUNTER_SOURCES)
     if text is None:
         return {}
     try:

@@ -189,8 +189,8 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         return self.msg.payload
 
     @property
-    def headers(self) -> protocol.Headers | None:
-        """None when the message has none; decoded at every access."""
+    def headers(self) -> protocol.Headers:
+        """Empty when the message has none; decoded at every access."""
         return self.msg.headers
 
     @property

@@ -517,7 +517,7 @@ class KeyValue:
 
 
 def _is_own(message: RawStreamMsg, own: str) -> bool:
-    return message.headers is not None and message.headers.get(MSG_ID) == own
+    return message.headers.get(MSG_ID) == own
 
 
 def _origin_of(mirror: StreamSource, bucket: str) -> tuple[str, str | None]:

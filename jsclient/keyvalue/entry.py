@@ -75,7 +75,7 @@ _OPERATIONS: Final = {
 
 def operation_of(headers: Any) -> Operation:
     """What the headers of a stored message say: those of the client first, then those of a server's marker."""
-    if headers is None:
+    if not headers:
         return Operation.PUT
     word = headers.get(OPERATION_HEADER) or headers.get(MARKER_HEADER) or ""
     return _OPERATIONS.get(word, Operation.PUT)

@@ -38,7 +38,7 @@ class Request:
         return self.message.payload
 
     @property
-    def headers(self) -> Headers | None:
+    def headers(self) -> Headers:
         return self.message.headers
 
     @property
@@ -91,6 +91,6 @@ def one_line(text: str) -> str:
 def check_response(message: Msg) -> Msg:
     """The answer of a service, or ServiceError if it is an error response (ADR-32 headers)."""
     headers = message.headers
-    if headers is not None and ERROR_CODE_HEADER in headers:
+    if ERROR_CODE_HEADER in headers:
         raise ServiceError(headers[ERROR_CODE_HEADER], headers.get(ERROR_HEADER) or "", message.payload)
     return message

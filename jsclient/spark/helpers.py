@@ -32,7 +32,7 @@ class Record(NamedTuple):
     subject: str
     seq: int
     timestamp_ns: int
-    headers: Headers | None
+    headers: Headers
     value: bytes
 
 
@@ -130,7 +130,7 @@ def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) 
         part = Range(0, start, max(start, min(end, state.end)), checked.subjects, created=state.created)
         for chunk in read_chunks(nc, checked, part, method, "range"):
             for subject, seq, ns, block, value in iterate_rows(chunk):
-                headers = None if block is None else Headers.decode(block)
+                headers = Headers() if block is None else Headers.decode(block)
                 yield Record(subject.decode("utf-8", "surrogateescape"), seq, ns, headers, value)
 
 

@@ -68,7 +68,7 @@ class Letter:
     sent: dt.datetime | None
     died: dt.datetime | None
     data: bytes = attrs.field(repr=False)
-    headers: Headers | None = attrs.field(repr=False)
+    headers: Headers = attrs.field(repr=False)
     lost: bool = False
     replays: int = 0
 
@@ -80,7 +80,7 @@ class Letter:
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; payloads that are not UTF-8 stay bytes."""
         plain = attrs.asdict(self, recurse=False)
-        plain["headers"] = self.headers.to_dict() if self.headers else None
+        plain["headers"] = self.headers.to_dict() or None
         plain["sent"] = self.sent.isoformat() if self.sent else None
         plain["died"] = self.died.isoformat() if self.died else None
         return plain
@@ -311,7 +311,7 @@ class DeadLetters:
         except (errors.MessageNotFound, errors.StreamNotFound):
             pairs.append((LOST, "true"))
         else:
-            kept = message.headers.items() if message.headers else []
+            kept = message.headers.items()
             pairs += [pair for pair in kept if not pair[0].startswith(("Nats-", _LETTER))]
             data, original, sent = message.data, message.subject, message.time
         pairs += [
@@ -335,7 +335,7 @@ class DeadLetters:
 
 def letter_of(message: RawStreamMsg) -> Letter:
     """A stored message as a letter; what its headers do not say is empty."""
-    headers = message.headers or Headers()
+    headers = message.headers
     kept = [pair for pair in headers.items() if not pair[0].startswith((_LETTER, "Nats-"))]
     return Letter(
         seq=message.seq,
@@ -349,7 +349,7 @@ def letter_of(message: RawStreamMsg) -> Letter:
         sent=_time(headers.get(names.TIME)),
         died=message.time,
         data=message.data,
-        headers=Headers(kept) if kept else None,
+        headers=Headers(kept),
         lost=headers.get(LOST) == "true",
         replays=_number(headers.get(REPLAYS)),
     )
@@ -357,7 +357,7 @@ def letter_of(message: RawStreamMsg) -> Letter:
 
 def _replay_headers(letter: Letter) -> Headers:
     """The original's headers, and what it died of before."""
-    pairs = letter.headers.items() if letter.headers else []
+    pairs = letter.headers.items()
     out = [pair for pair in pairs if not pair[0].startswith(_REPLAYED)]
     told = {
         "Reason": letter.reason,

@@ -27,8 +27,7 @@ def traced(handler: Callable[[Any], Any], name: str | None = None) -> Callable[[
 
     @functools.wraps(handler)
     def run(message: Any) -> Any:
-        headers = message.headers
-        carrier = {} if headers is None else {key.lower(): value for key, value in headers.items()}
+        carrier = {key.lower(): value for key, value in message.headers.items()}
         parent = propagate.extract(carrier)
         token = context.attach(parent)
         try:

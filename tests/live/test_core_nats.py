@@ -38,7 +38,7 @@ def test_payloads_round_trip(nc: jsclient.Connection, payload: bytes | str) -> N
     expected = payload.encode() if isinstance(payload, str) else payload
     message = subscription.next(timeout=10)
     assert message.payload == expected
-    assert (message.subject, message.reply, message.headers) == ("payload", "", None)
+    assert (message.subject, message.reply, dict(message.headers)) == ("payload", "", {})
 
 
 def test_headers_keep_case_order_and_repeats(nc: jsclient.Connection) -> None:

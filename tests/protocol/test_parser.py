@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from protocol import LimitExceeded, MalformedHeaders, Msg, Parser, Ping, ProtocolError
+from protocol import Headers, LimitExceeded, MalformedHeaders, Msg, Parser, Ping, ProtocolError
 
 REJECTED = [
     b"\r\n",
@@ -159,7 +159,7 @@ def test_what_a_message_tells() -> None:
     assert message.headers is not None
     assert message.headers["K"] == "v"
     bare = Msg(b"s", b"1", None, b"")
-    assert (bare.reply, bare.headers, bare.status) == ("", None, None)
+    assert (bare.reply, bare.headers, bare.status) == ("", Headers(), None)
 
 
 @pytest.mark.parametrize("block", [b"", b"abcd", b"NATS/1.0", b"NATS/1.0\r\nx\r\n\r\n", b"NATS/1.1 404\r\n\r\n"])

@@ -15,7 +15,7 @@ from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerConfig, StreamConfig, Success
 from jsclient.jetstream.api.requests import Api, check_error, error_of
 from jsclient.message import Msg
-from protocol import ServerInfo
+from protocol import Headers, ServerInfo
 
 
 class FakeConnection:
@@ -253,7 +253,10 @@ def test_trace_hooks(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[tuple[Any, ...]] = []
     js, _ = api(OK, on_request=lambda *a: seen.append(a), on_response=lambda *a: seen.append(a))
     js.request("STREAM.DELETE.S", {"a": 1})
-    assert seen == [("$JS.API.STREAM.DELETE.S", b'{"a":1}'), ("$JS.API.STREAM.DELETE.S", b'{"success": true}', None)]
+    assert seen == [
+        ("$JS.API.STREAM.DELETE.S", b'{"a":1}'),
+        ("$JS.API.STREAM.DELETE.S", b'{"success": true}', Headers()),
+    ]
 
     def broken(*args: Any) -> None:
         raise RuntimeError("of the user")

@@ -110,7 +110,7 @@ class RawStreamMsg(msgspec.Struct, kw_only=True, frozen=True):
     seq: int
     data: bytes
     time: dt.datetime | None
-    headers: Headers | None = None
+    headers: Headers = msgspec.field(default_factory=Headers)
     stream: str = ""
 
 

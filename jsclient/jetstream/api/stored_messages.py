@@ -31,7 +31,7 @@ def from_leader(api: Api, stream: str, request: dict[str, Any], timeout: Timeout
 def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
     """The message in a leader's answer."""
     stored = answer.message
-    found = None
+    found = Headers()
     if stored.hdrs:
         # The block is as it was on the wire: let the protocol package read it as such.
         found = Msg(b"", b"", None, b"", stored.hdrs).headers
@@ -40,7 +40,7 @@ def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
         seq=stored.seq,
         data=stored.data,
         time=model_base.parse_time(stored.time) if stored.time else None,
-        headers=found or None,
+        headers=found,
         stream=stream,
     )
 
@@ -91,16 +91,16 @@ def stored_message(message: Msg) -> RawStreamMsg:
         ) from error
 
 
-def _split(found: Headers | None) -> tuple[Headers | None, dict[str, str]]:
+def _split(found: Headers) -> tuple[Headers, dict[str, str]]:
     """The stored headers, and those that the server added."""
     added: dict[str, str] = {}
     kept = []
-    for name, value in reversed(list(found.items()) if found is not None else []):
+    for name, value in reversed(found.items()):
         if name in _ADDED and name not in added:
             added[name] = value
         else:
             kept.append((name, value))
-    return (Headers(reversed(kept)) if kept else None), added
+    return Headers(reversed(kept)), added
 
 
 class Reader:

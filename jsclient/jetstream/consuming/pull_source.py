@@ -31,8 +31,7 @@ class PullSource:
     ack_none = False
 
     def learn_pin(self, group: str, message: Msg) -> None:
-        headers = message.headers
-        pin = headers.get(header_names.PIN_ID) if headers is not None else None
+        pin = message.headers.get(header_names.PIN_ID)
         if pin:
             self.pins[group] = pin
 

@@ -103,7 +103,7 @@ def _error(of: type[Exception], code: int, description: str, subject: str) -> Ex
 
 
 def _unserved(headers: Any) -> tuple[int, int] | None:
-    if headers is None:
+    if not headers:
         return None
     messages = headers.get(names.PENDING_MESSAGES)
     if messages is None:

@@ -161,7 +161,7 @@ class AsyncPublisher:
         """
         if self._engine.draining:
             self._engine.check_draining()
-        if headers is None and msg_id is None and not options:
+        if not headers and msg_id is None and not options:
             block = None
         else:
             block = self._capabilities.block(headers, msg_id, options, self._ask_timeout)

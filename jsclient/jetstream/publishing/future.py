@@ -85,13 +85,12 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         return PubMsg(self.subject, self.payload, self.headers)
 
     @property
-    def headers(self) -> Headers | None:
-        return None if self._block is None else Headers.decode(self._block)
+    def headers(self) -> Headers:
+        return Headers() if self._block is None else Headers.decode(self._block)
 
     @property
     def msg_id(self) -> str | None:
-        headers = self.headers
-        return None if headers is None else headers.get(names.MSG_ID)
+        return self.headers.get(names.MSG_ID)
 
     def _wait(self, timeout: float | None) -> None:
         if self._ack is not None or self._error is not None:

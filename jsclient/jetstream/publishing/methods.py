@@ -93,7 +93,7 @@ class Publishing:
         seconds = PUBLISH_TIMEOUT if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
         deadline = Deadline(seconds)
         began = None if seconds is not None else time.monotonic()  # the deadline knows it otherwise
-        if headers is None and msg_id is None and not options:
+        if not headers and msg_id is None and not options:
             block = None
         else:
             block = self.header_check.block(headers, msg_id, options, deadline.at_most(API_TIMEOUT))
