@@ -234,8 +234,13 @@ class ConnectOptions:
 
     def __repr__(self) -> str:
         # Only what is known to hold no secret; URLs may carry passwords, so they are shown without user information.
-        shown = ", ".join(masked(url) if isinstance(url, str) else "?" for url in self.servers)
-        return f"ConnectOptions(servers={shown!r}, name={self.name!r})"
+        urls = ", ".join(masked(url) if isinstance(url, str) else "?" for url in self.servers)
+        shown = [f"servers={urls!r}"]
+        for field in attrs.fields(ConnectOptions):
+            value = getattr(self, field.name)
+            if field.name != "servers" and value != field.default:
+                shown.append(f"{field.name}={value!r}" if field.repr else f"{field.name}=<set>")
+        return f"ConnectOptions({', '.join(shown)})"
 
 
 class ConnectOptionsDict(TypedDict, total=False):

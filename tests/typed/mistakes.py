@@ -36,6 +36,7 @@ nc.publish(b"a", b"")  # wrong
 nc.request("a", b"", timeout="1")  # wrong
 nc.request()  # wrong
 nc.subscribe("a", queue_group="q")  # wrong
+nc.fail(RuntimeError())  # wrong
 
 # --- JetStream
 js = JetStream(nc, domian="hub")  # wrong

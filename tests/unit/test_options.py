@@ -47,6 +47,14 @@ def test_repr_shows_no_secret() -> None:
     assert "tok3n" not in repr(ConnectOptions(token="tok3n"))
 
 
+def test_repr_shows_what_is_set() -> None:
+    options = ConnectOptions(servers="a", name="n", ping_interval=3.0, user="u", password="hunter2", on_error=print)
+    assert repr(options) == (
+        "ConnectOptions(servers='a', name='n', ping_interval=3.0, user=<set>, password=<set>, on_error=<set>)"
+    )
+    assert repr(ConnectOptions(servers="a")) == "ConnectOptions(servers='a')"
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
