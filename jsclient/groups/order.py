@@ -12,6 +12,8 @@ from collections import OrderedDict, deque
 from collections.abc import Hashable, Iterable
 from typing import Any, Final, Literal
 
+import msgspec
+
 from jsclient.workers.keyed import KeyedQueue
 
 DONE_KEPT: Final = 10_000
@@ -23,10 +25,19 @@ _ALONE: Final = object()
 Arrival = Literal["new", "known", "done"]
 
 
+class Tries(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What is known of a message beside the server's count of deliveries: tries that `failed`, and how often a process
+    died with which it was `alone`. `begun`: a process has begun it, alone."""
+
+    failed: int = 0
+    alone: int = 0
+    begun: bool = False
+
+
 class Item:
     """One message in the hands of a member. `sequence` and `stored` tell messages of one stream apart for good."""
 
-    __slots__ = ("delivery", "held", "key", "lane", "message", "poison", "sequence", "stored", "until")
+    __slots__ = ("delivery", "held", "key", "lane", "message", "poison", "sequence", "stored", "tries", "until")
 
     def __init__(self, message: Any, sequence: int, delivery: int, stored: int = 0, key: Hashable = None) -> None:
         self.message = message
@@ -37,6 +48,7 @@ class Item:
         self.lane: Hashable = None  # the key under which it waits or runs
         self.until = 0.0  # not to be tried again before
         self.held: Any = None
+        self.tries = Tries()
         self.poison = ""  # why it must not be handled once more
 
     def __repr__(self) -> str:

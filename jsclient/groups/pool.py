@@ -341,8 +341,11 @@ class GroupPool(Taker):
             delay = None if given_up else self.settler.delay(error, 1)
         else:
             # Not the server's count: it counts what no handler saw, and begins again with every consumer.
+            alone = term.order.alone
+            if alone:
+                term.begin_alone(item)
             delay = self.settler.run_keyed(worker, message, 1, retries)
-            if term.order.alone and not self.connection.closed:
+            if alone and not self.connection.closed:
                 self._flush()
         with self.ready:
             worker.held = ()

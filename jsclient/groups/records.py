@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 from jsclient import coordination, errors
+from jsclient.groups.order import Tries
 
 if TYPE_CHECKING:
     from jsclient.groups.group import PartitionedGroup
@@ -19,6 +20,9 @@ if TYPE_CHECKING:
 
 BUCKET: Final = "jsclient-groups"
 READ_TIMEOUT: Final = 5.0
+CRASHES_KEPT: Final = 300.0
+"""Seconds within which a second death of a process makes its messages suspect."""
+
 TRIES_KEPT: Final = 3600.0
 """Seconds for which failed tries and kills of a message are remembered after the last one."""
 
@@ -28,16 +32,6 @@ class Work(msgspec.Struct, frozen=True):
 
     id: str
     partitions: list[int]
-
-
-class Tries(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What is known of a message beside the server's count of deliveries: tries that `failed`; takeovers at which it
-    was the first unfinished one (`seen`), and before how many of them it had run `alone`."""
-
-    failed: int = 0
-    seen: int = 0
-    alone: int = 0
-    careful: bool = False
 
 
 @attrs.frozen
@@ -92,6 +86,16 @@ class Records:
             except errors.RevisionMismatch:
                 pass  # another member took other partitions of the same one
         return found
+
+    def crash_before(self) -> bool:
+        """Note that a process has died; whether another one had died shortly before."""
+        key = f"crash.{self.prefix}"
+        try:
+            self.kv.create(key, b"", ttl=CRASHES_KEPT)
+        except errors.KeyExists:
+            self.kv.update(key, b"", self.kv.get(key, direct=False).revision, ttl=CRASHES_KEPT)
+            return True
+        return False
 
     # --- what a message has done ------------------------------------------------------------------------
 

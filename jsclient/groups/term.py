@@ -15,8 +15,7 @@ from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.groups.config import PRIORITY_GROUP
 from jsclient.groups.message import GroupMessage, of_member
-from jsclient.groups.order import Item, Order
-from jsclient.groups.records import Tries
+from jsclient.groups.order import Item, Order, Tries
 from jsclient.waiting import Gate
 from jsclient.workers.parts import PoolMessages
 from jsclient.workers.progress import PART, Held
@@ -33,9 +32,6 @@ LEASE_PART: Final = 0.6
 LOOK_PART: Final = 0.2
 HOLD_LOOK: Final = 0.25
 FIRST_LOOKS: Final = 0.03
-
-CAREFUL_FROM: Final = 2
-"""Takeovers at which the same message was the first unfinished one before messages are handled one by one."""
 
 ACKS_TIMEOUT: Final = 2.0
 
@@ -96,10 +92,9 @@ class Term:
         item = Item(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns)
         item.held = Held(message, pool.terms.ack_wait / PART)
         item.held.waiting = True
-        known = self.tries.pop(item.sequence, None)
-        if known is not None:
-            item.held.retries = known.failed
-        alone = self._suspected(item, message, known)
+        item.tries = self.tries.pop(item.sequence, item.tries)
+        item.held.retries = item.tries.failed
+        alone = self._suspected(item, message)
         try:
             assert pool.options.key is not None
             item.key = pool.options.key(message)
@@ -124,26 +119,34 @@ class Term:
         except errors.JsClientError as error:
             log.info("%r was handled before, and is not acked yet: %s", message, error)
 
-    def _suspected(self, item: Item, message: GroupMessage, known: Tries | None) -> bool:
+    def _suspected(self, item: Item, message: GroupMessage) -> bool:
         """Look at the first message of a partition whose owner died; True: handle the next ones one by one."""
         if message.partition not in self.suspects:
             return False
         self.suspects = set()
-        before = known or Tries()
-        tries = Tries(
-            failed=before.failed,
-            seen=before.seen + 1,
-            alone=before.alone + before.careful,
-            careful=before.seen + 1 >= CAREFUL_FROM,
-        )
+        if item.tries.begun:
+            item.tries = Tries(failed=item.tries.failed, alone=item.tries.alone + 1)
         attempts = self.pool.options.attempts
-        if attempts is not None and tries.alone >= attempts:
-            item.poison = f"its process died {tries.alone} times while it was handled alone"
+        if attempts is not None and item.tries.alone >= attempts:
+            item.poison = f"its process died {item.tries.alone} times while it was handled alone"
+        self.note(item)
         try:
-            self.pool.records.note(item.sequence, tries)
+            return self.pool.records.crash_before()
         except errors.JsClientError as error:
             log.warning("it is not noted that the process of %r died: %s", message, error)
-        return tries.careful
+            return True
+
+    def begin_alone(self, item: Item) -> None:
+        """If the process dies now, it is known with what."""
+        item.tries = Tries(failed=item.tries.failed, alone=item.tries.alone, begun=True)
+        self.note(item)
+
+    def note(self, item: Item) -> None:
+        """For whoever has the message next."""
+        try:
+            self.pool.records.note(item.sequence, item.tries)
+        except errors.JsClientError as error:
+            log.info("the tries of %r are not noted: %s", item.message, error)
 
     # --- looking ------------------------------------------------------------------------------------------
 
@@ -254,10 +257,8 @@ class Term:
         """Tries are counted here; whoever handles the message next goes on counting."""
         for item in rest:
             if item.held.retries:
-                try:
-                    self.pool.records.note(item.sequence, Tries(failed=item.held.retries))
-                except errors.JsClientError as error:
-                    log.info("the tries of %r are not noted: %s", item.message, error)
+                item.tries = Tries(failed=item.held.retries, alone=item.tries.alone)
+                self.note(item)
 
     def _confirm_acks(self, unstarted: int) -> str:
         """Wait until the server has worked through our acks; returns the id of the pinned client."""

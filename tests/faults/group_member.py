@@ -1,6 +1,8 @@
 """A member of a group that checks the order of each key: started, killed and stopped by the tests beside it.
 
-    python group_member.py URLS STREAM GROUP THREADS LEASE LOG
+    python group_member.py URLS STREAM GROUP THREADS LEASE LOG [ATTEMPTS]
+
+A message "kill" kills its process; with ATTEMPTS it ends as a dead letter.
 
 What a key has seen is in a bucket, and each step is written by compare-and-set: two handlers of one key at a time, or a
 message before its predecessor, cannot go unnoticed. Findings are lines in LOG.
@@ -10,6 +12,7 @@ from __future__ import annotations
 
 import os
 import random
+import signal
 import sys
 import threading
 from typing import Any
@@ -20,7 +23,8 @@ from jsclient.jetstream import JetStream
 
 
 def main() -> int:
-    urls, stream, name, threads, lease, log = sys.argv[1:]
+    urls, stream, name, threads, lease, log, *rest = sys.argv[1:]
+    giving_up = {"attempts": int(rest[0]), "dead_letter": "dead.src"} if rest else {}
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     never = threading.Event()
     with jsclient.connect(urls.split(","), connect_timeout=20) as nc:
@@ -28,6 +32,9 @@ def main() -> int:
         seen = keyvalue.key_value(js, "seen", fetch_info=False)
 
         def handle(message: Any) -> None:
+            if message.data == b"kill":
+                os.write(descriptor, f"KILL {message.subject}\n".encode())
+                os.kill(os.getpid(), signal.SIGKILL)
             check(message, seen, descriptor)
             never.wait(random.random() * 0.002)
 
@@ -42,6 +49,7 @@ def main() -> int:
             priority_timeout=2.0,
             backoff=[0.05],
             max_ack_pending=64,
+            **giving_up,
         )
         print("ready", flush=True)
         report = pool.run_until_signal(timeout=10)

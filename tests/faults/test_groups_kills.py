@@ -35,14 +35,15 @@ def cluster() -> Iterator[Cluster]:
 class Members:
     """Processes of one group, and what they found wrong."""
 
-    def __init__(self, urls: list[str], log: Path) -> None:
+    def __init__(self, urls: list[str], log: Path, *more: str) -> None:
+        self.more = more
         self.urls = ",".join(urls)
         self.log = log
         self.all: list[subprocess.Popen[bytes]] = []
         self.codes: list[int] = []
 
     def start(self) -> None:
-        command = [sys.executable, str(MEMBER), self.urls, "SRC", "work", "8", "3", str(self.log)]
+        command = [sys.executable, str(MEMBER), self.urls, "SRC", "work", "8", "3", str(self.log), *self.more]
         self.all.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
 
     def leave(self) -> None:
@@ -72,6 +73,15 @@ class Members:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
 
+def elect(nc: jsclient.Connection, chance: random.Random) -> None:
+    """Another leader for a consumer: it forgets whom it has pinned, and may forget what was acked last."""
+    try:
+        names = list(JetStream(nc, timeout=5).consumer_names("SRC-work"))
+        nc.request(f"$JS.API.CONSUMER.LEADER.STEPDOWN.SRC-work.{chance.choice(names)}", b"", timeout=5)
+    except (errors.JsClientError, IndexError):
+        pass  # there is none, or no leader at the moment
+
+
 def crash_server(cluster: Cluster, chance: random.Random) -> None:
     server = chance.choice(cluster.servers)
     server.kill()
@@ -88,7 +98,7 @@ def handled(seen: keyvalue.KeyValue) -> int:
 @pytest.mark.timeout(1500)
 def test_keys_keep_their_order_through_kills_of_members_and_servers(cluster: Cluster, tmp_path: Path) -> None:
     """1,000 keys x 200 messages, 4 processes x 8 threads, one leaves and one joins every 2 s, 6 members and 3 servers
-    are killed."""
+    are killed, and consumers get new leaders."""
     keys, per_key = int(os.environ.get("DRILL_KEYS", 1000)), int(os.environ.get("DRILL_PER_KEY", 200))
     chance = random.Random(19)
     with jsclient.connect(cluster.urls, connect_timeout=20) as nc:
@@ -111,6 +121,8 @@ def test_keys_keep_their_order_through_kills_of_members_and_servers(cluster: Clu
                 pause.wait(2)
                 beats += 1
                 members.leave()
+                if beats % 3 == 0:
+                    elect(nc, chance)
                 if kills and beats % 4 == 0:
                     if kills.pop() == "member":
                         members.crash(chance)
@@ -170,3 +182,37 @@ def test_a_frozen_member_starts_nothing_when_it_wakes_up(tmp_path: Path) -> None
             members.all[0].send_signal(signal.SIGCONT)
             members.stop()
         assert members.findings() == []
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.timeout(150)
+def test_a_message_that_kills_its_process_is_found_and_given_up(tmp_path: Path) -> None:
+    """Of all that was in hand when processes died, only the one that did it goes to the dead letters."""
+    with NatsServer() as server, jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="SRC", subjects=["src.*"]))
+        js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
+        seen = keyvalue.create_key_value(js, KeyValueConfig(bucket="seen"))
+        group = groups.create_elastic(js, "SRC", "work", partitions=4, filters=[Filter("src.*", [1])])
+        for number in range(5):
+            for key in range(10):
+                js.publish(f"src.k{key}", str(number))
+            if number == 2:
+                js.publish("src.killer", "kill")
+        members = Members([server.url], tmp_path / "findings", "2")
+        members.start()
+        try:
+            deadline = time.monotonic() + 120
+            while not js.stream("DEAD").info().state.messages and time.monotonic() < deadline:
+                threading.Event().wait(0.1)
+                if members.all[0].poll() is not None:
+                    members.all.pop()
+                    members.start()
+            wait_until(lambda: handled(seen) == 50, 30)
+        finally:
+            members.stop()
+        kills = [line for line in members.findings() if line.startswith("KILL")]
+        assert members.findings() == kills == ["KILL src.killer"] * 4, "two to find it, and attempts=2 alone"
+        assert [letter.data for letter in js.stream("DEAD").get_batch(10)] == [b"kill"]
+        assert group.lag().total == 0
