@@ -111,7 +111,8 @@ CALLS: dict[str, Callable[[KeyValue, float], object]] = {
 }
 
 
-@pytest.mark.parametrize("direction", [pytest.param("up", marks=pytest.mark.slow), "down"])
+@pytest.mark.slow  # test_deadlines.py does it side by side, with four kinds of peers
+@pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_timeout_bounds_every_call(kv: KeyValue, proxy: Proxy, direction: Any) -> None:
     """The peer takes nothing more, or answers nothing."""
     kv.put("a", b"1")

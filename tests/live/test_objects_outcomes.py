@@ -114,7 +114,8 @@ def late_calls(store: ObjectStore, timeout: float) -> dict[str, float]:
     return late
 
 
-@pytest.mark.parametrize("direction", [pytest.param("up", marks=pytest.mark.slow), "down"])
+@pytest.mark.slow  # test_deadlines.py does it side by side, with four kinds of peers
+@pytest.mark.parametrize("direction", ["up", "down"])
 def test_a_timeout_bounds_every_call(store: ObjectStore, proxy: Proxy, direction: Any) -> None:
     """The peer takes nothing more, or answers nothing."""
     store.put(ObjectMeta(name="a", chunk_size=1000), DATA)

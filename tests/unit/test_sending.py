@@ -127,6 +127,9 @@ SCENES: dict[str, list[Frame]] = {
     ],
 }
 
+EACH_SCENE = [pytest.param(scene, marks=pytest.mark.slow if scene == "bulk" else ()) for scene in SCENES]
+"""The short tier leaves out the one that takes longest; "large" takes the same ways."""
+
 
 def whole(frames: list[Frame]) -> bytes:
     return b"".join(b"".join(frame.parts) if isinstance(frame, LargeFrame) else frame for frame in frames)
@@ -176,7 +179,7 @@ def test_an_exception_of_a_handler_loses_neither_frame_nor_link(scene: str, erro
 
 
 @traced
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", EACH_SCENE)
 def test_a_handler_on_top_of_a_write_sends_at_once(scene: str) -> None:
     def handler(line: Line) -> None:
         line.outbox.post_now(Unkept(b"<handler>"))
@@ -213,7 +216,7 @@ def test_a_handler_that_lets_another_thread_send(scene: str) -> None:
 
 
 @traced
-@pytest.mark.parametrize("scene", SCENES)
+@pytest.mark.parametrize("scene", EACH_SCENE)
 def test_a_handler_that_waits_for_another_thread_and_makes_no_call(scene: str) -> None:
     """As `Thread.join` in a handler does: the thread beneath steps aside for nobody, and the flusher takes over."""
 
