@@ -109,7 +109,7 @@ WAITS: dict[str, Call] = {
     "Consumer.fetch": lambda e, t: e.consumer.fetch(10, t),
     "Consumer.fetch_each": lambda e, t: list(e.consumer.fetch_each(10, t)),
     "Consumer.batches": lambda e, t: next(e.consumer.batches(10, t)),
-    "Consumer.delete": lambda e, t: e.consumer.delete(timeout=t),
+    "Consumer.delete": lambda e, t: e.expendable.delete(timeout=t),
     "Consumer.pause": lambda e, t: e.consumer.pause(60, timeout=t),
     "Consumer.reset": lambda e, t: e.consumer.reset(1, timeout=t),
     "Consumer.resume": lambda e, t: e.consumer.resume(timeout=t),
@@ -404,6 +404,7 @@ class Env:
         js.create_stream(jets.StreamConfig(name="DL2", subjects=["dl2"]))
         stream.create_consumer(jets.ConsumerConfig(durable_name="c", filter_subject="dl.js.none"))
         stream.create_consumer(jets.ConsumerConfig(durable_name="full"))
+        stream.create_consumer(jets.ConsumerConfig(durable_name="expendable"))
         stream.create_push_consumer(PUSH.replace(durable_name="p"))
         for _ in range(20):
             js.publish("dl.js.x", b"x")
@@ -426,6 +427,7 @@ class Env:
         self.subs = [nc.subscribe(f"dl.silence.{n}") for n in range(6)]
         self.stream = js.stream("DL")
         self.consumer = self.stream.consumer("c")
+        self.expendable = self.stream.consumer("expendable")
         self.read = self.consumer.read_until(10**9, timeout=TIMEOUT)
         self.push = self.stream.push_consumer("p")
         self.messages = list(self.stream.consumer("full").fetch(10, 5))
