@@ -16,6 +16,6 @@ with jsclient.connect("nats://127.0.0.1:4222") as nc:
         (msg,) = stream.ordered_consumer(filter_subjects=["due.>"]).fetch(1, timeout=10)
         assert msg.data == b"call Sue"
 
-    age = None if nc.server_info.at_least(2, 11) else 3600
+    age = None if nc.server_info.at_least(2, 11) else 7200
     if coordination.once_per(coordination.lease_bucket(js, ttl=age), "nightly-report", 3600):
         print("this process makes the report of this hour")

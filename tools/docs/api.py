@@ -72,7 +72,7 @@ def public_names(module: ModuleType) -> list[str]:
     """`__all__`, or, where there is none, what the module itself defines."""
     listed = getattr(module, "__all__", None)
     if listed is not None:
-        return [name for name in listed if not inspect.ismodule(getattr(module, name, None))]
+        return [name for name in listed if not inspect.ismodule(resolve(module, name))]
     own = {
         name: value
         for name, value in vars(module).items()
@@ -264,7 +264,10 @@ def typed_dicts() -> dict[str, Any]:
     found = {}
     for path in sorted((ROOT / "jsclient").rglob("*.py")):
         if "total=False" in path.read_text(encoding="utf-8"):
-            module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+            try:
+                module = importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
+            except ImportError:  # an extra is not installed
+                continue
             found.update({name: value for name, value in vars(module).items() if is_typeddict(value)})
     return found
 
