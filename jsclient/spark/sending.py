@@ -21,6 +21,7 @@ from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.publishing.copies import Copies
+from jsclient.jetstream.publishing.verdict import passes
 from jsclient.nuid import new_token
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
@@ -173,8 +174,8 @@ class WindowPublisher:
             self._again.append(token)
         elif ack is not None and ack.error is not None:
             error = errors.api_error(ack.error.code, ack.error.err_code, ack.error.description)
-            temporary = (errors.DuplicateInProcess, errors.JetStreamTemporarilyUnavailable, errors.TooManyRequests)
-            if isinstance(error, temporary):
+            temporary = (errors.JetStreamTemporarilyUnavailable, errors.TooManyRequests)
+            if passes(error) or isinstance(error, temporary):
                 self._again.append(token)
             else:
                 self._error = self._error or error

@@ -225,3 +225,38 @@ def test_a_key_that_was_created_by_oneself_does_not_exist_already() -> None:
     with connected(answers) as (js, _):
         assert KeyValue(js, "B").create("k", b"x") == 1
         assert KeyValue(js, "B").update("k", b"x", 7) == 1
+
+
+# --- commits of atomic batches ----------------------------------------------------------------------------------------
+
+
+LEVEL = {"$JS.API.INFO": [[b'{"api":{"level":4}}']]}
+
+
+def commit(js: JetStream) -> Any:
+    batch = js.atomic_batch(timeout=10)
+    batch.add("s.a", b"one", expected_last_subject_seq=5)
+    return batch.commit()
+
+
+@pytest.mark.parametrize("refused", [STALE, STALE_NUMBER], ids=["10164", "10071"])
+def test_the_second_answer_to_a_commit_counts(refused: bytes) -> None:
+    with connected({"s.a": [[refused, ACK]], INFO: [[info(3)]], GET: [[NOTHING]], **LEVEL}) as (js, _):
+        assert commit(js).seq == 6
+
+
+@pytest.mark.usefixtures("soon")
+def test_a_commit_that_a_stale_leader_refused_is_unknown_where_nothing_decides_it() -> None:
+    with (
+        connected({"s.a": [[STALE]], INFO: [[info(3)]], GET: [[]], DIRECT: [[]], **LEVEL}) as (js, _),
+        pytest.raises(errors.PublishUnknown, match="all stored or none"),
+    ):
+        commit(js)
+
+
+def test_with_one_replica_the_refusal_of_a_commit_is_believed() -> None:
+    with (
+        connected({"s.a": [[STALE]], INFO: [[info(1)]], GET: [[NOTHING]], **LEVEL}) as (js, _),
+        pytest.raises(errors.WrongLastSequence),
+    ):
+        commit(js)
