@@ -28,10 +28,11 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster test test-full test-servers test-pythons docker-test lint fuzz bench bench-check bench-spark docs dist clean
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint fuzz bench bench-check bench-spark docs dist clean
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
+	@echo "make demo-archive  a live stream archived into Parquet by Spark, and restored from it"
 	@echo "make demo-partitions  the same with foreachPartition code (demo-crash: demo with kills, demo-cluster: standalone)"
 	@echo "make test          the short tier, about 5 minutes    (ARGS='-k name' is passed to pytest)"
 	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27 and the newest"
@@ -54,7 +55,7 @@ $(STAMP): setup.cfg pyproject.toml
 	  echo "pip could not install jsclient[$(EXTRAS)]: is the network reachable? All it said is in $(VENV)/install.log" >&2; exit 1; }
 	@touch $@
 
-demo demo-partitions demo-crash demo-cluster bench-spark: needs-spark
+demo demo-partitions demo-crash demo-cluster demo-archive bench-spark: needs-spark
 
 needs-spark:
 	@test "$(SPARK)" != 0 || { echo "Spark is needed here, and PySpark 4.3 needs Python 3.11 or newer: make PYTHON=python3.12 (and no SPARK=0)" >&2; exit 1; }
@@ -70,6 +71,9 @@ demo-crash: $(STAMP)
 
 demo-cluster: $(STAMP)
 	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo.pipeline --cluster
+
+demo-archive: $(STAMP)
+	@$(SERVER) && $(JAVA) && $(PY) -m tools.demo.archive
 
 test: $(STAMP)
 	@$(SAY_SPARK); $(SERVER) && $(JAVA) && $(PY) -m pytest -n $(JOBS) -m "$(SHORT)$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
