@@ -130,8 +130,10 @@ class Engine(Protocol):
         headers: HeadersLike | bytes | None = None,
         cancel: Cancel | None = None,
         may_go_on: Callable[[bytes], bool] | None = None,
+        start: bytes | None = None,
     ) -> Msg:
-        """As `Connection.request`. Where `may_go_on(payload)` says so, further replies are heard: see `later_reply`."""
+        """As `Connection.request`. Where `may_go_on(payload)` says so, further replies are heard: see `later_reply`.
+        `start`: how the line begins (see `protocol.frames`), where the subject came over the wire."""
 
     def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
         """Another reply to a request whose first one `may_go_on`; None when none came in time.

@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient._engine.encoding import as_bytes
 from jsclient._engine.outbox import Unkept
 from jsclient._engine.requests import MOST_REPLIES, Replies
 from jsclient._engine.sinks import CANCEL_SLICE
@@ -16,6 +17,7 @@ from jsclient._engine.taking import read_reply
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.states import ConnectionState
+from protocol.frames import pub, with_reply
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
@@ -73,12 +75,14 @@ class Asker:
         headers: HeadersLike | bytes | None = None,
         cancel: Cancel | None = None,
         may_go_on: Callable[[bytes], bool] | None = None,
+        start: bytes | None = None,
     ) -> Msg:
         """Publish with a reply inbox and wait for one reply: 5 seconds by default (`request_timeout`).
 
         Raises NoResponders at once when nobody listens, RequestTimeout, PermissionViolation, ConnectionLost when
         the link went down after sending (it may have been handled), ConnectionClosed, Cancelled by its `cancel`
-        token. `may_go_on`: see `later_reply`.
+        token. `may_go_on`: see `later_reply`. `start`: how the line begins (see `protocol.frames`), where the subject
+        needs no check because it came over the wire.
         """
         if timeout.__class__ is Deadline:
             deadline = timeout
@@ -96,7 +100,10 @@ class Asker:
             self._encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
         token, reply, ticket = requests.new()
         under_way = requests.waiting
-        frame = Unkept(self._encode(subject, payload, reply, headers))
+        if start is None:
+            frame = Unkept(self._encode(subject, payload, reply, headers))
+        else:
+            frame = Unkept(pub(with_reply(start, reply), as_bytes(payload)))
         try:
             under_way[token] = (ticket, subject)
             requests.check_open()
@@ -141,7 +148,9 @@ class Asker:
         if message.__class__ is not Msg:
             if message.__class__ is errors.ConnectionLost and not message.sent and self._session.moving:
                 # It was not sent, because the connection moves to another server just now: that takes a moment.
-                return self.request(subject, payload, timeout=deadline, headers=headers, may_go_on=may_go_on)
+                return self.request(
+                    subject, payload, timeout=deadline, headers=headers, may_go_on=may_go_on, start=start
+                )
             raise message
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
             raise no_responders(subject)

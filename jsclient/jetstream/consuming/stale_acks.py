@@ -17,6 +17,7 @@ from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.api.requests import check_error
 from jsclient.jetstream.consuming.pull_inboxes import pool_if_any, pool_of
+from protocol.frames import pub_start
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -31,9 +32,11 @@ ASK_TIMEOUT: Final = 1.0
 def confirmed_ack(message: JetStreamMsg, ack: bytes, timeout: Timeout) -> None:
     """Send `ack` and wait for the confirmation. Raises StaleDelivery, and what a request raises."""
     connection = message.connection
+    request = engine_of(connection).request
+    subject, start = message.reply, pub_start(message.msg.raw_reply or b"")
     pool = pool_if_any(connection)
     if pool is None:  # nothing was pulled: it is not known through which API to ask
-        engine_of(connection).request(message.reply, ack, timeout=timeout)
+        request(subject, ack, timeout=timeout, start=start)
         return
     deadline = Deadline.of(timeout, connection.options.request_timeout)
     forgetful = pool.forgetful
@@ -41,11 +44,11 @@ def confirmed_ack(message: JetStreamMsg, ack: bytes, timeout: Timeout) -> None:
         _refuse_forgotten(message, deadline)
     if deadline.at_most(ASK_AFTER) == ASK_AFTER:
         try:
-            engine_of(connection).request(message.reply, ack, timeout=ASK_AFTER)
+            request(subject, ack, timeout=ASK_AFTER, start=start)
             return
         except errors.RequestTimeout:
             _refuse_forgotten(message, deadline)
-    engine_of(connection).request(message.reply, ack, timeout=deadline)  # acked twice is acked
+    request(subject, ack, timeout=deadline, start=start)  # acked twice is acked
 
 
 def _refuse_forgotten(message: JetStreamMsg, deadline: Deadline) -> None:
