@@ -31,7 +31,8 @@ class Recorder:
             raise self.fail
         self.frames.append(frame)
 
-    def request(self, subject: str, payload: bytes, *, timeout: Any) -> None:
+    def request(self, subject: str, payload: bytes, *, timeout: Any, start: bytes) -> None:
+        assert start == b"PUB " + subject.encode()
         if self.fail is not None:
             raise self.fail
         self.requests.append((subject, payload))
