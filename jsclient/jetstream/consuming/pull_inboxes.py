@@ -152,10 +152,11 @@ class PullInbox:
         subject = self._forgets_when_asked()
         if subject:
             connection = self.connection
-            with suppress(errors.JsClientError):  # without a link there is nothing to give back either
-                engine_of(connection).post(
-                    Unkept(engine_of(connection).encode(subject, b"", connection.new_inbox().encode()))
-                )
+            # Without a link there is nothing to give back either; and on one that takes nothing more close() does not
+            # wait for room.
+            with suppress(errors.JsClientError):
+                frame = Unkept(engine_of(connection).encode(subject, b"", connection.new_inbox().encode()))
+                engine_of(connection).post_now(frame, Deadline(0))
 
     def leftovers(self) -> list[Msg]:
         """Empty the mailbox; only delivered messages are returned."""
