@@ -28,7 +28,7 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint fuzz bench bench-check bench-spark docs dist clean
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist clean
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
@@ -39,7 +39,7 @@ help:
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
 	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all)"
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
-	@echo "make lint | fuzz | bench-check | bench-spark | setup | clean"
+	@echo "make lint | coverage | fuzz | bench-check | bench-spark | setup | clean"
 
 setup: $(STAMP)
 	@$(PY) tools/nats_server.py >/dev/null
@@ -101,6 +101,11 @@ lint: $(STAMP)
 	@$(PY) -m mypy $(if $(filter 0,$(SPARK)),--allow-subclassing-any)
 	@$(PY) tools/layers.py
 	@$(PY) tools/typing_check.py
+
+# Branches, per package, of the tests that need no Spark: REPORT="--include='jsclient/jetstream/*'" shows a part of it.
+coverage: $(STAMP)
+	@$(SERVER) && $(PY) -m coverage run -m pytest -q -m "$(SHORT)" tests/unit tests/protocol tests/live $(ARGS)
+	@$(PY) -m coverage report --skip-covered --show-missing $(REPORT)
 
 fuzz: $(STAMP)
 	@$(PY) tools/fuzz.py $(ARGS)

@@ -22,6 +22,8 @@ from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
+from jsclient.jetstream.api.headers import PENDING_MESSAGES
+from jsclient.jetstream.consuming.pull_statuses import row_of
 from jsclient.states import LinkEvent
 from protocol import Msg, matches
 
@@ -226,10 +228,10 @@ class RangeConsumer:
         status = message.status
         if status is None or status.code == 100:
             return
-        text = status.description.lower()
-        if status.code in (404, 408) or "batch completed" in text:
+        row = row_of(status.code, status.description)
+        if row.kind == "quiet" and row.reason != "max bytes":
             self._give_back(message)
-        elif "exceeds maxbytes" in text:
+        elif row.reason == "max bytes":
             self._give_back(message)
             # Twice at the same place without a message in between: the next one does not fit into any pull.
             self._alone = self._too_large_at == self._delivery
@@ -238,7 +240,7 @@ class RangeConsumer:
             raise Interrupted(f"pull on {self._name} ended with {status.code} {status.description}")
 
     def _give_back(self, message: Msg) -> None:
-        pending = message.headers.get("Nats-Pending-Messages")
+        pending = message.headers.get(PENDING_MESSAGES)
         if pending is None:
             raise Interrupted("a pull ended without saying what it left")
         self._outstanding = max(0, self._outstanding - int(pending))

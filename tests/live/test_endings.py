@@ -398,6 +398,12 @@ ENDS = (
     "interpreter exit",
 )
 
+
+def is_slow(way: type[Way], how: str) -> bool:
+    """For the full tier: close relatives, and what is found out only when heartbeats stop."""
+    return way in RELATIVES or ("Push" in way.__name__ and how.endswith("deleted")) or way is PoolByKey
+
+
 CELLS: dict[tuple[type[Way], str], str] = {}
 
 
@@ -415,7 +421,7 @@ def ends(*rows: tuple[str, Sequence[type[Way]]]) -> Callable[[Any], Any]:
         if len(rows) == 1:
             return named(rows[0][1])(test)
         params = [
-            pytest.param(way, how, marks=[pytest.mark.slow] if way in RELATIVES else [], id=f"{way.__name__}-{how}")
+            pytest.param(way, how, marks=[pytest.mark.slow] if is_slow(way, how) else [], id=f"{way.__name__}-{how}")
             for way, how in cells
         ]
         return pytest.mark.parametrize(("way", "how"), params)(test)

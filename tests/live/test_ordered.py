@@ -13,7 +13,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.jetstream.consuming.ordered import OrderedMessages
+from jsclient.jetstream.consuming.ordered_messages import OrderedMessages
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 

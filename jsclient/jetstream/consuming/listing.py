@@ -18,7 +18,8 @@ from jsclient.jetstream.consuming.ordered_sequence import LAST_PER_SUBJECT
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import ConsumerInfo
-    from jsclient.jetstream.consuming.ordered import OrderedConsumer, OrderedMessages
+    from jsclient.jetstream.consuming.ordered import OrderedConsumer
+    from jsclient.jetstream.consuming.ordered_messages import OrderedMessages
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.message import JetStreamMsg
 
