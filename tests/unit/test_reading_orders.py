@@ -182,7 +182,8 @@ SLOW = [
 
 
 @pytest.mark.parametrize(
-    ("chunks", "interrupted", "ends"), [*SHORT, *(pytest.param(*case, marks=pytest.mark.slow) for case in SLOW)]
+    ("chunks", "interrupted", "ends"),
+    [*SHORT, *(pytest.param(*case, marks=[pytest.mark.slow, pytest.mark.timeout(600)]) for case in SLOW)],
 )
 def test_each_chunk_is_used_once_and_in_order(chunks: str, interrupted: set[int], ends: str) -> None:
     """With an exception at any point, with waits that are over, and with a reader that comes back at any moment to read
