@@ -189,8 +189,7 @@ class Ending:
     def _drain_in_order(self, deadline: Deadline) -> errors.DrainTimeout | None:
         """Receive nothing more, let the application finish, publish nothing more, and see that all of it arrives."""
         engine = self._engine
-        everyone = engine.takers.all()
-        takers = [taker for taker in everyone if not taker.publishes]
+        takers = [taker for taker in engine.takers.all() if not taker.publishes]
         for taker in takers:
             taker.begin_drain()
         # Without a link nothing is on its way, and what a new one brings is not subscribed to any more.
@@ -199,7 +198,8 @@ class Ending:
             taker.all_received()
         problem = self._finish(takers, deadline)
         engine.session.drain_publishes()
-        problem = self._finish([taker for taker in everyone if taker.publishes], deadline) or problem
+        # Listed only now: a handler that ran until here may have been the first to publish.
+        problem = self._finish([taker for taker in engine.takers.all() if taker.publishes], deadline) or problem
         if not engine.is_connected and not engine.closed and not engine.outbox.keeps():
             return problem  # nothing was kept that a new link would be needed for
         unsent = self._flush_draining(deadline.at_most(CLOSE_FLUSH) if problem or late else deadline.remaining())

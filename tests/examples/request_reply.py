@@ -20,7 +20,7 @@ with jsclient.connect("nats://127.0.0.1:4222") as nc:
             services.check_response(nc.request("divide", b"[6, 0]", timeout=5))
         except errors.ServiceError as error:
             print("the service says:", error)
-        assert service.stats().endpoints[0].num_requests == 2
+        print("requests so far:", service.stats().endpoints[0].num_requests)
     try:
         nc.request("divide", b"[1, 1]", timeout=5)
     except errors.NoResponders:

@@ -13,6 +13,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import AsyncPublisher, JetStream, PublishFuture, PubMsg, StreamConfig
+from jsclient.message import Msg
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 
@@ -295,6 +296,24 @@ def test_drain_waits_for_what_handlers_publish_to_the_end(js: JetStream, server:
         js.nc.flush()
         nc.drain(30)
         assert len({future.result(0).seq for future in futures}) == 100
+
+
+def test_drain_waits_for_a_handler_that_is_the_first_to_publish(js: JetStream, server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        own = JetStream(nc)
+        futures: list[PublishFuture] = []
+
+        def handle(message: Msg) -> None:
+            wait_until(lambda: nc.is_draining)
+            nc.flush()  # by now the drain has asked who takes messages
+            futures.extend(own.publish_async("s.a", b"%d" % number) for number in range(50))
+
+        nc.subscribe("work", handle)
+        nc.flush()
+        js.nc.publish("work", b"begin")
+        js.nc.flush()
+        nc.drain(30)
+        assert len({future.result(0).seq for future in futures}) == 50
 
 
 def test_drain_says_that_acks_did_not_come_in_its_time(server: NatsServer, silent: str) -> None:
