@@ -6,7 +6,6 @@ import importlib.util
 import os
 import shutil
 import signal
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -93,30 +92,16 @@ def nats_url(request: pytest.FixtureRequest) -> str:
     return server.url
 
 
-def spark_sockets() -> set[str]:
-    """Sockets between this process and the JVM of a Spark session, which come and go as objects of the JVM do."""
-    context: Any = getattr(sys.modules.get("pyspark"), "SparkContext", None)
-    gateway = getattr(context, "_gateway", None)
-    if gateway is None:
-        return set()
-    port = f":{gateway.gateway_parameters.port:04X}"
-    lines = [
-        line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/self/net/{name}").read_text().splitlines()
-    ]
-    return {f"socket:[{fields[9]}]" for fields in lines if fields[2].endswith(port)}
-
-
 def open_sockets() -> dict[str, str]:
     """Socket inode -> descriptor of this process; empty where /proc does not tell."""
     found: dict[str, str] = {}
-    others = spark_sockets()
     folder = Path("/proc/self/fd")
     for entry in folder.iterdir() if folder.is_dir() else []:
         try:
             target = os.readlink(entry)
         except OSError:  # the descriptor of the listing itself
             continue
-        if target.startswith("socket:") and target not in others:
+        if target.startswith("socket:"):
             found[target] = entry.name
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -80,10 +81,13 @@ QUICK = {
 }
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(spark_environment: Path) -> Iterator[Any]:
     """local[2,2]: two tasks at a time, one retry each (plain local[2] never retries)."""
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
+
+    interrupt = signal.getsignal(signal.SIGINT)
 
     builder = SparkSession.builder.master("local[2,2]").appName("jsclient-tests")
     events = spark_environment / "events"
@@ -95,6 +99,13 @@ def spark(spark_environment: Path) -> Iterator[Any]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+    # Other tests may follow in this process: Py4J opens sockets when it likes, and Spark keeps a handler of SIGINT.
+    gateway = SparkContext._gateway
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait(60)
+    SparkContext._gateway = SparkContext._jvm = None
+    signal.signal(signal.SIGINT, interrupt)
 
 
 @contextmanager
