@@ -139,6 +139,7 @@ def test_one_member_handles_keys_in_order_and_many_at_a_time(js: JetStream, grou
     assert list(js.consumer_names("SRC-work")) == []
 
 
+@pytest.mark.timeout(240)  # the full count takes a minute
 def test_order_through_joins_and_leaves(
     js: JetStream, group: PartitionedGroup, server: NatsServer, count: Count
 ) -> None:
