@@ -3,9 +3,9 @@
 Subjects and replies are bytes here and are taken as they are: they come from `protocol.subjects`, which has checked
 them, or from the wire, as the reply of a message does.
 
-A publish is half encoding, so nothing is done twice. Who publishes often keeps the start of the line, `PUB subject`,
-which also begins the line with headers (behind an H). What follows the names, the sizes, is kept here: formatting
-numbers was a tenth of a publish. Pieces are joined: `%` takes 30 ns more for every number.
+A publish is half encoding, so nothing is done twice. Code that publishes often keeps the start of the line, `PUB
+subject`, which also begins the line with headers (behind an H). What follows the names, the sizes, is kept here:
+formatting numbers was a tenth of a publish. Pieces are joined: `%` takes 30 ns more for every number.
 """
 
 from __future__ import annotations

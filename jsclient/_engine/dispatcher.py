@@ -52,7 +52,7 @@ class Dispatcher:
         return control
 
     def _only_sink(self, events: list[Any]) -> Sink | None:
-        """Whose all the events are, if that is one: 20 ns per message, grouping them 55."""
+        """The sink that owns every event of this chunk, or None: 20 ns per message, grouping them takes 55."""
         sid = events[0].sid if events else None
         for event in events:
             if event.sid != sid:

@@ -12,8 +12,8 @@ So whoever sends next, after an exception or on top of the interrupted code, rea
 stands, and goes on from there.
 
 The interrupted code must not go on with what it knew before. So each of these calls is driven by the permit that
-belongs to its send lock, a list with one entry. Who sends on top of interrupted code empties the permit and brings a
-lock and a permit of its own (see `outbox`): from then on the calls of the interrupted code do nothing.
+belongs to its send lock, a list with one entry. Code that sends on top of interrupted code empties the permit and
+brings a lock and a permit of its own (see `outbox`): from then on the calls of the interrupted code do nothing.
 
 Another thread may do the same when the interrupted one does not return, once that is not within a call (`at_work`).
 Then both run side by side. So code without a permit touches no batch but those that stood in line while it had one:

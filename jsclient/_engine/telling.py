@@ -63,7 +63,7 @@ class Telling:
     # --- the application ----------------------------------------------------------------------------------
 
     def callback(self, call: Callable[..., Any] | None, *args: Any) -> None:
-        """One of the options, with the connection before its arguments; None is nobody who wants to hear it."""
+        """One of the options, with the connection before its arguments; None means that nothing is called."""
         if call is not None:
             self._events.run(call, self._connection, *args)
 

@@ -118,13 +118,13 @@ class Group:
 
     @property
     def mappings(self) -> dict[str, list[int]]:
-        """Who has which partitions, where that was said partition by partition; else empty."""
+        """Which member has which partitions, where that was said partition by partition; else empty."""
         given = self.stored.get("member_mappings") or []
         return {item["member"]: list(item.get("partitions") or []) for item in given}
 
     @property
     def members(self) -> list[str]:
-        """Everybody who takes part, whether partitions were assigned one by one or not."""
+        """Every member, whether partitions were assigned one by one or not."""
         return sorted(set(self.stored.get("members") or [])) or sorted(self.mappings)
 
     def assignment(self) -> dict[str, list[int]]:
@@ -255,7 +255,7 @@ def balanced(current: Mapping[str, Iterable[int]], members: Iterable[str], parti
         return {}
     share, extra = divmod(partitions, len(names))
     kept = {name: sorted(set(current.get(name, ())) & set(range(partitions))) for name in names}
-    # The larger shares go to those who have most: nobody gives away what somebody else would have to get.
+    # The larger shares go to the members that have most: none gives away what another would have to get.
     largest = sorted(names, key=lambda name: -len(kept[name]))
     quota = {name: share + (place < extra) for place, name in enumerate(largest)}
     taken: set[int] = set()

@@ -1,4 +1,4 @@
-"""Who takes part in a group: the stored configuration as it changes, signs of life, and the one who assigns partitions.
+"""The members of a group: the stored configuration as it changes, signs of life, and the one who assigns partitions.
 
 Nothing here keeps messages in order: two assignments at once, or a wrong one, only make members ask for partitions that
 others still have, and the server refuses that until those are given up.
@@ -149,7 +149,7 @@ class Membership:
     # --- assigning ------------------------------------------------------------------------------------------
 
     def _assign(self, lease: Lease) -> None:
-        """As long as we lead: spread the partitions over those who live."""
+        """As long as we lead: spread the partitions over the members that are alive."""
         records = self._pool.records
         while lease.valid and not self._over.is_set():
             try:
@@ -159,7 +159,7 @@ class Membership:
             except errors.ConnectionClosed:
                 return
             except errors.JsClientError as error:
-                log.info("who takes part in %s is not known: %s", self._pool.group, error)
+                log.info("the members of %s are not known: %s", self._pool.group, error)
                 self._over.wait(PATIENCE)
 
     def _lead(self, lease: Lease, changes: Any, living: set[str]) -> None:

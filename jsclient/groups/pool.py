@@ -27,7 +27,7 @@ from jsclient.jetstream import ConsumerConfig
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.options import PoolOptions
-from jsclient.workers.parts import PoolEvent, StopReport, Worker
+from jsclient.workers.parts import PoolEvent, StopReport, Worker, tell
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import Settler
 from jsclient.workers.signals import until_signal
@@ -381,12 +381,8 @@ class GroupPool(Taker):
 
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
         """Tell `on_event`; what it raises is logged."""
-        if self.options.on_event is None:
-            return
-        try:
-            self.options.on_event(PoolEvent(kind, message, error, seconds))
-        except BaseException:  # also SystemExit: an observer must not end a worker
-            log.exception("on_event failed")
+        if self.options.on_event is not None:
+            tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
 
     def reported(self, error: Exception) -> None:
         log.warning("member %s of %s: %s", self.member, self.group.name, error)

@@ -56,7 +56,7 @@ class Records:
         """The processes of a member that the server has heard of lately."""
         return {key.rpartition(".")[2] for key in self.kv.keys(self.alive(member))}
 
-    # --- who works --------------------------------------------------------------------------------------
+    # --- members at work --------------------------------------------------------------------------------------
 
     def begin(self, member: str, instance: str, partitions: Iterable[int]) -> int:
         """Returns the epoch: it rises with every beginning of any member."""

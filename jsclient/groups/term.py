@@ -152,7 +152,7 @@ class Term:
 
     @property
     def usable(self) -> bool:
-        """Whether a handler may be started: the server has said lately that we are the one who works."""
+        """Whether a handler may be started: the server has said lately that the consumer is pinned to us."""
         return not self.handing_over and time.monotonic() < self.valid_until
 
     def next_look(self) -> float:
@@ -163,7 +163,7 @@ class Term:
         return self._looked_at + pause
 
     def look(self) -> None:
-        """Ask the server who is pinned and what is unfinished; the control thread calls it when it is time."""
+        """Ask the server which client is pinned and what is unfinished; the control thread calls it when it is time."""
         sent = self._looked_at = time.monotonic()
         pin = self.pin
         self._looks = self._looks + 1 if self.order.missing else 0
@@ -206,7 +206,7 @@ class Term:
         return self.order.missing and info is not None and info.num_ack_pending > len(self.order.items)
 
     def _lost_pin(self, pinned: str) -> None:
-        """Another process has the consumer, or nobody knows who has: what was not started goes to whoever has it."""
+        """The consumer is pinned elsewhere, or that is not known: what was not started goes to the one that has it."""
         self.valid_until = 0.0
         self.pin = ""
         with self.pool.ready:

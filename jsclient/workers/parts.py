@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
     from jsclient.message import Msg
     from jsclient.workers.progress import Held
 
+log = logging.getLogger("jsclient.workers")
+
 
 @attrs.frozen
 class PoolEvent:
@@ -25,6 +28,14 @@ class PoolEvent:
     message: Any
     error: BaseException | None = None
     seconds: float = 0.0
+
+
+def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
+    """Call `on_event`; what it raises is logged."""
+    try:
+        observer(event)
+    except BaseException:  # also SystemExit: an observer must not end a worker
+        log.exception("on_event failed")
 
 
 @attrs.frozen

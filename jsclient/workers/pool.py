@@ -18,7 +18,7 @@ from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.keyed_work import KeyedWork
 from jsclient.workers.options import MAX_PREFETCH, PoolOptions, PoolOptionsDict
-from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Waits, Worker
+from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Waits, Worker, tell
 from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import Settler
@@ -442,12 +442,8 @@ class WorkerPool(Taker):
 
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
         """Tell `on_event`; what it raises is logged."""
-        if self.options.on_event is None:
-            return
-        try:
-            self.options.on_event(PoolEvent(kind, message, error, seconds))
-        except BaseException:  # also SystemExit: an observer must not end a worker
-            log.exception("on_event failed")
+        if self.options.on_event is not None:
+            tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
 
     def _reported(self, error: Exception) -> None:
         log.warning("%s: %s", self.consumer, error)

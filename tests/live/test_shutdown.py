@@ -446,6 +446,6 @@ def test_a_link_lost_while_draining_ends_the_drain(proxy: Proxy) -> None:
     proxy.cut()
     wait_until(lambda: nc.closed)
     release.set()
-    for drain in drains:  # also who only waits for the other one
+    for drain in drains:  # also the one that only waits for the other
         assert isinstance(drain.ended.get(timeout=5), errors.DrainTimeout)
     assert nc.state is ConnectionState.CLOSED

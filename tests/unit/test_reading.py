@@ -1,4 +1,4 @@
-"""Who reads: the reader and borrowers take turns, and neither Ctrl-C nor a signal handler loses or doubles anything."""
+"""Reading: the reader and borrowers take turns; neither Ctrl-C nor a signal handler loses or doubles anything."""
 
 from __future__ import annotations
 

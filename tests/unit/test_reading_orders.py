@@ -20,7 +20,7 @@ now: list[int] = [0]
 
 
 class Turn:
-    """A reentrant lock that never waits: who asks in vain asks again."""
+    """A reentrant lock that never waits: a thread that asks in vain asks again."""
 
     def __init__(self) -> None:
         self.owner, self.depth = -1, 0

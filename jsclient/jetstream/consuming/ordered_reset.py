@@ -77,7 +77,7 @@ class SameStream:
         self._made: dt.datetime | None = None  # when the first consumer was made
 
     def check(self, js: JetStream, stream: str, info: ConsumerInfo, timeout: float = CREATE_TIMEOUT) -> None:
-        """After a consumer was made; raises StreamRecreated. Who may not ask is not told."""
+        """After a consumer was made; raises StreamRecreated. A user without STREAM.INFO is not told."""
         if self._made is None:
             self._made = info.created
             return

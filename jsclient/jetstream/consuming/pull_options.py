@@ -42,11 +42,9 @@ class Resumed:
     """A paused consumer delivers again."""
 
 
-class FetchDict(TypedDict, total=False):
-    """Keyword arguments of `next()`, which are those of `fetch()`."""
+class FetchLimitsDict(TypedDict, total=False):
+    """The keyword arguments of `fetch()` that all calls take which hand theirs on to it."""
 
-    no_wait_then: float | None
-    max_bytes: int
     heartbeat: Timeout
     group: str
     min_pending: int
@@ -55,28 +53,22 @@ class FetchDict(TypedDict, total=False):
     cancel: Cancel | None
 
 
-class FetchBatchesDict(TypedDict, total=False):
+class FetchBatchesDict(FetchLimitsDict, total=False):
     """Keyword arguments of `batches()`, which are those of `fetch()`."""
 
     max_bytes: int
-    heartbeat: Timeout
-    group: str
-    min_pending: int
-    min_ack_pending: int
-    priority: int | None
-    cancel: Cancel | None
 
 
-class FetchBytesDict(TypedDict, total=False):
+class FetchBytesDict(FetchLimitsDict, total=False):
     """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`."""
 
     no_wait_then: float | None
-    heartbeat: Timeout
-    group: str
-    min_pending: int
-    min_ack_pending: int
-    priority: int | None
-    cancel: Cancel | None
+
+
+class FetchDict(FetchBytesDict, total=False):
+    """Keyword arguments of `next()`, which are those of `fetch()`."""
+
+    max_bytes: int
 
 
 class PullOptionsDict(TypedDict, total=False):

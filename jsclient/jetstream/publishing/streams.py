@@ -2,8 +2,8 @@
 
 A message whose ack was lost may be sent again only as long as the stream remembers its id: `duplicate_window`, two
 minutes unless the stream has another one or a `max_age` below that. So the window is asked for before an id goes out
-a second time. Who may not ask does not know it: then nothing is sent again, unless the application has stated a window
-(`publish_async_duplicate_window`).
+a second time. Without the permission to ask it is not known: then nothing is sent again, unless the application has
+stated a window (`publish_async_duplicate_window`).
 """
 
 from __future__ import annotations
