@@ -211,8 +211,10 @@ def test_a_callback_may_drain_the_connection(server: NatsServer) -> None:
         answers = other.subscribe("end.answers")
         other.flush()
         nc = jsclient.connect(server.url)
+        both_are_here = threading.Event()
 
         def callback(message: jsclient.Msg) -> None:
+            assert both_are_here.wait(5)  # a message that the server gets after the UNSUB would not come back
             nc.drain(timeout=5)
             wait_until(lambda: nc.is_draining)
             nc.publish("end.answers", message.data)
@@ -220,6 +222,8 @@ def test_a_callback_may_drain_the_connection(server: NatsServer) -> None:
         nc.subscribe("end", callback)
         nc.publish("end", b"1")
         nc.publish("end", b"2")
+        nc.flush()
+        both_are_here.set()
         assert [answers.next(timeout=5).data for _ in range(2)] == [b"1", b"2"]
         wait_until(lambda: nc.closed)
 
