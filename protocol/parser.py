@@ -436,8 +436,18 @@ class Parser(Generic[M]):
         if last[-2:] != b"\r\n":
             self._bad_end(frame, bytes(last[-2:]))
         parts.append(last[:-2])
-        events.append(self._build(frame, b"".join(parts)))
+        events.append(self._join(frame, parts))
         return data[missing:]
+
+    def _join(self, frame: _Frame, parts: list[bytes | bytearray]) -> M:
+        """The message of a payload in parts. Its headers leave the first part: cutting them from the joined payload
+        copied that once more, a tenth of reading a large object."""
+        subject, sid, reply, header_size, _ = frame
+        first = parts[0]
+        if not 0 < header_size <= len(first):
+            return self._build(frame, b"".join(parts))
+        payload = b"".join((memoryview(first)[header_size:], *parts[1:]))
+        return self._message(subject, sid, reply, payload, bytes(first[:header_size]))
 
 
 def only_message(data: bytes, subject: bytes, message: type[M]) -> M | None:

@@ -187,11 +187,11 @@ class Sending:
             if not _straight(error):
                 raise  # of a signal handler; ours says that the queue was emptied meanwhile
         if frames:
-            size = len(frames[0])
+            frame = frames[0]
+            size = len(frame)
             self._count(size)
-            if size < LARGE_PAYLOAD:
-                batch.size = size
-                batch.blocks = frames  # type: ignore[assignment]  # as in `form_as`
+            batch.size = size
+            batch.blocks = frame.parts if isinstance(frame, LargeFrame) else frames  # type: ignore[assignment]
         return batch
 
     def _take(self, permit: list[int]) -> Batch:

@@ -56,6 +56,7 @@ class Reading:
         self.messages = messages
         self.end = end
         self.one_copy = one_copy
+        self._api = consumer.js.api
         self._seen: tuple[Any, ...] = ()
         self._restarts = 0
         self._single = 0  # consumers in a row that delivered one message at most
@@ -66,9 +67,9 @@ class Reading:
         if message is not None:
             self._seen = ()
             self._restarts = 0
-            if message.metadata.consumer_seq > 1:
+            if not self._api.passes_many and message.metadata.consumer_seq > 1:
                 self._single = 0
-                self.consumer.js.api.passes_many = True
+                self._api.passes_many = True
         return message
 
     @property
@@ -79,7 +80,7 @@ class Reading:
     @property
     def suspicious(self) -> bool:
         """Whether the API is imported and not yet known to pass more than one response for each request."""
-        return self.consumer.js.api.is_imported and not self.consumer.js.api.passes_many
+        return self._api.is_imported and not self._api.passes_many
 
     def look(self, deadline: Deadline) -> ConsumerInfo | None:
         """After a pause: the consumer's info if it has sent all there is and all of that arrived, None otherwise.
@@ -115,7 +116,7 @@ class Reading:
             return
         self._single += 1
         if self._single > 1:
-            prefix = self.consumer.js.api.prefix[:-1]
+            prefix = self._api.prefix[:-1]
             raise errors.ImportPassesOneResponse(
                 f"of {sent} messages that stream {self.consumer.stream_name!r} sent {got} arrived, twice: the import "
                 f"of its API under {prefix!r} seems to pass one response for each request. The account that exports "
