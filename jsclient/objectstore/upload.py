@@ -93,7 +93,9 @@ class Upload:
 
     def _confirm(self) -> None:
         """Wait for the oldest ack; it must be stored after the one before it."""
-        ack = self._futures[0].result(self._deadline.at_most(CHUNK_TIMEOUT))
+        future = self._futures[0]
+        # Usually it is there: then no clock is read.
+        ack = future.result(None if future.done() else self._deadline.at_most(CHUNK_TIMEOUT))
         self._futures.popleft()
         if ack.seq <= self._last_seq:
             raise ObjectChanged("the chunks of the object were stored in another order than sent", self._bucket)
