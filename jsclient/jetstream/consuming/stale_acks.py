@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.api.requests import check_error
@@ -34,20 +34,19 @@ def confirmed_ack(message: JetStreamMsg, ack: bytes, timeout: Timeout) -> None:
     connection = message.connection
     request = engine_of(connection).request
     subject, start = message.reply, pub_start(message.msg.raw_reply or b"")
+    seconds = connection.options.request_timeout if timeout is DEFAULT else resolve(timeout, None)
+    deadline = Deadline(seconds)
     pool = pool_if_any(connection)
-    if pool is None:  # nothing was pulled: it is not known through which API to ask
-        request(subject, ack, timeout=timeout, start=start)
-        return
-    deadline = Deadline.of(timeout, connection.options.request_timeout)
-    forgetful = pool.forgetful
-    if forgetful and consumer_of(message) in forgetful:
-        _refuse_forgotten(message, deadline)
-    if deadline.at_most(ASK_AFTER) == ASK_AFTER:
-        try:
-            request(subject, ack, timeout=ASK_AFTER, start=start)
-            return
-        except errors.RequestTimeout:
+    if pool is not None:  # else nothing was pulled: it is not known through which API to ask
+        forgetful = pool.forgetful
+        if forgetful and consumer_of(message) in forgetful:
             _refuse_forgotten(message, deadline)
+        if seconds is None or seconds > ASK_AFTER:
+            try:
+                request(subject, ack, timeout=Deadline(ASK_AFTER), start=start)
+                return
+            except errors.RequestTimeout:
+                _refuse_forgotten(message, deadline)
     request(subject, ack, timeout=deadline, start=start)  # acked twice is acked
 
 
