@@ -200,7 +200,7 @@ class Connection:
         engine = self._engine
         engine.check_usable()
         if engine.draining:
-            raise errors.ConnectionDraining("the connection drains: it takes no new subscriptions")
+            raise errors.ConnectionDraining("the connection drains")
         if callback is not None and not callable(callback):
             raise errors.ConfigError(f"a callback is a function that takes one message, not {callback!r:.60}")
         if pending_messages <= 0 or pending_bytes <= 0:

@@ -99,7 +99,9 @@ class Subscription(BaseSubscription, Taker):
             seconds = resolve(timeout, NEXT_TIMEOUT)
             message = self._wait(seconds, cancel)
             if message is None:
-                raise errors.TimedOut(f"no message on {self.subject!r} within {seconds:g} s") from None
+                raise errors.TimedOut(
+                    f"no message on {self.subject!r} within {seconds:g} s. Nothing is lost. Ask again."
+                ) from None
         message.connection = self.connection
         return message  # type: ignore[no-any-return]
 
@@ -248,7 +250,10 @@ class Subscription(BaseSubscription, Taker):
         if not drained:
             left = len(self.mailbox)
             self.mailbox.close(closed_subscription(self.subject), discard=True)
-            raise errors.DrainTimeout(f"{self.subject!r} was not drained in time: {left} messages thrown away")
+            raise errors.DrainTimeout(
+                f"{self.subject!r} was not drained in time: {left} messages were thrown away. Give it more "
+                "time, or take messages faster."
+            )
 
     def __enter__(self) -> Subscription:
         return self

@@ -58,7 +58,7 @@ class FakeConnection:
         if self.closed is not None:
             raise self.closed
         if not self.is_connected:
-            raise errors.ConnectionLost("not connected at the moment: nothing was sent")
+            raise errors.ConnectionLost("not connected at the moment")
         self.sent.append(frame)
 
     def pub_start(self, subject: str, reply: bytes) -> bytes:

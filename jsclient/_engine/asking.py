@@ -306,7 +306,8 @@ class Asker:
                 replies.take(message)
                 if replies.dropped:
                     raise errors.SlowConsumer(
-                        f"replies to {subject!r} were dropped: {MOST_REPLIES} bytes of them waited to be taken",
+                        f"replies to {subject!r} were dropped: {MOST_REPLIES} bytes of them waited. They do "
+                        "not come again. Take them faster, or ask for fewer.",
                         subject,
                         replies.dropped,
                     )
@@ -340,7 +341,8 @@ class Asker:
                 cancel.check()
             if not connected.wait(deadline.remaining()):
                 error = self._session.last_error
-                raise late(f"not connected in time, nothing was sent (last error: {error})")
+                why = "" if error is None else f" (last error: {errors.brief(error)})"
+                raise late(f"not connected in time{why}. Nothing was sent. It is tried again: give it more time.")
             self._engine.check_usable()
 
     def _not_on_reader(self, what: str) -> None:
@@ -353,7 +355,7 @@ def _put_error(ticket: waiting.Ticket[Any], cancel: Cancel) -> None:
 
 
 def no_responders(subject: str) -> errors.NoResponders:
-    return errors.NoResponders(f"nobody listens on {subject!r}: the request was certainly not delivered", subject)
+    return errors.NoResponders(f"nobody listens on {subject!r}", subject)
 
 
 def _unsent(subject: str, seconds: float | None) -> errors.RequestTimeout:
@@ -364,4 +366,4 @@ def _unsent(subject: str, seconds: float | None) -> errors.RequestTimeout:
 
 def same_violation(error: Any) -> errors.PermissionViolation:
     """One of its own for each waiting call: an exception that several threads raise collects all their tracebacks."""
-    return errors.PermissionViolation(str(error), error.subject, error.operation)
+    return errors.PermissionViolation(error.what, error.subject, error.operation)

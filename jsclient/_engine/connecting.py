@@ -134,7 +134,7 @@ class Connector:
                     return error  # a callable of the user: whoever connects sees it as it is
                 self._session.last_error = error
                 self.pool.failed(server)
-                attempts = [*attempts[-50:], (server.url, str(error))]
+                attempts = [*attempts[-50:], (server.url, errors.brief(error))]
                 failures = [*failures[-50:], error]
                 # Once we were connected, wrong options are for the moment: a file being replaced, a variable to come.
                 wrong_options = isinstance(error, errors.ConfigError) and not self.ever_connected

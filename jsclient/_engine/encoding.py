@@ -77,16 +77,15 @@ class Encoder:
 
     def too_large(self, size: int) -> errors.PayloadTooLarge:
         return errors.PayloadTooLarge(
-            f"headers and payload have {size} bytes, the server takes {self.max_payload} (max_payload): nothing was "
-            "sent. Split it, use an object store, or raise the server's limit"
+            f"headers and payload have {size} bytes, the server takes {self.max_payload} (max_payload)"
         )
 
     def check_headers(self) -> None:
         """When `takes_headers` is False: raises HeadersNotSupported."""
         if not self.takes_headers:
             raise errors.HeadersNotSupported(
-                f"{self._connected_url() or 'the server'} takes no headers (no_header_support), and this message has "
-                "some: nothing was sent"
+                f"{self._connected_url() or 'the server'} takes no headers (no_header_support), and this "
+                "message has some"
             )
 
 

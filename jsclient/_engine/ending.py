@@ -117,7 +117,7 @@ class Ending:
         """Why nothing works any more; `reason` is what ended the connection, if it was not the application."""
         if self._fatal is None:
             return errors.ConnectionClosed("the connection is closed")
-        closed = errors.ConnectionClosed(f"the connection has ended: {self._fatal}")
+        closed = errors.ConnectionClosed(f"the connection has ended: {errors.brief(self._fatal)}")
         closed.reason = self._fatal
         return closed
 
@@ -171,7 +171,7 @@ class Ending:
             if not self._drained.wait(deadline.remaining()):
                 raise errors.DrainTimeout("another thread still drains this connection")
             if self._drain_problem is not None:
-                raise errors.DrainTimeout(str(self._drain_problem))
+                raise errors.DrainTimeout(self._drain_problem.what)
             return
         problem: errors.DrainTimeout | None = None
         try:
@@ -221,5 +221,5 @@ class Ending:
         except (errors.TimedOut, errors.NatsConnectionError) as error:
             kept = len(engine.outbox.frames)
             lost = f", {kept} messages or acks that were kept are thrown away" if kept else ""
-            return errors.DrainTimeout(f"draining ended before everything was sent{lost}: {error}")
+            return errors.DrainTimeout(f"draining ended before everything was sent{lost}: {errors.brief(error)}")
         return None

@@ -403,13 +403,13 @@ class LiveEngine:
         """When `draining` is set: raises ConnectionDraining once nothing new is taken, ConnectionClosed."""
         self.check_usable()
         if self.draining and self.session.state is not ConnectionState.DRAINING_SUBSCRIPTIONS:
-            raise errors.ConnectionDraining("the connection drains: it takes nothing new")
+            raise errors.ConnectionDraining("the connection drains")
 
     def check_takes(self) -> None:
         """Raises ConnectionDraining or ConnectionClosed where nothing new may begin to take messages."""
         self.check_usable()
         if self.draining:
-            raise errors.ConnectionDraining("the connection drains: nothing new can begin to take messages from it")
+            raise errors.ConnectionDraining("the connection drains")
 
     # --- looking at it ----------------------------------------------------------------------------------
 
@@ -484,7 +484,7 @@ class LiveEngine:
             buffered_bytes=self.outbox.size + self.outbox.unsent,
             slow_consumers=self.telling.slow_consumers,
             reconnects=self.session.reconnects,
-            last_error="" if error is None else str(error),
+            last_error="" if error is None else errors.brief(error),
         )
 
 

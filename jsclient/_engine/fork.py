@@ -12,10 +12,7 @@ from jsclient._engine.engine import LiveEngine, forget_engines, live_engines
 from jsclient._engine.session import CLOSE_FLUSH
 from jsclient.durations import Deadline
 
-FORKED_TEXT: Final = (
-    "this connection was made in the parent process before fork; a child has no part in it. Open one here: "
-    "jsclient.shared(options) gives every process its own"
-)
+FORKED_TEXT: Final = "this connection was made in the parent process, before the fork: a child has no part in it"
 
 _ALLOWED: Final = frozenset(
     ("close", "closed", "connection", "options", "number", "refuse_pickle", "_forked_stream", "__class__", "__del__",

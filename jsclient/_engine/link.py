@@ -169,8 +169,8 @@ def _greet(
     if not (info.tls_required or info.tls_available):
         raise errors.TlsError(
             f"{server.url} offers no TLS, but a tls:// URL or a TLS option was given, or this connection was encrypted "
-            "before: nothing was said to it. Check the address and the server's tls block; somebody between may be "
-            "removing TLS"
+            "before. Nothing was said to it. Check the address and the server's tls block: somebody between may be "
+            "removing TLS."
         )
     if not alone:
         raise errors.TlsError(f"{server.url} sent data in clear after INFO although TLS follows: refused")

@@ -425,8 +425,7 @@ class Outbox:
 
     def _full(self) -> errors.BufferFull:
         return errors.BufferFull(
-            f"{self.size + self.unsent} bytes wait for the server, which takes no data or too little; nothing of this "
-            "message was sent"
+            f"{self.size + self.unsent} bytes wait for the server, which takes no data or too little"
         )
 
     # --- offline ----------------------------------------------------------------------------------------
@@ -443,7 +442,7 @@ class Outbox:
             if deadline is None or not online.wait(deadline.remaining()):
                 raise errors.BufferFull(
                     f"{self._offline_bytes} bytes are waiting for the connection to come back, the limit "
-                    f"(pending_buffer) is {self._limit}; this message was not added"
+                    f"(pending_buffer) is {self._limit}"
                 )
         if not self.offline:
             self._kick()
@@ -454,7 +453,7 @@ class Outbox:
             if self.closed is not None:
                 raise self.closed()
             if isinstance(frame, _UNKEPT):
-                raise errors.ConnectionLost("not connected at the moment: nothing was sent", sent=False)
+                raise errors.ConnectionLost("not connected at the moment", sent=False)
             if self._offline_bytes + cost > self._limit:
                 return False
         self._offline_bytes += cost

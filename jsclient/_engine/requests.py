@@ -258,7 +258,7 @@ class Requests:
             reply = reply_of(frame)
             waiter = self.waiting.get(reply[self._cut :]) if reply.startswith(prefix) else None
             if waiter is not None:
-                waiter[0].put(errors.ConnectionLost("the link went down: nothing of the request was sent", sent=False))
+                waiter[0].put(errors.ConnectionLost("the link went down", sent=False))
 
     def link_event(self, event: LinkEvent) -> None:
         """Requests end by `fail`; link events alone say nothing to them."""

@@ -62,7 +62,12 @@ def classify(text: str) -> ServerErr:
         if prefix in lower:
             return ServerErr(kind(f"the server refused us: {shown} ({advice})"), Verdict.AUTH)
     if "tls required" in lower:
-        return ServerErr(errors.TlsError(f"{shown}: use a tls:// URL or a TLS option"), Verdict.RECONNECT)
+        return ServerErr(
+            errors.TlsError(
+                f"the server says: {shown}. What was under way may have been done. Use a tls:// URL or a TLS option."
+            ),
+            Verdict.RECONNECT,
+        )
     if lower.startswith(_TRANSIENT):
         return ServerErr(errors.ServerError(f"the server says: {shown}"), Verdict.STAYS)
     if "stale connection" in lower:

@@ -436,5 +436,5 @@ def _closed() -> BaseException:
 
 
 def _lost(reason: BaseException | None) -> Any:
-    text = str(reason) if reason is not None else "the link went down"
-    return lambda: errors.ConnectionLost(f"{text}: whether what was under way has happened is not known")
+    text = errors.brief(reason) if reason is not None else "the link went down"
+    return lambda: errors.ConnectionLost(text)

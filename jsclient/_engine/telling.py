@@ -77,8 +77,7 @@ class Telling:
     def report_slow_consumer(self, subscription: Subscription) -> None:
         self.slow_consumers += 1
         error = errors.SlowConsumer(
-            f"messages on {subscription.subject!r} are dropped: {subscription.pending} wait to be taken. Take them "
-            "faster, in more threads, or raise pending_messages and pending_bytes",
+            f"messages on {subscription.subject!r} are dropped: {subscription.pending} wait to be taken",
             subscription.subject,
             subscription.dropped,
         )
@@ -88,7 +87,7 @@ class Telling:
         """Reader thread: a server sends far more than was asked for."""
         error = errors.SlowConsumer(
             f"messages on {inbox.subject!r} are dropped: the server sends far more than was asked for "
-            f"({len(inbox)} wait). It is broken or hostile; acknowledged messages will come again",
+            f"({len(inbox)} wait). It is broken or hostile. Messages that want an ack come again.",
             inbox.subject,
             inbox.mailbox.dropped,
         )

@@ -89,7 +89,8 @@ class StreamAccess:
             except errors.StreamNotFound as error:
                 raise self.options.refuse(
                     "JETSTREAM_STREAM_NOT_FOUND",
-                    f"there is no stream {self.stream!r} ({self.options.hide(str(error))}); check its name and domain",
+                    f"there is no stream {self.stream!r} ({self.options.hide(errors.brief(error))}); "
+                    "check its name and domain",
                 ) from error
             except errors.ConsumerFilterError:
                 raise  # the reader has another way
@@ -109,7 +110,7 @@ class StreamAccess:
     def failed(self, what: str, error: BaseException) -> Exception:
         if self.deadline.expired():
             return self.timed_out(what)
-        text = self.options.hide(f"{type(error).__name__}: {error}")
+        text = self.options.hide(f"{type(error).__name__}: {errors.brief(error)}")
         return self.options.refuse("JETSTREAM_READ_FAILED", f"{what} of stream {self.stream!r} failed: {text}")
 
     def timed_out(self, what: str) -> Exception:

@@ -191,7 +191,7 @@ class RangeDirect:
         else:
             raise self._access.failed(
                 f"direct get of [{self.next}, {self._part.end})",
-                errors.JetStreamError(f"{status.code} {status.description}"),
+                errors.ApiError(status.code, 0, status.description),
             )
 
     def _ask_leader(self) -> None:

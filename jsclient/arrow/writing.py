@@ -115,9 +115,10 @@ class _Writer:
     def _incomplete(self, error: errors.JsClientError) -> errors.WriteIncomplete:
         stored = self._written.rows
         return errors.WriteIncomplete(
-            f"row {stored} (counted from 0) is not known to be stored: {type(error).__name__}: {error}. The {stored} "
+            f"row {stored} (counted from 0) is not known to be stored: {type(error).__name__}: "
+            f"{errors.brief(error)}. The {stored} "
             "rows before it are; rows after it may be. Written again with a column msg_id, rows are stored once "
-            "within the stream's duplicate window",
+            "within the stream's duplicate window.",
             stored,
         )
 

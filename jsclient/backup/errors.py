@@ -11,3 +11,6 @@ class BackupError(JetStreamError):
 
 class BackupCorrupt(BackupError, ValueError):
     """A backup on disk is damaged or incomplete: do not rely on it."""
+
+    meaning = "The backup cannot be relied on."
+    advice = "Take another one, or use an older one."

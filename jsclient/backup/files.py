@@ -83,7 +83,10 @@ def load(folder: str | os.PathLike[str]) -> Backup:
         raise BackupCorrupt(f"{path / CONFIG} holds no configuration and state of a stream")
     names.check_stream(config["name"])
     if not (path / DATA).is_file():
-        raise BackupError(f"{path} holds no {DATA}: it is no backup, or one that was not finished")
+        raise BackupError(
+            f"{path} holds no {DATA}: it is no backup, or one that was not finished. Nothing was changed. Name "
+            "the folder of a whole backup."
+        )
     manifest = None
     if (path / MANIFEST).exists():
         try:
@@ -97,7 +100,10 @@ def _read_json(path: Path) -> dict[str, Any]:
     try:
         plain = msgspec.json.decode(path.read_bytes())
     except FileNotFoundError:
-        raise BackupError(f"there is no {path.name} in {path.parent}: this is no backup of a stream") from None
+        raise BackupError(
+            f"there is no {path.name} in {path.parent}: this is no backup of a stream. Nothing was changed. "
+            "Name the folder of one."
+        ) from None
     except BAD_JSON as error:
         raise BackupCorrupt(f"{path} is not JSON: {error}") from None
     if not isinstance(plain, dict):
@@ -117,7 +123,7 @@ def prepare(folder: str | os.PathLike[str]) -> Path:
     path = Path(folder)
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (path / CONFIG).exists():
-        raise BackupError(f"{path} holds a backup already: name another folder, or remove it")
+        raise BackupError(f"{path} holds a backup already: nothing was changed. Name another folder, or remove it.")
     return path
 
 

@@ -109,7 +109,8 @@ def extract(
     backup = files.load(folder)
     if backup.format() == "tar":
         raise NotSupported(
-            "messages can be read from backups of nats-server 2.15 or later; restore this one, on any server"
+            "messages can be read from backups of nats-server 2.15 or later. Nothing was read. Restore this "
+            "one, on any server, to see them."
         )
     return _messages(backup, subject, first_seq, last_seq)
 

@@ -98,13 +98,13 @@ def _check_format(js: JetStream, backup: Backup, name: str, rewritten: bool) -> 
     if backup.format() == "tar":
         if name != backup.stream or rewritten:
             raise errors.NotSupported(
-                "another name and a part of the messages need a backup made by nats-server 2.15 or later. Restore this "
-                "one as it is, on any server, and back it up again there"
+                "another name and a part of the messages need a backup made by nats-server 2.15 or later. Nothing "
+                "was restored. Restore this one as it is, on any server, and back it up again there."
             )
     elif not info.at_least(2, 15):
         raise errors.NotSupported(
-            f"this backup was made by nats-server 2.15 or later; {info.version} cannot read it (it could read backups "
-            "made by servers before 2.15)"
+            f"this backup was made by nats-server 2.15 or later; {info.version} cannot read it. Nothing was restored. "
+            "Restore it on a newer server; this one reads backups of servers before 2.15."
         )
 
 
@@ -185,20 +185,26 @@ def _send(
         final = js.nc.request(target, b"", timeout=deadline.at_most(FINISH_TIMEOUT))
     except errors.NoResponders as error:
         _remove(js, name, deadline)
-        raise BackupError(f"the server gave the restore of {name!r} up after {sent} bytes; nothing is left") from error
+        raise BackupError(
+            f"the server gave the restore of {name!r} up after {sent} bytes. Nothing of it is left. Try again."
+        ) from error
     except errors.ApiError as error:
         _remove(js, name, deadline)
-        raise BackupError(f"the server refused the backup of {name!r}: {error}; nothing is left of it") from error
+        raise BackupError(
+            f"the server refused the backup of {name!r}: {errors.brief(error)}. Nothing of it is left."
+        ) from error
     except errors.RequestTimeout as error:
         raise errors.UnknownOutcome(
-            f"the server did not answer within the timeout while {name!r} was restored; look at the stream: it may be "
-            "whole, incomplete or missing"
+            f"the server did not answer within the timeout while {name!r} was restored. The stream may be "
+            "whole, incomplete or missing. Look at it, delete it if need be, and restore it again."
         ) from error
     try:
         return model_base.from_wire(check_error(final.payload), StreamInfo)
     except errors.ApiError as error:
         _remove(js, name, deadline)  # server 2.15 keeps a part of the stream
-        raise BackupError(f"the server refused the backup of {name!r}: {error}; nothing is left of it") from error
+        raise BackupError(
+            f"the server refused the backup of {name!r}: {errors.brief(error)}. Nothing of it is left."
+        ) from error
 
 
 def _sized(pieces: Iterator[bytes], limit: int) -> Iterator[bytes]:
@@ -243,7 +249,9 @@ def restore_account(
             if (not wanted or backup.stream in wanted) and backup.stream not in unwanted:
                 found[backup.stream] = backup
     if not found:
-        raise BackupError(f"there is no backup in {folder}")
+        raise BackupError(
+            f"there is no backup in {folder}. Nothing was restored. Name the folder that backup_all wrote."
+        )
     _check_all(js, list(found.values()), timeout)
     outcomes = []
     for backup in _origins_first(found):
@@ -262,15 +270,17 @@ def _check_all(js: JetStream, backups: list[Backup], timeout: Timeout) -> None:
     findings = []
     existing = set(js.stream_names(timeout=timeout))
     for backup in backups:
+        if backup.stream in existing:
+            findings.append(f"{backup.stream}: a stream of that name exists")
         try:
-            if backup.stream in existing:
-                raise BackupError("a stream of that name exists")
             _check_format(js, backup, backup.stream, False)
             looking.check_digest(backup)
         except errors.JsClientError as error:
-            findings.append(f"{backup.stream}: {error}")
+            findings.append(f"{backup.stream}: {errors.brief(error)}")
     if findings:
-        raise BackupError("nothing was restored: " + "; ".join(findings))
+        raise BackupError(
+            f"these cannot be restored: {'; '.join(findings)}. Nothing was restored. Leave them out, or mend them."
+        )
 
 
 def _origins_first(found: dict[str, Backup]) -> list[Backup]:

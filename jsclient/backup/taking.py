@@ -115,13 +115,19 @@ def _receive(
             chunk = None
         if chunk is None:
             why = "its time was over" if deadline.expired() else f"no chunk for {stall:g} s"
-            raise errors.TimedOut(f"the backup of {stream!r} stopped: {why}, after {size} bytes; nothing was kept")
+            raise errors.TimedOut(
+                f"the backup of {stream!r} stopped: {why}, after {size} bytes. Nothing was kept. Try again, "
+                "with more time."
+            )
         status = chunk.status
         if not chunk.payload or status is not None:
             # Servers before 2.10, and 2.15 for what fits into one chunk, end without a status.
             if status is None or status.code == _GOOD:
                 return digest.hexdigest(), size
-            raise BackupError(f"the server ended the backup of {stream!r}: {status.code} {status.description}")
+            raise BackupError(
+                f"the server ended the backup of {stream!r}: {status.code} {status.description}. Nothing was "
+                "kept. Try again."
+            )
         if chunk.reply:
             js.nc.publish(chunk.reply)  # before writing: the server waits for it
         file.write(chunk.payload)

@@ -55,11 +55,14 @@ def _findings(options: argparse.Namespace) -> Iterator[Finding]:
     try:
         nc = connect(options)
     except errors.AuthError as error:
-        yield Finding("fail", "connection", str(error), "give --user, --creds or --nkey, or select a context")
+        yield Finding("fail", "connection", errors.brief(error), "give --user, --creds or --nkey, or select a context")
         return
     except errors.JsClientError as error:
         yield Finding(
-            "fail", "connection", str(error), "is the server up, is the URL right, does a firewall stand between?"
+            "fail",
+            "connection",
+            errors.brief(error),
+            "is the server up, is the URL right, does a firewall stand between?",
         )
         return
     with nc:
@@ -96,7 +99,7 @@ def _rights(nc: jsclient.Connection, timeout: float) -> Iterator[Finding]:
             nc.publish(subject, b"check")
             subscription.next(min(timeout, 2.0))
     except (errors.PermissionViolation, errors.TimedOut, errors.SubscriptionClosed) as error:
-        told = str(error)
+        told = errors.brief(error)
     if told:
         prefix = nc.options.inbox_prefix
         yield Finding(
@@ -111,7 +114,7 @@ def _account(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[F
         info = jetstream(nc, options).account_info()
     except errors.JsClientError as error:
         yield Finding(
-            "fail", "JetStream", str(error), "enable jetstream in the server and the account, or name --domain"
+            "fail", "JetStream", errors.brief(error), "enable jetstream in the server and the account, or name --domain"
         )
         return
     level = f", API level {info.api.level}" if info.api.level else ""
@@ -154,7 +157,9 @@ def _stream(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Fi
     try:
         info = js.stream(options.stream).info()
     except errors.JsClientError as error:
-        yield Finding("fail", f"stream {options.stream}", str(error), "`jsclient stream ls` lists what there is")
+        yield Finding(
+            "fail", f"stream {options.stream}", errors.brief(error), "`jsclient stream ls` lists what there is"
+        )
         return
     yield Finding("ok", f"stream {options.stream}", f"{info.state.messages:,} messages, {size(info.state.bytes)}")
     if info.cluster is not None and info.cluster.name and not info.cluster.leader:

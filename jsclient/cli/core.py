@@ -121,7 +121,10 @@ def request(options: argparse.Namespace) -> int:
     if not received:
         raise errors.NoMessages(f"no answer from {options.subject!r} within {options.timeout:g} s")
     if received < options.replies:
-        raise errors.TimedOut(f"{received} of {options.replies} answers came within {options.timeout:g} s")
+        raise errors.TimedOut(
+            f"{received} of {options.replies} answers came within {options.timeout:g} s. The others may have "
+            "been sent. Give more time."
+        )
     return 0
 
 

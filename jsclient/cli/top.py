@@ -135,7 +135,7 @@ class Screen:
             except errors.ConnectionClosed:
                 raise
             except errors.JsClientError as error:
-                self._error = str(error)  # an election, a link that is down: the last figures stay
+                self._error = errors.brief(error)  # an election, a link that is down: the last figures stay
             end = time.monotonic() + self._interval
             while (left := end - time.monotonic()) > 0:
                 self._draw()

@@ -46,6 +46,9 @@ MARKER_TTL: Final = 60.0
 class LeaseLost(errors.JetStreamError):
     """The lease is over: its time ran out, or somebody else has taken it. Stop working on what it protects."""
 
+    meaning = "Others may hold it now."
+    advice = "Stop working on what it protects, and acquire it again."
+
 
 def lease_bucket(
     js: JetStream,
@@ -109,7 +112,7 @@ class Lease:
     def check(self) -> None:
         """Raise LeaseLost unless `valid`."""
         if not self.valid:
-            raise LeaseLost(f"the lease {self.key!r} (token {self.token}) is over: stop what it protects")
+            raise LeaseLost(f"the lease {self.key!r} (token {self.token}) is over")
 
     def __enter__(self) -> Lease:
         return self
@@ -149,7 +152,10 @@ class Lease:
             thread.start()
         except RuntimeError as error:
             self.release(deadline)
-            raise errors.NoThread(f"the lease {self.key!r} cannot be renewed, it was given back: {error}") from error
+            raise errors.NoThread(
+                f"the lease {self.key!r} cannot be renewed: {error}. It was given back. Use fewer threads, or "
+                "raise the system's limit."
+            ) from error
         return True
 
     def _look(self, deadline: Deadline) -> KeyValueEntry | None:
@@ -179,7 +185,7 @@ class Lease:
         except errors.RevisionMismatch:
             return self._renew_after_lost_answer()
         except errors.ConnectionClosed as error:
-            self._end(str(error))
+            self._end(errors.brief(error))
             return False
         except errors.JsClientError as error:
             log.info("renewing the lease %s failed, it is tried again: %s", self.key, error)

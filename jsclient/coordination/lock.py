@@ -62,12 +62,14 @@ class Semaphore:
         if lease is not None:
             return lease
         if once:
-            raise errors.TimedOut(f"{self.name!r} is taken")
+            raise errors.TimedOut(f"{self.name!r} is taken. Nothing was acquired. Try again, or wait with a timeout.")
         # Markers of releases and of leases that ran out (server 2.11) wake us; before that only our own clock does.
         with self._kv.watch(*self.keys, updates_only=True, meta_only=True) as changes:
             while lease is None:
                 if deadline.expired():
-                    raise errors.TimedOut(f"{self.name!r} was not free within {deadline.seconds:g} s")
+                    raise errors.TimedOut(
+                        f"{self.name!r} was not free within {deadline.seconds:g} s. Nothing was acquired. Try again."
+                    )
                 self._wait(changes, deadline)
                 if deadline.at_most(SHORTEST_TRY) < SHORTEST_TRY:
                     continue  # an answer that came too late would keep the seat from others until it expires

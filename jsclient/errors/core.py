@@ -6,12 +6,39 @@ from typing import Any
 
 
 class JsClientError(Exception):
-    """Base of every exception that jsclient raises on purpose."""
+    """Base of every exception that jsclient raises on purpose.
+
+    Its text has three parts: what happened, what that means for the data, and what to do. The last two belong to the
+    class; a call that knows more of them gives a text of its own, which ends in a full stop.
+    """
+
+    meaning: str = ""
+    """What it means for the data."""
+    advice: str = ""
+    """What to do."""
+
+    @property
+    def what(self) -> str:
+        """What happened, without the two other parts: for a text that quotes this one."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        what = self.what
+        if what.endswith("."):
+            return what
+        if what and not what.endswith("?"):
+            what += "."
+        return " ".join(part for part in (what, self.meaning, self.advice) if part)
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Exceptions with keyword-only constructors do not pickle by themselves; Spark and
         # multiprocessing carry errors between processes, so all of ours are rebuilt from their state.
         return (_rebuild, (type(self), self.args, dict(self.__dict__)))
+
+
+def brief(error: BaseException) -> str:
+    """What happened, for a text that quotes an error and says by itself what it means."""
+    return error.what.removesuffix(".") if isinstance(error, JsClientError) else str(error)
 
 
 def _rebuild(cls: type[JsClientError], args: tuple[Any, ...], state: dict[str, Any]) -> JsClientError:
@@ -25,12 +52,17 @@ class Cancelled(JsClientError):
     """The wait was ended by its `jsclient.Cancel`. What was sent before may still be handled, its answer is not waited
     for; a fetch gives back what was on its way."""
 
+    meaning = "What was sent before may still be handled; its answer is not waited for."
+    advice = "Make a new Cancel for the next call: a token is used up."
+
 
 # --- arguments ------------------------------------------------------------------------------------------
 
 
 class ConfigError(JsClientError, ValueError):
     """A bad option, argument or combination. Nothing was sent."""
+
+    meaning = "Nothing was stored or changed."
 
 
 class InvalidSubject(ConfigError):
@@ -48,6 +80,9 @@ class InvalidHeader(ConfigError):
 class PayloadTooLarge(ConfigError):
     """Headers and payload are larger than the server (max_payload) or the stream accepts."""
 
+    meaning = "Nothing of it was sent."
+    advice = "Split it, use an object store, or raise the limit."
+
 
 class Reentered(JsClientError, RuntimeError):
     """A call on top of its own thread (in a signal handler or finalizer, or on the reader thread) would wait for ever.
@@ -55,9 +90,15 @@ class Reentered(JsClientError, RuntimeError):
     Nothing was waited for. Set a flag there, and make the call where the thread goes on.
     """
 
+    meaning = "Nothing was waited for."
+    advice = "Set a flag there, and make the call where the thread goes on."
+
 
 class NotSupported(JsClientError):
     """The server is too old for what was asked and would ignore it in silence; the text names the version needed."""
+
+    meaning = "It was not done."
+    advice = "Use a newer server, or leave it out."
 
 
 class HeadersNotSupported(NotSupported):
@@ -66,6 +107,9 @@ class HeadersNotSupported(NotSupported):
     It would end the link, and with it what everybody else has under way. Publish without headers (no message id, no
     expectation, no time to live), or let the server take them. Key-value buckets and object stores need headers.
     """
+
+    meaning = "Nothing of it was sent."
+    advice = "Publish without headers, or let the server take them."
 
 
 # --- connection -----------------------------------------------------------------------------------------
@@ -78,6 +122,9 @@ class NatsConnectionError(JsClientError, ConnectionError):
 class ConnectFailed(NatsConnectionError):
     """No server could be reached; `attempts` lists (server, reason) in the order tried."""
 
+    meaning = "No data was sent."
+    advice = "Check the address, the network between, and that the server runs."
+
     attempts: list[tuple[str, str]]
 
     def __init__(self, message: str, attempts: list[tuple[str, str]] | None = None) -> None:
@@ -88,25 +135,43 @@ class ConnectFailed(NatsConnectionError):
 class NotANatsServer(NatsConnectionError):
     """Something answered on that address, but it does not speak the NATS protocol."""
 
+    meaning = "No data was sent."
+    advice = "Check host and port: a monitoring, cluster, TLS or websocket port may answer there."
+
 
 class TlsError(NatsConnectionError):
     """TLS was refused, is not available although wanted, or the certificate did not verify."""
+
+    meaning = "No data was sent in clear."
+    advice = "Check the certificate authorities, the name in the URL and the client certificate."
 
 
 class AuthError(NatsConnectionError):
     """The server refused the credentials ("Authorization Violation" and its kin)."""
 
+    meaning = "The server serves this connection nothing."
+    advice = "Check the credentials, and the account they belong to."
+
 
 class AuthExpired(AuthError):
     """The user's or the account's credentials have expired."""
+
+    meaning = "The server serves this connection nothing."
+    advice = "Renew the credentials: a file or a callable is read anew at every connect."
 
 
 class AuthRevoked(AuthError):
     """The user's credentials were revoked."""
 
+    meaning = "The server serves this connection nothing."
+    advice = "Get new credentials from those who run the server."
+
 
 class AuthTimeout(AuthError):
     """The server waited too long for our CONNECT."""
+
+    meaning = "The server serves this connection nothing."
+    advice = "Try again; if it stays, raise the timeout in the server's authorization block."
 
 
 class ConnectionClosed(NatsConnectionError):
@@ -115,32 +180,52 @@ class ConnectionClosed(NatsConnectionError):
     `reason` is that failure (AuthError, ConnectFailed ...); None when the application closed the connection itself.
     """
 
+    meaning = "What this call had sent before, if anything, may have been done."
+    advice = "Open a new connection; `reason` says what ended this one."
+
     reason: BaseException | None = None
 
 
 class ConnectionLost(NatsConnectionError):
     """The link went down while the call waited for an answer; `sent` is False when nothing of it had been sent yet."""
 
+    meaning = "What was under way may have been done."
+    advice = "The connection comes back by itself: repeat what does no harm twice."
+
     def __init__(self, message: str = "", sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+        if not sent:
+            self.meaning, self.advice = "Nothing of it was sent.", "Repeat it when the server is reachable."
 
 
 class ConnectionDraining(NatsConnectionError):
     """The Connection drains: it takes no new subscriptions and publishes."""
 
+    meaning = "Nothing was sent."
+    advice = "Make the call before drain(), or open another connection."
+
 
 class ForkedConnection(NatsConnectionError):
     """The Connection was made in the parent process; a forked child must open its own (`jsclient.shared`)."""
+
+    meaning = "Nothing was sent."
+    advice = "Open one in the child: jsclient.shared(options) gives every process its own."
 
 
 class StaleConnection(NatsConnectionError):
     """The server did not answer our pings."""
 
+    meaning = "What was under way may have been done."
+    advice = "The connection comes back by itself; if this happens often, look at the network or raise ping_interval."
+
 
 class BufferFull(NatsConnectionError):
     """Too much waits to be sent: more than `pending_buffer` while disconnected, else what the server is slow to take.
     Nothing of the message was sent."""
+
+    meaning = "Nothing of this message was sent."
+    advice = "Publish more slowly, wait for the server, or raise pending_buffer."
 
 
 # --- waiting --------------------------------------------------------------------------------------------
@@ -153,17 +238,28 @@ class TimedOut(JsClientError, TimeoutError):
 class RequestTimeout(TimedOut):
     """No reply came in time; whether the request was handled is not known unless `sent` is False: nothing of it was."""
 
+    meaning = "The request may have been handled."
+    advice = "Repeat it if a second time does no harm, or give it more time."
+
     def __init__(self, message: str = "", sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
+        if not sent:
+            self.meaning, self.advice = "Nothing of it was sent.", "Repeat it when the server is reachable."
 
 
 class FlushTimeout(TimedOut):
     """The server did not confirm in time that it has read what was sent."""
 
+    meaning = "What was sent may have arrived."
+    advice = "Flush again before you rely on it."
+
 
 class DrainTimeout(TimedOut):
     """Draining took longer than its timeout; the rest was given up."""
+
+    meaning = "The rest was given up: messages without an ack come again, publishes without one may be stored."
+    advice = "Give it more time, or let handlers end sooner."
 
 
 class UnknownOutcome(TimedOut):
@@ -172,12 +268,18 @@ class UnknownOutcome(TimedOut):
     Retry only what is idempotent, such as a publish with the same message id inside the duplicate window.
     """
 
+    meaning = "It may or may not have been done."
+    advice = "Look before you repeat it, or repeat only what does no harm twice."
+
 
 # --- messages -------------------------------------------------------------------------------------------
 
 
 class NoResponders(JsClientError):
     """Nobody listens on the subject (status 503): the request was certainly not delivered."""
+
+    meaning = "The request was not delivered."
+    advice = "Check the subject, and that what should answer runs."
 
     def __init__(self, message: str, subject: str = "") -> None:
         super().__init__(message)
@@ -186,6 +288,9 @@ class NoResponders(JsClientError):
 
 class PermissionViolation(JsClientError):
     """The server does not permit this user to publish or subscribe there; `subject` names where."""
+
+    meaning = "The server did not do it."
+    advice = "Use another subject, or have this one granted; required_permissions() lists what JetStream needs."
 
     def __init__(self, message: str, subject: str = "", operation: str = "") -> None:
         super().__init__(message)
@@ -196,9 +301,15 @@ class PermissionViolation(JsClientError):
 class ServerError(JsClientError):
     """An -ERR of the server that has no class of its own."""
 
+    meaning = "What was under way may have been done."
+    advice = "Look into the server's log."
+
 
 class SlowConsumer(JsClientError):
     """Messages were dropped because the application did not take them fast enough; `dropped` counts them."""
+
+    meaning = "What was dropped comes again only if a stream keeps it."
+    advice = "Take messages faster, in more threads, or raise pending_messages and pending_bytes."
 
     def __init__(self, message: str, subject: str = "", dropped: int = 0) -> None:
         super().__init__(message)
@@ -209,6 +320,12 @@ class SlowConsumer(JsClientError):
 class SubscriptionClosed(JsClientError):
     """The subscription or iterator was closed and nothing is left in it."""
 
+    meaning = "Nothing is left in it, and nothing more comes."
+    advice = "Subscribe again to read on."
+
 
 class NoThread(JsClientError, RuntimeError):
     """The system did not give the threads that were asked for; those that had been started were ended again."""
+
+    meaning = "What had been started was ended again."
+    advice = "Use fewer threads, or raise the system's limit."

@@ -25,9 +25,11 @@ class ApiError(JetStreamError):
     `err_code`), `description` the server's own text.
     """
 
+    meaning = "The server did not do it."
+    advice = "Correct what the server names; if it names a state of the server, try again later."
+
     err_code_of_class: ClassVar[int | None] = None
     registry: ClassVar[dict[int, type[ApiError]]] = {}
-    advice: ClassVar[str] = ""
 
     def __init_subclass__(cls, err_code: int | tuple[int, ...] | None = None, advice: str = "") -> None:
         codes = (err_code,) if isinstance(err_code, int) else err_code or ()
@@ -43,9 +45,10 @@ class ApiError(JetStreamError):
         self.err_code = err_code
         self.description = description
 
-    def __str__(self) -> str:
-        text = f"{self.description} (err_code {self.err_code}, code {self.code})"
-        return f"{text}: {self.advice}" if self.advice else text
+    @property
+    def what(self) -> str:
+        """The server's description, with its numbers."""
+        return f"{self.description} (err_code {self.err_code}, code {self.code})"
 
 
 def api_error(code: int, err_code: int, description: str) -> ApiError:
@@ -59,9 +62,15 @@ def api_error(code: int, err_code: int, description: str) -> ApiError:
 class JetStreamUnavailable(JetStreamError, NoResponders):
     """Nobody answers on the JetStream API (status 503): not enabled, no such domain or import, or a cut leaf link."""
 
+    meaning = "The request was not delivered."
+    advice = "Enable JetStream, check domain and api_prefix, or try again after an election."
+
 
 class BadResponse(JetStreamError):
     """The server's answer could not be understood (not JSON, or fields of another type); `raw` holds its start."""
+
+    meaning = "Whether the request was done is not known."
+    advice = "Find out what answers on this subject: it may be something else than the server."
 
     def __init__(self, message: str, raw: bytes = b"") -> None:
         super().__init__(message)
@@ -74,6 +83,9 @@ class ListingIncomplete(JetStreamError):
     `missing` names streams or consumers of a cluster that did not answer.
     """
 
+    meaning = "What was listed is right, but not all there is."
+    advice = "List again."
+
     def __init__(self, message: str, missing: list[str] | None = None) -> None:
         super().__init__(message)
         self.missing = missing or []
@@ -82,17 +94,29 @@ class ListingIncomplete(JetStreamError):
 class RangeIncomplete(JetStreamError):
     """A range of a stream was not read whole, and what was read so far is not all of it; `__cause__` says why."""
 
+    meaning = "What was read is only a part of the range."
+    advice = "Read again, from the last sequence that came."
+
 
 class DataLost(RangeIncomplete):
     """Messages of the range are no longer in the stream: its head has moved, or its store was set back."""
+
+    meaning = "Messages of the range are gone from the stream; what was read is only a part of it."
+    advice = "Keep messages longer, or go on with what is left."
 
 
 class BadRecord(JetStreamError):
     """A message is no document, or none that fits the schema it was read with."""
 
+    meaning = "The stream is unchanged."
+    advice = "Correct the schema, or let bad_records keep such messages aside."
+
 
 class RangeTimeout(RangeIncomplete, TimedOut):
     """The range was not read to its end within the timeout."""
+
+    meaning = "What was read is only a part of the range."
+    advice = "Give it more time, or read smaller ranges."
 
 
 class WriteIncomplete(JetStreamError):
@@ -100,6 +124,9 @@ class WriteIncomplete(JetStreamError):
 
     `stored` rows of those before it were acknowledged; rows after it may be stored, too.
     """
+
+    meaning = "Rows from `stored` on may be stored."
+    advice = "Write them again with message ids, within the stream's duplicate window."
 
     def __init__(self, message: str, stored: int = 0) -> None:
         super().__init__(message)
@@ -112,38 +139,67 @@ class ImportPassesOneResponse(JetStreamError):
     The account that exports the API must say `response_type: stream`.
     """
 
+    meaning = "The messages are in the stream and did not arrive."
+    advice = "The account that exports the API must say `response_type: stream`."
+
 
 class NotPullConsumer(JetStreamError):
     """The consumer has a deliver subject: use `push_consumer`."""
+
+    meaning = "Nothing was taken."
+    advice = "Use push_consumer()."
 
 
 class NotPushConsumer(JetStreamError):
     """The consumer has no deliver subject: use `consumer`."""
 
+    meaning = "Nothing was taken."
+    advice = "Use consumer()."
+
 
 class NotStored(JetStreamError):
     """The published message was certainly not stored; publishing it again cannot store it twice."""
+
+    meaning = "The message is not stored."
+    advice = "Publish it again: that cannot store it twice."
 
 
 class NoStreamForSubject(NotStored, NoResponders):
     """No stream takes messages on this subject (asked after the second 503): a typo, or not created yet."""
 
+    meaning = "A message on it is not stored."
+    advice = "Correct the subject, or create a stream that takes it."
+
 
 class NoStreamResponse(NotStored, NoResponders):
     """Nobody took the message (503) until retries or the deadline were used up: no stream, or no leader."""
+
+    meaning = "The message is not stored."
+    advice = "Publish it again: a leader may be in election. If this stays, no stream takes the subject."
 
 
 class PublishUnknown(UnknownOutcome, JetStreamError):
     """The message was sent and it is not known whether it is stored. Publish it again only with the same message id,
     and only inside the stream's duplicate window. `__cause__` is the last refusal or failure."""
 
+    meaning = "It may be stored."
+    advice = (
+        "Publish it again only with the same msg_id and within the stream's duplicate window, or look at the stream."
+    )
+
 
 class InvalidPubAck(JetStreamError):
     """The answer to a publish is not a PubAck: something else than a stream listens on the subject and replies."""
 
+    meaning = "No stream has confirmed the message."
+    advice = "Find out what else than a stream answers on the subject."
+
 
 class TooManyStalledMessages(NotStored):
     """The window of unacknowledged asynchronous publishes stayed full; this message was not sent."""
+
+    meaning = "This message was not sent."
+    advice = "Wait for acks before you publish on, or raise max_pending."
 
 
 class AsyncPublishReplySet(ConfigError):
@@ -153,13 +209,22 @@ class AsyncPublishReplySet(ConfigError):
 class BatchClosed(JetStreamError):
     """The batch was committed, discarded, or has failed: it takes no more messages."""
 
+    meaning = "This call added nothing."
+    advice = "Begin another batch."
+
 
 class BatchTooLarge(JetStreamError):
     """The batch has as many messages as the server takes in one (1,000 by default); this one was not added."""
 
+    meaning = "This message was not added; those before it were."
+    advice = "Commit this batch and begin another."
+
 
 class BatchGap(JetStreamError):
     """Messages of a fast batch were lost on their way; the batch has ended. `lost` are their numbers in the batch."""
+
+    meaning = "The messages named are not stored, and the batch takes no more."
+    advice = 'Publish them again in another batch, or allow gaps with gap="ok".'
 
     def __init__(self, message: str, lost: range = range(0)) -> None:
         super().__init__(message)
@@ -169,21 +234,36 @@ class BatchGap(JetStreamError):
 class MsgAlreadyAcked(JetStreamError):
     """The message was already acknowledged (ack, nak or term); nothing was sent."""
 
+    meaning = "Nothing was sent: the first answer counts."
+    advice = "Answer each message once."
+
 
 class StaleDelivery(JetStreamError):
     """The server has lost its knowledge of this delivery (it crashed): the message is not acked, and comes again."""
+
+    meaning = "The message is not acked, and comes again."
+    advice = "Handle the copy that comes."
 
 
 class NotJetStreamMessage(JetStreamError):
     """The message was not delivered by a JetStream consumer (its reply is no ack subject)."""
 
+    meaning = "Nothing was sent."
+    advice = "Acks and metadata are for messages that a JetStream consumer has delivered."
+
 
 class MsgNoReply(JetStreamError):
     """The message has no reply subject: its consumer's ack policy is "none", or it was not delivered by a consumer."""
 
+    meaning = "Nothing was sent."
+    advice = 'Leave the answer out, or use a consumer that wants acks (ack_policy="explicit").'
+
 
 class IteratorClosed(SubscriptionClosed, JetStreamError):
     """`next()` on a message iterator that was stopped or drained and is empty."""
+
+    meaning = "It holds no message any more."
+    advice = "Make a new iterator to read on."
 
 
 class PullError(JetStreamError):
@@ -193,9 +273,15 @@ class PullError(JetStreamError):
 class NoHeartbeat(PullError, TimedOut):
     """The server went silent: no message and no idle heartbeat within twice the interval."""
 
+    meaning = "Messages taken before it are good; one that was lost on its way comes again if the consumer wants acks."
+    advice = "Read on; if it happens often, look at the server and the network."
+
 
 class PullStatusError(PullError):
     """The server ended the pull with a status of its own; `code` and `description` are the server's."""
+
+    meaning = "Messages taken before it are good; the others stay in the stream."
+    advice = "Read on, or correct what the status names."
 
     def __init__(self, code: int = 0, description: str = "", message: str = "") -> None:
         super().__init__(message or f"the server ended the pull: {code} {description}".rstrip())
@@ -206,6 +292,9 @@ class PullStatusError(PullError):
 class ConsumerDeleted(PullStatusError):
     """The consumer was deleted (or has been idle for longer than its inactive_threshold)."""
 
+    meaning = "The stream is unchanged; the consumer's acks are forgotten with it."
+    advice = "Create it again where it should go on, or raise inactive_threshold."
+
 
 class StreamRecreated(ConsumerDeleted):
     """The stream was deleted and made again while it was read: its consumers went with it, sequences start anew.
@@ -213,41 +302,71 @@ class StreamRecreated(ConsumerDeleted):
     Known only where the handle knows when its consumer was made: not with `fetch_info=False`.
     """
 
+    meaning = "Messages of the old stream are gone, and sequences start anew."
+    advice = "Begin at the start of the new stream."
+
 
 class ConsumerLeadershipChanged(PullStatusError):
     """The consumer's leader changed; pulls waiting there are gone."""
+
+    meaning = "Messages taken before it are good; the others stay in the stream."
+    advice = "Read on: the new leader answers."
 
 
 class MaxBytesExceeded(PullStatusError):
     """The next message is larger than the max_bytes of the pull: it cannot be delivered within that limit."""
 
+    meaning = "The message was not delivered and stays in the stream."
+    advice = "Raise max_bytes."
+
 
 class BadPullRequest(PullStatusError):
     """The server refused the pull request (400, or a limit of the consumer such as max_batch)."""
+
+    meaning = "Nothing was delivered."
+    advice = "Correct the request, or the limit of the consumer that it exceeds."
 
 
 class MaxWaitingExceeded(PullStatusError):
     """Too many pulls wait on the consumer already (its max_waiting, 512 by default)."""
 
+    meaning = "Nothing was delivered."
+    advice = "Let fewer readers wait at once, or raise the consumer's max_waiting."
+
 
 class PinIdMismatch(PullStatusError):
     """Another client is pinned on the priority group (status 423)."""
+
+    meaning = "Nothing was delivered to this client."
+    advice = "Pull again: another client is served until it goes or is unpinned."
 
 
 class OrderedConsumerReset(JetStreamError):
     """The ordered consumer could not be re-created within its number of attempts; the cause is `__cause__`."""
 
+    meaning = "What was read is in order; nothing after it was read."
+    advice = "Read on from the last sequence; `__cause__` says what failed."
+
 
 class OrderedConsumerConcurrentRequests(JetStreamError):
     """An ordered consumer serves one fetch, iteration or consume at a time."""
+
+    meaning = "Nothing was taken by this call."
+    advice = "Close its iterator or consume first, or make another ordered consumer."
 
 
 class OrderedConsumerNotCreated(JetStreamError):
     """The ordered consumer has no consumer on the server yet (first use, or in the middle of a reset)."""
 
+    meaning = "There is nothing to tell yet."
+    advice = "Read first, or ask again."
+
 
 class ConsumerAlreadyBound(JetStreamError):
     """Somebody else is subscribed to the push consumer, and it has no deliver group."""
+
+    meaning = "Nothing was subscribed."
+    advice = "Close the other subscription, or give the consumer a deliver_group to share its messages."
 
 
 # --- pulls ----------------------------------------------------------------------------------------------
@@ -256,9 +375,15 @@ class ConsumerAlreadyBound(JetStreamError):
 class NoMessages(PullError, TimedOut):
     """`next()` found no message in time. Nothing is wrong: that is what an empty stream looks like."""
 
+    meaning = "Nothing is lost."
+    advice = "Ask again."
+
 
 class PullNoResponders(PullStatusError, NoResponders):
     """Nobody answers pulls (503): no such stream or consumer, a cut leaf link, or a leader is being elected."""
+
+    meaning = "Messages taken before it are good; the others stay in the stream."
+    advice = "Check the stream and the consumer; during an election ask again."
 
     def __init__(self, message: str = "", subject: str = "") -> None:
         PullStatusError.__init__(self, 503, "no responders", message)
@@ -268,6 +393,12 @@ class PullNoResponders(PullStatusError, NoResponders):
 class PullServerShutdown(PullStatusError):
     """The server that served the consumer shuts down; pulls waiting there are gone."""
 
+    meaning = "Messages taken before it are good; the others stay in the stream."
+    advice = "Read on: another server answers."
+
 
 class ReadStalled(PullError, TimedOut):
     """A finite read got no answer: ack what was taken (max_ack_pending), or the consumer is paused or busy."""
+
+    meaning = "What was taken is good; the end is not reached."
+    advice = "Ack what was taken and read on; look whether the consumer is paused or shared."

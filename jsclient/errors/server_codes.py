@@ -18,53 +18,71 @@ _NUMBER = re.compile(r"(\d+)\s*$")
 class AccountLimitExceeded(ApiError, err_code=(10002, 10026, 10027, 10028, 10047, 10120, 10122, 10113, 10023)):
     """A limit of the account or the server on streams, consumers, memory or storage."""
 
-    advice = "see JetStream.account_info() for limits and use; delete something or ask for a larger limit"
+    meaning = "The server did not do it."
+    advice = "See JetStream.account_info() for limits and use; delete something, or ask for a larger limit."
 
 
 class BadRequest(ApiError, err_code=(10003, 10025, 10038)):
     """The server could not read the request, or its fields exclude each other."""
 
+    meaning = "The server did not do it."
+    advice = "Correct the request; the description says what does not fit."
+
 
 class JetStreamTemporarilyUnavailable(ApiError, err_code=(10008, 10004, 10009, 10163, 10119, 10195, 10118, 10194)):
     """No leader at the moment, or the asset is offline."""
 
-    advice = "try again in a few seconds; elections last 4 to 8 s"
+    meaning = "The server did not do it."
+    advice = "Try again in a few seconds; elections last 4 to 8 s."
 
 
 class JetStreamNotEnabled(ApiError, err_code=10076):
     """The server runs without JetStream."""
 
-    advice = "start nats-server with -js, or connect to a server (or domain) that has JetStream"
+    meaning = "The server did not do it."
+    advice = "Start nats-server with -js, or connect to a server (or domain) that has JetStream."
 
 
 class JetStreamNotEnabledForAccount(ApiError, err_code=10039):
     """This user's account has no JetStream."""
 
-    advice = "enable jetstream for the account, or use another user"
+    meaning = "The server did not do it."
+    advice = "Enable jetstream for the account, or use another user."
 
 
 class NotClustered(ApiError, err_code=(10006, 10010, 10074)):
     """The operation (or num_replicas > 1) needs a clustered server."""
 
-    advice = "use num_replicas=1 on a single server"
+    meaning = "The server did not do it."
+    advice = "Use num_replicas=1 on a single server."
 
 
 class NoSuitablePeers(ApiError, err_code=(10005, 10011)):
     """No servers fit the placement, tags or replica count."""
 
+    meaning = "The server did not do it."
+    advice = "Use fewer replicas or another placement, or add servers."
+
 
 class PedanticError(ApiError, err_code=10157):
     """Strict mode: the server would have changed the configuration to make it valid."""
+
+    meaning = "The server did not do it."
+    advice = "Set the fields as the description names them, or leave pedantic out."
 
 
 class TooManyRequests(ApiError, err_code=10167):
     """The server is overloaded and dropped the request."""
 
-    advice = "back off and try again"
+    meaning = "The server did not do it."
+    advice = "Wait a little and try again."
 
 
 class ApiLevelRequired(ApiError, err_code=10185):
     """The request needs a newer server (Nats-Required-Api-Level)."""
+
+    meaning = "The server did not do it."
+    advice = "Use a newer server, or leave the feature out."
 
 
 # --- streams ------------------------------------------------------------------------------------------------
@@ -73,19 +91,22 @@ class ApiLevelRequired(ApiError, err_code=10185):
 class StreamNotFound(ApiError, err_code=10059):
     """The stream does not exist (in this account and domain)."""
 
-    advice = "check the name, the account and the domain, or create it"
+    meaning = "The server did not do it."
+    advice = "Check the name, the account and the domain, or create the stream."
 
 
 class StreamNameInUse(ApiError, err_code=(10058, 10130)):
     """A stream of that name exists with another configuration."""
 
-    advice = "use update_stream or create_or_update_stream to change it, or get_or_create_stream to take it as it is"
+    meaning = "The stream that exists is unchanged."
+    advice = "Use update_stream or create_or_update_stream to change it, or get_or_create_stream to take it as it is."
 
 
 class SubjectOverlap(ApiError, err_code=10065):
     """Another stream of the account already takes some of these subjects."""
 
-    advice = "see stream_name_by_subject; a subject may belong to one stream only"
+    meaning = "The server did not do it."
+    advice = "A subject belongs to one stream only: stream_name_by_subject() tells which has it."
 
 
 class InvalidStreamConfig(
@@ -93,6 +114,9 @@ class InvalidStreamConfig(
     err_code=(10052, 10049, 10055, 10056, 10061, 10069, 10096, 10107, 10123, 10124, 10128, 10129, 10133, 10226),
 ):
     """The server refuses the stream's configuration or the change of it; the description has the reason."""
+
+    meaning = "The stream is unchanged, or was not made."
+    advice = "Correct what the description names."
 
 
 class MirrorOrSourceError(
@@ -104,25 +128,43 @@ class MirrorOrSourceError(
 ):
     """The mirror, source or subject transform settings of the stream do not fit together."""
 
+    meaning = "The stream is unchanged, or was not made."
+    advice = "Correct the mirror, the sources or the transforms."
+
 
 class StreamSealed(ApiError, err_code=10109):
     """The stream is sealed: nothing in it can be added, deleted or purged any more."""
+
+    meaning = "The stream is unchanged."
+    advice = "Store into another stream: a seal cannot be taken off."
 
 
 class StreamDeleteFailed(ApiError, err_code=10050):
     """The stream could not be deleted."""
 
+    meaning = "The stream may be there still."
+    advice = "Look at it, and delete it again."
+
 
 class PurgeFailed(ApiError, err_code=10110):
     """The purge was refused; "stream purge not permitted" means deny_purge is set."""
+
+    meaning = "The messages may be there still."
+    advice = "Look at the stream; deny_purge refuses every purge."
 
 
 class MessageNotFound(ApiError, err_code=(10037, 10043)):
     """No such message: wrong sequence or subject, or it was deleted, expired or purged."""
 
+    meaning = "There is nothing to read."
+    advice = "It was deleted, expired or purged, or never stored: check sequence and subject."
+
 
 class MessageDeleteFailed(ApiError, err_code=10057):
     """The message could not be deleted: it does not exist, or deny_delete is set."""
+
+    meaning = "A message that was there is there still."
+    advice = "Check the sequence; deny_delete refuses every deletion."
 
 
 # --- publish ------------------------------------------------------------------------------------------------
@@ -134,7 +176,8 @@ class WrongLastSequence(ApiError, err_code=(10071, 10164)):
     `last_sequence` is the real one where the server tells it (10164, while somebody else writes, does not), else None.
     """
 
-    advice = "read the newest message and decide again"
+    meaning = "Nothing was stored."
+    advice = "Read the newest message and decide again."
 
     @property
     def last_sequence(self) -> int | None:
@@ -145,6 +188,9 @@ class WrongLastSequence(ApiError, err_code=(10071, 10164)):
 class WrongLastMsgId(ApiError, err_code=10070):
     """The expected last message id is not the real one; nothing was stored."""
 
+    meaning = "Nothing was stored."
+    advice = "Look which message came last, and decide again."
+
     @property
     def last_msg_id(self) -> str:
         return self.description.partition(": ")[2]
@@ -153,37 +199,57 @@ class WrongLastMsgId(ApiError, err_code=10070):
 class StreamMismatch(ApiError, err_code=10060):
     """The subject belongs to another stream than the one expected; nothing was stored."""
 
+    meaning = "Nothing was stored."
+    advice = "Correct the subject, or the stream that is expected."
+
 
 class DuplicateInProcess(ApiError, err_code=10158):
     """A message with the same id is being stored at this moment (clustered stream)."""
 
-    advice = "publish it again after a moment: the answer will then be an ack with duplicate=True"
+    meaning = "Another copy of the message is being stored."
+    advice = "Publish it again after a moment: the answer is then an ack with duplicate=True."
 
 
 class StoreFailed(ApiError, err_code=10077):
     """The stream did not take the message: with discard "new" it is full."""
 
-    advice = "messages must be removed first, or the limit raised"
+    meaning = "Nothing was stored."
+    advice = "Remove messages first, or raise the stream's limit."
 
 
 class MessageTooLarge(ApiError, err_code=(10054, 10097)):
     """The message is larger than the stream's max_msg_size, or its headers exceed 64 KiB."""
 
+    meaning = "Nothing was stored."
+    advice = "Split it, use an object store, or raise max_msg_size; headers have at most 64 KiB."
+
 
 class RollupFailed(ApiError, err_code=10111):
     """The rollup was refused: the stream needs allow_rollup_hdrs, and must not deny purge."""
+
+    meaning = "Nothing was stored."
+    advice = "Set allow_rollup_hdrs on the stream; it must not have deny_purge."
 
 
 class MessageTtlRefused(ApiError, err_code=(10165, 10166)):
     """The message's TTL is invalid, or the stream has not set allow_msg_ttl."""
 
+    meaning = "Nothing was stored."
+    advice = "Set allow_msg_ttl on the stream, or correct the time to live."
+
 
 class CounterRefused(ApiError, err_code=(10168, 10169, 10170, 10171, 10172, 10173)):
     """The counter publish was refused, or a counter stream got an ordinary message."""
 
+    meaning = "Nothing was stored."
+    advice = "Publish with incr= to streams with allow_msg_counter, and only there."
+
 
 class ScheduleRefused(ApiError, err_code=(10186, 10187, 10188, 10189, 10190, 10191, 10192, 10203, 10212, 10223)):
     """The message schedule is invalid, or the stream has not set allow_msg_schedules."""
+
+    meaning = "Nothing was stored."
+    advice = "Set allow_msg_schedules on the stream, or correct the schedule."
 
 
 class BatchRefused(
@@ -195,9 +261,15 @@ class BatchRefused(
 ):
     """The server refused a batch publish; for an atomic batch nothing of it is stored."""
 
+    meaning = "Nothing of an atomic batch is stored."
+    advice = "Correct what the description names, and publish the batch again."
+
 
 class BatchIncomplete(BatchRefused, err_code=10176):
     """The batch was abandoned by the server (a gap, a limit, or 10 s without a message)."""
+
+    meaning = "Nothing of an atomic batch is stored."
+    advice = "Publish the whole batch again, in less than 10 s between two messages."
 
 
 # --- consumers ----------------------------------------------------------------------------------------------
@@ -206,12 +278,16 @@ class BatchIncomplete(BatchRefused, err_code=10176):
 class ConsumerNotFound(ApiError, err_code=10014):
     """The consumer does not exist on this stream (deleted, or an ephemeral one that was idle for too long)."""
 
+    meaning = "The server did not do it."
+    advice = "Check the name, or create the consumer; an ephemeral one goes after its inactive_threshold."
+
 
 class ConsumerExists(ApiError, err_code=(10148, 10105, 10106)):
     """A consumer of that name exists with another configuration."""
 
+    meaning = "The consumer that exists is unchanged."
     advice = (
-        "use update_consumer or create_or_update_consumer to change it, or get_or_create_consumer to take it as it is"
+        "Use update_consumer or create_or_update_consumer to change it, or get_or_create_consumer to take it as it is."
     )
 
 
@@ -222,7 +298,8 @@ class ConsumerNameInUse(ConsumerExists, err_code=10013):
 class ConsumerDoesNotExist(ConsumerNotFound, err_code=10149):
     """`update_consumer` of a consumer that does not exist."""
 
-    advice = "use create_consumer or create_or_update_consumer"
+    meaning = "The server did not do it."
+    advice = "Use create_consumer or create_or_update_consumer."
 
 
 class InvalidConsumerConfig(
@@ -236,25 +313,43 @@ class InvalidConsumerConfig(
 ):
     """The server refuses the consumer's configuration or the change of it; the description has the reason."""
 
+    meaning = "The consumer is unchanged, or was not made."
+    advice = "Correct what the description names."
+
 
 class ConsumerFilterError(InvalidConsumerConfig, err_code=(10093, 10131, 10136, 10137, 10138, 10139)):
     """The consumer's filters overlap each other, are empty, or do not fit the stream's subjects."""
+
+    meaning = "The consumer is unchanged, or was not made."
+    advice = "Correct filter_subjects: they must fit the stream, and not overlap."
 
 
 class WorkQueueConsumerError(InvalidConsumerConfig, err_code=(10098, 10099, 10100, 10101)):
     """A work-queue stream allows explicit acks, deliver "all" and filters that do not overlap between consumers."""
 
+    meaning = "The consumer is unchanged, or was not made."
+    advice = 'Use explicit acks, deliver_policy "all" and filters that no other consumer has.'
+
 
 class PriorityGroupError(InvalidConsumerConfig, err_code=(10159, 10160, 10161, 10162, 10196, 10197)):
     """The priority group or policy is invalid, or does not exist on the consumer."""
+
+    meaning = "The server did not do it."
+    advice = "Name one of the consumer's priority_groups, and options that fit its priority_policy."
 
 
 class InvalidConsumerReset(ApiError, err_code=10204):
     """The consumer cannot be reset there: its deliver policy does not allow it, or the sequence is too small."""
 
+    meaning = "The consumer is unchanged."
+    advice = "Choose a sequence that its deliver policy allows."
+
 
 class StreamIdentityMismatch(ApiError, err_code=10225):
     """The stream is not the one expected any more (deleted and created again)."""
+
+    meaning = "The server did not do it."
+    advice = "Look at the new stream, and decide again."
 
 
 __all__ = [

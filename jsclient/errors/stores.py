@@ -38,24 +38,33 @@ class BucketError(JetStreamError):
 class BucketNotFound(BucketError):
     """There is no bucket of that name (in this account and domain)."""
 
+    meaning = "Nothing was read or written."
+    advice = "Create it, or check the name, the account and the domain."
+
 
 class BucketExists(BucketError):
     """A bucket of that name exists with another configuration; the server's error is `__cause__`."""
+
+    meaning = "The bucket that exists is unchanged."
+    advice = "Open it as it is, or update it."
 
 
 class BadBucket(BucketError):
     """The stream of that name was not made as a bucket (it keeps no last message per subject)."""
 
+    meaning = "The stream is unchanged."
+    advice = "Use another name: this stream was not made as such a bucket."
+
 
 class KeyNotFound(BucketError, KeyError):
     """The key has no value: it never had one, or the revision asked for is not there (or belongs to another key)."""
 
+    meaning = "Nothing was changed."
+    advice = "Check the key and the revision, or store a value first."
+
     def __init__(self, message: str, bucket: str = "", key: str = "") -> None:
         super().__init__(message, bucket)
         self.key = key
-
-    def __str__(self) -> str:  # KeyError would show the quoted repr
-        return str(self.args[0]) if self.args else ""
 
 
 class KeyDeleted(KeyNotFound):
@@ -69,6 +78,9 @@ class KeyDeleted(KeyNotFound):
 class KeyExists(BucketError):
     """`create` of a key that has a value; the server's error is `__cause__`."""
 
+    meaning = "Nothing was stored."
+    advice = "Use update() with its revision, or put() to store whatever is there."
+
     def __init__(self, message: str, bucket: str = "", key: str = "") -> None:
         super().__init__(message, bucket)
         self.key = key
@@ -76,6 +88,9 @@ class KeyExists(BucketError):
 
 class RevisionMismatch(BucketError):
     """The key is at another revision than the one given: somebody was faster. The server's error is `__cause__`."""
+
+    meaning = "Nothing was stored."
+    advice = "Read the key again and decide anew."
 
     def __init__(self, message: str, bucket: str = "", key: str = "") -> None:
         super().__init__(message, bucket)
@@ -85,6 +100,9 @@ class RevisionMismatch(BucketError):
 class ObjectNotFound(BucketError):
     """There is no object of that name, or it was deleted."""
 
+    meaning = "Nothing was changed."
+    advice = "Check the name, or store the object first."
+
     def __init__(self, message: str, bucket: str = "", name: str = "") -> None:
         super().__init__(message, bucket)
         self.name = name
@@ -92,6 +110,9 @@ class ObjectNotFound(BucketError):
 
 class ObjectExists(BucketError):
     """A rename or a link would replace an object that exists."""
+
+    meaning = "Nothing was changed."
+    advice = "Delete the object that exists, or choose another name."
 
     def __init__(self, message: str, bucket: str = "", name: str = "") -> None:
         super().__init__(message, bucket)
@@ -101,17 +122,29 @@ class ObjectExists(BucketError):
 class BadObjectMeta(BucketError):
     """The stored meta information of an object is not what an object store writes."""
 
+    meaning = "The object cannot be trusted."
+    advice = "Store it again, and find out what else writes into this bucket."
+
 
 class ObjectLinkError(BucketError):
     """A link to a deleted object, to a link or from nowhere; or a link to a whole bucket that was read as an object."""
+
+    meaning = "Nothing was changed."
+    advice = "Use the object itself instead of the link, or link to another one."
 
 
 class ObjectChanged(BucketError):
     """The chunks of the object went away: it was deleted or replaced while it was read, or removed by a repair."""
 
+    meaning = "What was read of it is not whole; what was being written is not stored."
+    advice = "Begin again."
+
 
 class DigestMismatch(BucketError):
     """Size or SHA-256 of what was read differ from what was stored: the data is damaged."""
+
+    meaning = "What was read is not what was stored: do not use it."
+    advice = "Restore the object from its origin or a backup."
 
 
 class ServiceError(JsClientError):

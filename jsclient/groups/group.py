@@ -26,13 +26,22 @@ ATTEMPTS: Final = 10
 class GroupExists(errors.JetStreamError):
     """A group of this name exists with other partitions, filters or limits: delete it first, or use that one."""
 
+    meaning = "The group that exists is unchanged."
+    advice = "Use it as it is, or delete it first."
+
 
 class GroupNotFound(errors.JetStreamError):
     """There is no group of this name."""
 
+    meaning = "Nothing was changed."
+    advice = "Check the name and the stream, or create the group."
+
 
 class GroupChanged(errors.JetStreamError):
     """The group has other partitions or filters than when this member joined it: start the member anew."""
+
+    meaning = "Messages not acked come again to the members that are left."
+    advice = "Start the member anew."
 
 
 @attrs.frozen
@@ -136,7 +145,9 @@ class PartitionedGroup:
             except errors.RevisionMismatch:
                 continue
             return Group(after.stored, elastic=True, revision=revision)
-        raise errors.TimedOut(f"others keep changing the group {self.name!r}: nothing was changed")
+        raise errors.TimedOut(
+            f"others keep changing the group {self.name!r}. Nothing was changed by this call. Try again."
+        )
 
     def step_down(self, member: str, *, timeout: Timeout = DEFAULT) -> None:
         """Let another process of the same member take over."""

@@ -467,7 +467,7 @@ class GroupPool(Taker):
 
     def finish_drain(self, deadline: Deadline) -> None:
         if not wait_for(self._ended, deadline, lambda: self.connection.closed):
-            raise errors.DrainTimeout(f"handlers of {self.group} did not end in time: their messages come again")
+            raise errors.DrainTimeout(f"handlers of {self.group} did not end in time")
 
     def end(self, reason: errors.ConnectionClosed) -> None:
         if not self.stopping:

@@ -50,9 +50,7 @@ class Consumer(PullSource):
         names.check_stream(stream_name)
         names.check_consumer(name)
         if info is not None and info.config.is_push:
-            raise errors.NotPullConsumer(
-                f"consumer {name!r} of {stream_name!r} is a push consumer: use push_consumer()"
-            )
+            raise errors.NotPullConsumer(f"consumer {name!r} of {stream_name!r} is a push consumer")
         super().__init__(js.nc, js.api.subject(f"CONSUMER.MSG.NEXT.{stream_name}.{name}"))
         self.js = js
         self.stream_name = stream_name

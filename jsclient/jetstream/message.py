@@ -287,7 +287,10 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         body = TERM
         if reason is not None:
             if not server_at_least(self.connection, _TERM_REASON_SINCE):
-                raise NotSupported("term(reason) needs nats-server 2.10.4: an older one ignores such an ack")
+                raise NotSupported(
+                    "term(reason) needs nats-server 2.10.4: an older one ignores such an ack. Nothing was "
+                    "sent. Use term() without a reason."
+                )
             body = TERM + b" " + reason.encode()
         self._finish(body)
 
@@ -345,7 +348,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
 
 def _already() -> NoReturn:
-    raise MsgAlreadyAcked("the message was already acked, naked or terminated; nothing was sent") from None
+    raise MsgAlreadyAcked("the message was already acked, naked or terminated") from None
 
 
 def _no_reply() -> NoReturn:

@@ -284,7 +284,7 @@ class Stream:
             return Consumer(self.js, self.name, names.check_consumer(name))
         info = consumer_requests.info(self.js, self.name, name, timeout=timeout)
         if info.config.is_push:
-            raise NotPullConsumer(f"consumer {name!r} of stream {self.name!r} is a push consumer: use push_consumer")
+            raise NotPullConsumer(f"consumer {name!r} of stream {self.name!r} is a push consumer")
         return self._pull_handle(info)
 
     def ordered_consumer(self, **options: Unpack[OrderedOptionsDict]) -> OrderedConsumer:
@@ -341,7 +341,7 @@ class Stream:
             return PushConsumer(self.js, self.name, name, config)
         info = consumer_requests.info(self.js, self.name, name, timeout=timeout)
         if not info.config.is_push:
-            raise NotPushConsumer(f"consumer {name!r} of stream {self.name!r} is a pull consumer: use consumer")
+            raise NotPushConsumer(f"consumer {name!r} of stream {self.name!r} is a pull consumer")
         return PushConsumer(self.js, self.name, name, info.config, info)
 
     # --- all its consumers ----------------------------------------------------------------------------------

@@ -94,7 +94,10 @@ def trace(
                 reports.append(model_base.decode(answers.next(deadline.remaining()).payload, Trace))
             except TimedOut:
                 if not reports:
-                    raise TimedOut(f"no server traced the message to {subject!r} within {timeout:g} s") from None
+                    raise TimedOut(
+                        f"no server traced the message to {subject!r} within {timeout:g} s. It may have been "
+                        "delivered. Check that the servers allow traces."
+                    ) from None
                 break
     return reports
 

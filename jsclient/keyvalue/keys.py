@@ -52,7 +52,7 @@ def refuse_key(key: Any, limit: int) -> InvalidName:
         return InvalidName(f"the key {shown} must not start or end with '.' nor contain '..'")
     if "*" in key or ">" in key:
         return InvalidName(f"the key {shown} has a wildcard: those are for watch and keys only")
-    return InvalidName(f"the key {shown} may only have letters, digits and - / _ = .")
+    return InvalidName(f"the key {shown} may only have letters, digits and the signs - / _ . =")
 
 
 def check_key(key: Any, limit: int = MAX_LINE) -> str:

@@ -87,7 +87,10 @@ class _Many:
             if reading.look(deadline) is not None and reading.caught_up(reading.consumer.state.last_seq, deadline):
                 raise _gone(self._info)
             if deadline.expired():
-                raise TimedOut(f"no data of object {self._info.name!r} in time")
+                raise TimedOut(
+                    f"no data of object {self._info.name!r} in time. What was read is not the whole object. "
+                    "Read it again, with more time."
+                )
 
     def close(self) -> None:
         self._reading.messages.close()

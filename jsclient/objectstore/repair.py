@@ -33,7 +33,10 @@ def repair(stream: Stream, bucket: str, listed: Iterator[ObjectInfo], deadline: 
     if not found:
         return 0
     if deadline.at_most(REPAIR_SETTLE) < REPAIR_SETTLE:
-        raise TimedOut(f"a repair of object store {bucket!r} takes more than {REPAIR_SETTLE:g} s; nothing was removed")
+        raise TimedOut(
+            f"a repair of object store {bucket!r} takes more than {REPAIR_SETTLE:g} s. Nothing was removed. "
+            "Try again when the store is less busy."
+        )
     waiting.Gate().wait(REPAIR_SETTLE)
     later = chunk_counts(stream, bucket, deadline)
     abandoned = {subject for subject, count in found.items() if later.get(subject) == count}

@@ -74,9 +74,12 @@ def _reads(file: Any, size: int) -> Iterator[bytes]:
 
 def _checked(piece: Any) -> bytes:
     if piece is None:
-        raise ConfigError("the file object is in non-blocking mode and has no data now")
+        raise ConfigError(
+            "the file object is in non-blocking mode and has no data now. The object is not stored. Open it in "
+            "blocking mode."
+        )
     if isinstance(piece, str):
-        raise ConfigError("the file object gives text: open it in binary mode")
+        raise ConfigError("the file object gives text. The object is not stored. Open it in binary mode.")
     return bytes(piece)
 
 
@@ -85,7 +88,10 @@ def _joined(pieces: Iterable[Any], size: int) -> Iterator[bytes]:
     buffer = bytearray()
     for piece in pieces:
         if not isinstance(piece, (bytes, bytearray, memoryview)):
-            raise ConfigError(f"an iterable of chunks must give bytes, not {type(piece).__name__}")
+            raise ConfigError(
+                f"an iterable of chunks must give bytes, not {type(piece).__name__}. The object is not stored. "
+                "Encode the chunks."
+            )
         if not buffer and len(piece) == size:
             yield bytes(piece)
             continue

@@ -32,6 +32,7 @@ from jsclient.errors import (
     StreamNotFound,
     UnknownOutcome,
     WrongLastSequence,
+    brief,
 )
 from jsclient.jetstream.api.headers import ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
@@ -265,7 +266,7 @@ class ObjectStore:
             store = self if link.bucket == self.bucket else ObjectStore(self._js, link.bucket)
             target = store.info(link.name, timeout=deadline)
         except InvalidName as error:
-            raise ObjectLinkError(f"object {info.name!r} is a link to nowhere: {error}", self.bucket) from error
+            raise ObjectLinkError(f"object {info.name!r} is a link to nowhere: {brief(error)}", self.bucket) from error
         if target.link is not None:
             raise ObjectLinkError(f"object {info.name!r} links to {link.name!r}, which is a link itself", self.bucket)
         return store, target

@@ -78,7 +78,10 @@ class Upload:
                 if progress is not None:
                     progress(self.size - sum(len(future.payload) for future in futures), total)
             if self._deadline.expired():
-                raise TimedOut(f"the object was not stored in time: {self.size} bytes were sent")
+                raise TimedOut(
+                    f"the object was not stored in time: {self.size} bytes were sent, and are no "
+                    "object. Give it more time."
+                )
             futures.append(publish(self.subject, chunk, msg_id=f"{self.nuid}.{self.chunks}"))
             digest.update(chunk)
             self.size += len(chunk)

@@ -28,6 +28,7 @@ from jsclient.errors import (
     ServiceError,
     SubscriptionClosed,
     TimedOut,
+    brief,
 )
 from jsclient.nuid import next_nuid
 from jsclient.services.models import (
@@ -210,7 +211,7 @@ class Endpoint(Taker):
             first, self.error = self.error is None, self.error or error
             if first:
                 self._errors += 1
-                self._last_error = one_line(str(error))
+                self._last_error = one_line(brief(error))
         if first:
             logger.error("endpoint %s of service %s ended: %s", self.name, self._service.config.name, error)
 
@@ -265,7 +266,10 @@ class Endpoint(Taker):
             while thread.is_alive() and not (deadline.expired() or self._service.nc.closed):
                 thread.join(deadline.at_most(SLICE))
         if any(thread.is_alive() for thread in self._threads):
-            raise DrainTimeout(f"a handler of endpoint {self.name!r} did not end in time: its answer will not arrive")
+            raise DrainTimeout(
+                f"a handler of endpoint {self.name!r} did not end in time. Its answer will not arrive. Give it "
+                "more time, or let handlers end sooner."
+            )
 
     def end(self, reason: ConnectionClosed) -> None:
         self._closing = True

@@ -60,7 +60,7 @@ def parse(given: Mapping[str, str], way: str, root: str, own: set[str], streams:
         for key in keys:
             check_filter(key)
     except ValueError as error:
-        raise JetStreamSparkError("JETSTREAM_BAD_OPTION", str(error)) from None
+        raise JetStreamSparkError("JETSTREAM_BAD_OPTION", errors.brief(error)) from None
     if way in (known.READ, known.READ_STREAM):
         options["stream"] = f"{root}{bucket}"
         if keys:
@@ -106,6 +106,8 @@ def named_errors(options: SparkOptions, token: str, what: str) -> Iterator[None]
     try:
         yield
     except errors.BucketNotFound as error:
-        raise JetStreamSparkError("JETSTREAM_STREAM_NOT_FOUND", options.hide(str(error))) from error
+        raise JetStreamSparkError("JETSTREAM_STREAM_NOT_FOUND", options.hide(errors.brief(error))) from error
     except errors.JsClientError as error:
-        raise JetStreamSparkError(token, options.hide(f"{what}: {type(error).__name__}: {error}")) from error
+        raise JetStreamSparkError(
+            token, options.hide(f"{what}: {type(error).__name__}: {errors.brief(error)}")
+        ) from error

@@ -117,7 +117,7 @@ class DeadLetters:
             for future in futures:
                 future.result()
         except errors.JsClientError as error:
-            text = self._options.hide(f"{type(error).__name__}: {error}")
+            text = self._options.hide(f"{type(error).__name__}: {errors.brief(error)}")
             raise JetStreamSparkError(
                 "JETSTREAM_PUBLISH_FAILED",
                 f"bad records could not be stored on {subject!r} (deadLetterSubject): {text}",

@@ -246,7 +246,7 @@ class _Batch:
             if isinstance(error, (errors.JetStreamTemporarilyUnavailable, errors.TooManyRequests)) or (
                 error.err_code in BATCH_GONE
             ):
-                raise Broken(str(error))
+                raise Broken(errors.brief(error))
             raise error
         if answer.type == "ack":
             self.confirmed = max(self.confirmed, answer.seq)

@@ -242,7 +242,7 @@ class Journal:
                 return None
             except (errors.UnknownOutcome, errors.RequestTimeout, errors.ConnectionLost) as error:
                 unsure.append(error)
-                raise errors.RequestTimeout(str(error)) from error
+                raise errors.RequestTimeout(errors.brief(error)) from error
 
         unsure: list[BaseException] = []
         stored = self._access.retrying(f"writing the journal {self._kv.bucket!r}", put)
@@ -288,7 +288,7 @@ def _open(access: SparkAccess) -> KeyValue | str:
     except JetStreamSparkError as error:
         cause = error.__cause__
         if isinstance(cause, REFUSED):
-            return f"the journal {options.journal_bucket!r} cannot be read: {options.hide(str(cause))}"
+            return f"the journal {options.journal_bucket!r} cannot be read: {options.hide(errors.brief(cause))}"
         if not isinstance(cause, errors.StreamNotFound):
             raise
         return _create(access, js, kv)
@@ -324,7 +324,7 @@ def _create(access: SparkAccess, js: Any, kv: KeyValue) -> KeyValue | str:
                 return kv
             if not isinstance(cause, (*REFUSED, errors.ApiError)):
                 raise
-            refusal = access.options.hide(str(cause))
+            refusal = access.options.hide(errors.brief(cause))
         else:
             return kv
     return f"the journal {access.options.journal_bucket!r} cannot be made: {refusal}"

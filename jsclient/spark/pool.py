@@ -249,7 +249,7 @@ def lease(options: Options) -> Iterator[Connection]:
         try:
             return _connect(make, patience)
         except errors.JsClientError as error:
-            text = hide(f"{type(error).__name__}: {error}")
+            text = hide(f"{type(error).__name__}: {errors.brief(error)}")
             raise JetStreamSparkError(
                 "JETSTREAM_CONNECT_FAILED", f"{text}; check 'servers', the network and the credentials"
             ) from None

@@ -27,7 +27,7 @@ def put_progress(access: SparkAccess, bucket: str, key: str, value: bytes) -> No
         try:
             kv.put(key, value)
         except errors.UnknownOutcome as error:
-            raise errors.RequestTimeout(str(error)) from error
+            raise errors.RequestTimeout(errors.brief(error)) from error
 
     _guarded(bucket, lambda: access.retrying(f"writing bucket {bucket!r}", put))
 

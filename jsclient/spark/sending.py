@@ -378,7 +378,7 @@ class WindowPublisher:
 
 def publish_failed(options: SparkOptions, where: str, error: BaseException) -> JetStreamSparkError:
     """What a task raises; the text says whether a retry makes sense."""
-    text = options.hide(f"{type(error).__name__}: {error}")
+    text = options.hide(f"{type(error).__name__}: {errors.brief(error)}")
     lasting = isinstance(error, (errors.ConfigError, errors.PermissionViolation, errors.ApiError))
     advice = "; a retry cannot cure it" if lasting else ""
     return JetStreamSparkError("JETSTREAM_PUBLISH_FAILED", f"{where}: {text}{advice}")

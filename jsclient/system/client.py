@@ -209,9 +209,12 @@ class SystemClient:
         gathered = self._ask_one(target, verb, payload, deadline)
         if gathered.errors:
             refusal = gathered.errors[0]
-            raise errors.ServerError(f"{refusal.name} refused {verb}: {refusal.code} {refusal.description}")
+            raise errors.ServerError(
+                f"{refusal.name} refused {verb}: {refusal.code} {refusal.description}. It was not done. "
+                "Correct what the server names."
+            )
         if gathered.missing:
-            raise errors.UnknownOutcome(f"{target.name} did not answer {verb}; whether it was done is not known")
+            raise errors.UnknownOutcome(f"{target.name} did not answer {verb}")
 
 
 def _by_name(found: dict[str, Answer]) -> tuple[Answer, ...]:

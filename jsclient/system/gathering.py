@@ -60,7 +60,7 @@ class Gathered(Sequence[Answer]):
         names = ", ".join(self.missing) or "none known by name"
         raise TimedOut(
             f"{len(self.missing) + self.unknown} servers did not answer ({names}); {len(self.answers)} did. "
-            "Ask again with a longer timeout, or look at the servers"
+            "Ask again with a longer timeout, or look at the servers."
         )
 
     def __len__(self) -> int:

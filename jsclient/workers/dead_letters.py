@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.errors import NotJetStreamMessage
+from jsclient.errors import NotJetStreamMessage, brief
 from jsclient.workers.options import DEAD_LETTER_TIMEOUT
 from jsclient.workers.outcomes import Reject
 from protocol import Headers
@@ -30,7 +30,7 @@ MAX_REASON: Final = 500
 def reason_of(error: BaseException) -> str:
     """One line that fits into a header."""
     try:
-        text = str(error.reason) if isinstance(error, Reject) else str(error)
+        text = str(error.reason) if isinstance(error, Reject) else brief(error)
     except Exception:  # an error of the application that cannot even be printed
         text = "(without a text)"
     if not isinstance(error, Reject):

@@ -189,7 +189,9 @@ class DeadLetters:
         target = letter.original_subject if to is None else to
         if to is None and (not target or target.startswith(("$", "_"))):
             # A letter is stored data: it must not make us call the API of the server in somebody's name.
-            raise errors.InvalidSubject(f"letter {letter.seq} came from {target!r}; name a subject with to=")
+            raise errors.InvalidSubject(
+                f"letter {letter.seq} came from {target!r}. It stays where it is. Name a subject with to=."
+            )
         ack = self._js.publish(
             target,
             letter.data,
@@ -224,7 +226,10 @@ class DeadLetters:
             if rate is not None:
                 self._pause(begin + number / rate - time.monotonic(), deadline)
             if isinstance(deadline, Deadline) and deadline.expired():
-                raise errors.RequestTimeout(f"{replayed} letters were replayed in time, but not all that fit")
+                raise errors.RequestTimeout(
+                    f"{replayed} letters were replayed in time, but not all that fit. The others stay where "
+                    "they are. Call again."
+                )
             error: Exception | None = None
             try:
                 self.replay(letter, to=to, timeout=deadline)

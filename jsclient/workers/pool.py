@@ -139,7 +139,7 @@ class WorkerPool(Taker):
             except (errors.TimedOut, errors.PermissionViolation, errors.NoResponders) as error:
                 if self.options.ack_wait is None:
                     raise errors.ConfigError(
-                        f"the configuration of {self.consumer} cannot be read ({error}): give ack_wait="
+                        f"the configuration of {self.consumer} cannot be read ({errors.brief(error)}): give ack_wait="
                     ) from error
                 return Waits((self.options.ack_wait,), ())
         config = info.config
@@ -538,8 +538,7 @@ class WorkerPool(Taker):
     def finish_drain(self, deadline: Deadline) -> None:
         if not wait_for(self._ended, deadline, lambda: self.connection.closed):
             raise errors.DrainTimeout(
-                f"{len(self._in_hand())} handlers of the pool of {self.consumer} did not end in time: their messages "
-                "come again"
+                f"{len(self._in_hand())} handlers of the pool of {self.consumer} did not end in time"
             )
 
     def end(self, reason: errors.ConnectionClosed) -> None:

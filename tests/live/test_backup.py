@@ -116,7 +116,7 @@ def test_a_damaged_backup_is_noticed_before_anything_is_sent(js: JetStream, tmp_
     (tmp_path / "manifest.json").unlink()  # as from the NATS CLI: there is no digest to compare
     with pytest.raises(backup.BackupCorrupt):
         backup.verify(tmp_path)
-    with pytest.raises(backup.BackupError, match="nothing is left"):
+    with pytest.raises(backup.BackupError, match="Nothing of it is left"):
         backup.restore_stream(js, tmp_path)
     with pytest.raises(errors.StreamNotFound):
         js.stream("ORDERS")
@@ -175,7 +175,7 @@ def test_an_account_is_checked_before_anything_is_written(js: JetStream, tmp_pat
     filled(js, 20)
     backup.backup_account(js, tmp_path, exclude=["NOTHING"])
     js.delete_stream("ORDERS")
-    with pytest.raises(backup.BackupError, match="nothing was restored: KV_b: a stream of that name exists"):
+    with pytest.raises(backup.BackupError, match="KV_b: a stream of that name exists.*Nothing was restored"):
         backup.restore_account(js, tmp_path)
     assert list(js.stream_names()) == ["KV_b"]
     assert [one.stream for one in backup.restore_account(js, tmp_path, exclude=["KV_b"])] == ["ORDERS"]

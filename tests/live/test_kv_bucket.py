@@ -70,7 +70,7 @@ def test_missing_and_deleted_keys(kv: KeyValue) -> None:
         kv.get("a")
     assert (missing.value.bucket, missing.value.key) == ("b", "a")
     assert isinstance(missing.value, KeyError)
-    assert str(missing.value) == "key not found: 'a' in bucket 'b'"
+    assert missing.value.what == "key not found: 'a' in bucket 'b'"
     kv.put("a", b"1")
     kv.delete("a")
     for direct in (None, False):

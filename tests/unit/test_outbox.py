@@ -172,7 +172,7 @@ def test_memory_stays_within_the_limit() -> None:
 
 
 def test_frames_that_are_not_kept_are_refused_offline() -> None:
-    with pytest.raises(errors.ConnectionLost, match="nothing was sent"):
+    with pytest.raises(errors.ConnectionLost, match="Nothing of it was sent"):
         Rig().outbox.post(Unkept(b"request"))
 
 

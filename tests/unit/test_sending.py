@@ -400,7 +400,7 @@ def test_a_full_queue_makes_callers_wait_within_their_time() -> None:
     line = Line()
     line.outbox._write_timeout = 0.05
     accepted = 0
-    with pytest.raises(errors.BufferFull, match="nothing of this message"):
+    with pytest.raises(errors.BufferFull, match="Nothing of this message"):
         while True:
             line.outbox.post(b"%08d" % accepted + b"x" * 10_000 + b";")
             accepted += 1

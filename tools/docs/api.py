@@ -45,6 +45,8 @@ MODULES = {
 }
 #: Methods of every exception, struct and enum that say nothing about this one.
 INHERITED = {"with_traceback", "add_note", "mro"}
+#: Shown once, at the base of all errors.
+INHERITED_BY_ERRORS = {"what"}
 #: What the parts of the library call on each other when a connection drains or ends; and what only builds them.
 PLUMBING = {"begin_drain", "all_received", "finish_drain", "end", "hand_back", "runs_here", "link_event", "deliver"}
 #: Classes that users make themselves; all others come from a call, and their constructors are not shown.
@@ -107,6 +109,8 @@ def members(cls: type) -> Iterator[tuple[str, Any]]:
             continue
         for name, value in vars(base).items():
             if name.startswith("_") or name in seen or name in INHERITED | PLUMBING or name in fields(cls):
+                continue
+            if base is not cls and name in INHERITED_BY_ERRORS and issubclass(cls, BaseException):
                 continue
             seen.add(name)
             known = isinstance(value, (staticmethod, classmethod)) or inspect.isfunction(value) or is_property(value)
@@ -311,9 +315,9 @@ def class_text(name: str, cls: type) -> Iterator[str]:
         code = getattr(cls, "err_codes", None) or ()
         yield f"Is a {bases}.{f' Server codes: {sorted(code)}.' if code else ''}\n"
     yield indented(docstring(cls))
-    advice = vars(cls).get("advice")
-    if isinstance(advice, str) and advice:
-        yield f"What to do: {advice}.\n"
+    for title, text in (("For the data", getattr(cls, "meaning", "")), ("What to do", getattr(cls, "advice", ""))):
+        if exception and text:
+            yield f"{title}: {text}\n"
     for field, (shown, text) in fields(cls).items():
         yield f":::{{py:attribute}} {field}"
         kind, _, default = shown.removeprefix(": ").partition(" = ")

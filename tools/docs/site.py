@@ -82,6 +82,27 @@ def go_page(pages: dict[Path, str], folder: Path) -> str:
     return "\n".join(parts)
 
 
+def errors_table() -> str:
+    """Every error with what it means for the data and what to do, below the class that it is a kind of."""
+    from jsclient import errors
+
+    lines = ["| error | when | for the data | what to do |", "|---|---|---|---|"]
+
+    def below(cls: type[errors.JsClientError], depth: int) -> None:
+        when = re.split(r"(?<=[.:;]) |\n\n", " ".join((cls.__doc__ or "").split()))[0].rstrip(":;.")
+        advice = cls.advice or ("Correct the argument: the text says what it may be." if cls.meaning else "")
+        cells = ("\u2007" * 2 * depth + f"`{cls.__name__}`", when, cls.meaning, advice)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        for child in cls.__subclasses__():
+            if child.__module__ == "jsclient.errors" and child.__name__ not in seen:
+                seen.add(child.__name__)
+                below(child, depth + 1)
+
+    seen: set[str] = set()
+    below(errors.JsClientError, 0)
+    return "\n".join(lines) + "\n"
+
+
 def glossary_page() -> str:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     return "# Glossary\n" + text.split("## Glossary\n", 1)[1]
@@ -90,6 +111,7 @@ def glossary_page() -> str:
 def rewrite(path: Path, text: str, pages: dict[Path, str], folder: Path) -> str:
     """The text of a page with its programs shown and its links pointing to pages."""
     text = SHOW.sub(lambda match: shown(path, match[1]), text)
+    text = text.replace("<!-- errors -->\n", errors_table()) if path.parent == PAGES else text
 
     def change(match: re.Match[str]) -> str:
         label, target = match.groups()

@@ -150,7 +150,10 @@ class Capabilities:
         if not lost:
             return
         listed = ", ".join(f"{name} (needs nats-server {v[0]}.{v[1]})" for name, v in lost)
-        raise NotSupported(f"the server ignored {listed}; the {done} without, and is still there")
+        raise NotSupported(
+            f"the server ignored {listed}. The {done} without, and is still there. "
+            "Use a newer server, or leave them out."
+        )
 
 
 def needed(config: StreamConfig | ConsumerConfig) -> Iterator[tuple[str, Version]]:

@@ -31,8 +31,8 @@ def refuse_unknown(unknown: tuple[str, ...], drop_unknown: bool, what: str) -> N
     """An update replaces the whole configuration: settings this client cannot name would be reset in silence."""
     if unknown and not drop_unknown:
         raise NotSupported(
-            f"the {what} has settings that this client does not know and would reset: {', '.join(unknown)}; "
-            "pass drop_unknown=True if that is wanted"
+            f"the {what} has settings that this client does not know and would reset: {', '.join(unknown)}. "
+            "Nothing was changed. Pass drop_unknown=True if that is wanted."
         )
 
 

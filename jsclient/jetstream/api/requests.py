@@ -144,7 +144,7 @@ class Api:
         """The answer as a message; errors in it are not looked at."""
         subject, payload = self.subject(operation), model_base.encode(body)
         if isinstance(timeout, Deadline) and timeout.expired():
-            raise RequestTimeout(f"no time was left to ask {subject!r}: this was not sent", sent=False)
+            raise RequestTimeout(f"no time was left to ask {subject!r}", sent=False)
         _trace(self.on_request, subject, payload)
         deadline = Deadline.of(timeout, self.timeout)
         message = self._read(subject, payload, deadline) if read else self._send(subject, payload, deadline, every)

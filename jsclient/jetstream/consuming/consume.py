@@ -178,7 +178,7 @@ class ConsumeContext(Taker):
         self._messages.close()
         raise errors.DrainTimeout(
             f"a handler of {self._messages.source} did not end in time: the acks of the consume will not arrive, and "
-            f"{left} messages that were not started went back"
+            f"{left} messages that were not started went back. Give it more time, or let handlers end sooner."
         )
 
     def end(self, reason: errors.ConnectionClosed) -> None:

@@ -46,9 +46,7 @@ def recreated(js: JetStream, stream: str, made: dt.datetime, timeout: float | No
     info = js.api.request(f"STREAM.INFO.{stream}", None, StreamInfo, timeout=timeout, every=ASK_TIMEOUT)
     if info.created is None or info.created <= made:
         return None
-    return errors.StreamRecreated(
-        404, "", f"stream {stream!r} was deleted and made again at {info.created}: what was read was the old one"
-    )
+    return errors.StreamRecreated(404, "", f"stream {stream!r} was deleted and made again at {info.created}")
 
 
 def examine(

@@ -395,7 +395,7 @@ class Fetch:
         if verdict.reason == "max bytes":
             self.ended = Ended.MAX_BYTES
             if not self.messages and verdict.error is not None:
-                text = f"the next message is larger than max_bytes={self.max_bytes}: raise the limit"
+                text = f"the next message is larger than max_bytes={self.max_bytes}"
                 self.error = errors.MaxBytesExceeded(409, "Message Size Exceeds MaxBytes", text)
         elif verdict.reason == "complete":
             self.ended = Ended.COMPLETE

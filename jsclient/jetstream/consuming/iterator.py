@@ -265,7 +265,7 @@ class MessageIterator(Taker):
         if not over and deadline.expired():
             raise errors.DrainTimeout(
                 f"the application still works on a message of {self.source}: its ack will not arrive, and {left} "
-                "messages that it did not come for went back"
+                "messages that it did not come for went back. Give it more time, or let the loop end sooner."
             )
 
     def _wait_for_application(self, deadline: Deadline) -> bool:

@@ -131,9 +131,7 @@ class OrderedConsumer:
         try:
             self._free.pop()
         except IndexError:
-            raise errors.OrderedConsumerConcurrentRequests(
-                "this ordered consumer is in use: close its iterator or consume first, or make another one"
-            ) from None
+            raise errors.OrderedConsumerConcurrentRequests("this ordered consumer is in use") from None
 
     def _release(self) -> None:
         self._free.append(True)
@@ -163,7 +161,7 @@ class OrderedConsumer:
     def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Ask for the current consumer; raises OrderedConsumerNotCreated before the first read."""
         if self._source.info is None:
-            raise errors.OrderedConsumerNotCreated("nothing was read yet: the consumer is made at first use")
+            raise errors.OrderedConsumerNotCreated("nothing was read yet, and the consumer is made at first use")
         return self._source.ask(timeout)
 
     def close(self) -> None:
@@ -203,7 +201,10 @@ def _available_now(stream: OrderedMessages, deadline: Deadline) -> int:
     """The same by a consumer that is there: first what has happened since the last call is dealt with."""
     while True:
         if not stream.catch_up(deadline):
-            raise errors.ReadStalled(f"{stream.source} could not be made again in time; the next call goes on with it")
+            raise errors.ReadStalled(
+                f"{stream.source} could not be made again in time. What was taken is good. The next call goes "
+                "on with it."
+            )
         try:
             return available(stream, deadline)
         except errors.ConsumerNotFound:

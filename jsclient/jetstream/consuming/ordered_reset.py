@@ -177,5 +177,5 @@ def why_silent(js: JetStream, stream: str, name: str, what: str, timeout: float)
     except errors.PermissionViolation:
         return None  # we may not ask: the alarm tells
     except errors.JsClientError as error:
-        return errors.NoHeartbeat(f"no heartbeat and no message of {what}, and no answer: {error}")
+        return errors.NoHeartbeat(f"no heartbeat and no message of {what}, and no answer: {errors.brief(error)}")
     return None

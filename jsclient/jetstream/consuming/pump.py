@@ -342,7 +342,7 @@ class Pump:
             return NOTHING
         with self.lock:
             self.state.failed(time.monotonic())
-        text = f"the next message is larger than max_bytes={limit}: raise the limit"
+        text = f"the next message is larger than max_bytes={limit}"
         return reported(errors.MaxBytesExceeded(409, "", text))
 
     # --- a new consumer takes the place of the old one: for ordered reads ---------------------------------------

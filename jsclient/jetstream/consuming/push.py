@@ -140,9 +140,7 @@ class PushConsumer:
             if not deadline.expired():
                 time.sleep(UNBIND_TIMEOUT / 10)
                 continue
-            raise errors.ConsumerAlreadyBound(
-                f"somebody else is subscribed to {self}; give it a deliver_group to share its messages"
-            )
+            raise errors.ConsumerAlreadyBound(f"somebody else is subscribed to {self}")
 
     def __str__(self) -> str:
         return f"push consumer {self.name!r} of stream {self.stream_name!r}"

@@ -59,7 +59,7 @@ def stale_delivery(message: JetStreamMsg) -> errors.StaleDelivery:
     metadata = message.metadata
     return errors.StaleDelivery(
         f"the server does not know that it delivered message {metadata.stream_seq} of {metadata.stream!r} to "
-        f"{metadata.consumer!r}: its state is older than this copy. It is not acked, and will come again"
+        f"{metadata.consumer!r}: its state is older than this copy"
     )
 
 

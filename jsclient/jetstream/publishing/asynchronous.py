@@ -274,7 +274,7 @@ class AsyncPublisher:
         wait = self._stall_wait
         if not self.window.wait_for_room(size, wait):
             raise TooManyStalledMessages(
-                f"{len(self.futures)} messages are not acknowledged and none was in {wait:g} s; this one was not sent"
+                f"{len(self.futures)} messages are not acknowledged and none was in {wait:g} s"
             )
 
     # --- acks: on the reader thread -------------------------------------------------------------------------------
@@ -422,7 +422,10 @@ class AsyncPublisher:
         seconds = resolve(timeout, None)
         self._engine.flush_outbox()
         if not self.window.wait_empty(seconds):
-            raise TimedOut(f"{len(self.futures)} published messages are not acknowledged after {seconds:g} s")
+            raise TimedOut(
+                f"{len(self.futures)} published messages are not acknowledged after {seconds:g} s. Each may be "
+                "stored. Wait on: their futures say what became of them."
+            )
 
     def close(self, timeout: Timeout = DEFAULT) -> None:
         """Wait like `complete`, then close the inbox; what is left resolves as PublishUnknown."""

@@ -29,6 +29,7 @@ from jsclient.errors import (
     NotStored,
     PublishUnknown,
     RequestTimeout,
+    brief,
 )
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
@@ -119,7 +120,7 @@ class AtomicBatch:
         """
         self._check_open()
         if self._size >= self._max:
-            raise BatchTooLarge(f"a batch has at most {self._max} messages; commit this one and begin another")
+            raise BatchTooLarge(f"a batch has at most {self._max} messages")
         deadline = Deadline.of(timeout, self._timeout)
         message = self._prepare(subject, payload, headers, options, deadline)
         for name in (names.EXPECTED_LAST_SEQ, names.EXPECTED_LAST_SUBJECT_SEQ):
@@ -150,7 +151,10 @@ class AtomicBatch:
         try:
             ack = commit.run()
         except PublishUnknown as error:
-            text = f"batch {self.id}: its {self._size} messages are all stored or none of them is: {error}"
+            text = (
+                f"batch {self.id}: {brief(error)}. Its {self._size} messages are all stored, or none is. Look "
+                "at the stream before you repeat it."
+            )
             raise PublishUnknown(text) from error
         self._closed = "was committed"
         self.ack = ack if ack.batch else msgspec.structs.replace(ack, batch=self.id, count=self._size)
@@ -165,7 +169,7 @@ class AtomicBatch:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise BatchClosed(f"the batch {self._closed}: begin another one")
+            raise BatchClosed(f"the batch {self._closed}")
 
     def _prepare(
         self,
@@ -239,7 +243,10 @@ class AtomicBatch:
             raise self._not_stored(error) from error
 
     def _not_stored(self, error: JsClientError) -> NotStored:
-        return NotStored(f"batch {self.id} failed before its commit, nothing of it is stored: {error}")
+        return NotStored(
+            f"batch {self.id} failed before its commit: {brief(error)}. Nothing of it is stored. Publish the "
+            "batch again."
+        )
 
     def __enter__(self) -> AtomicBatch:
         return self
@@ -295,7 +302,10 @@ class _Commit(Delivery):
 
     def judge(self, error: Exception, reply: Msg | None = None) -> PubAck | None:
         if isinstance(error, (ConnectionLost, RequestTimeout)) and not error.sent and not self._single:
-            raise NotStored(f"the batch is not stored: its commit was not sent ({error})") from error
+            raise NotStored(
+                f"the commit of the batch was not sent ({brief(error)}). Nothing of it is stored. Publish the "
+                "batch again."
+            ) from error
         return super().judge(error, reply)
 
     def _refused(self, error: ApiError, reply: Msg | None) -> PubAck | None:
@@ -314,14 +324,16 @@ class _Commit(Delivery):
             streams.ask(self.js, self.subject, deadline.at_most(ASK_TIMEOUT))
             facts = streams.facts(self.subject, time.monotonic())
             if facts is not None:
-                why = f"no answer to its commit ({error})"
+                why = f"no answer to its commit ({brief(error)})"
                 return self._inquire(Inquiry(self._published, facts.name, Verdict.DOUBT, why=why), None)
         raise self._unknown(error) from error
 
     def _no_stream(self, error: Exception) -> Exception:
         if self._single:
             return super()._no_stream(error)
-        return NoStreamResponse("nobody took the commit (503): the batch is not stored", self.subject)
+        return NoStreamResponse(
+            "nobody took the commit (503). Nothing of the batch is stored. Publish it again.", self.subject
+        )
 
 
 def _check_taken(payload: bytes) -> None:

@@ -26,6 +26,7 @@ from jsclient.errors import (
     PermissionViolation,
     PublishUnknown,
     RequestTimeout,
+    brief,
 )
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.attempts import (
@@ -233,7 +234,7 @@ class Delivery:
                 self._pause(error, None)
         if isinstance(window, str):
             raise PublishUnknown(
-                f"the message on {self.subject!r} may be stored ({error}): {WINDOW_NOT_KNOWN}"
+                f"no ack for the message on {self.subject!r} ({brief(error)}): {WINDOW_NOT_KNOWN}"
             ) from error
         now = time.monotonic()
         if now - self.began <= same_id_for(window):
@@ -285,7 +286,7 @@ class Delivery:
             return self._no_stream(error)
         if isinstance(error, ApiError):
             return error
-        return NotStored(f"the message on {self.subject!r} was not sent in its time: {error}")
+        return NotStored(f"the message on {self.subject!r} was not sent in its time: {brief(error)}")
 
     def _no_stream(self, error: Exception) -> Exception:
         if self.in_doubt:
@@ -297,5 +298,5 @@ class Delivery:
 
     def _unknown(self, error: JsClientError | Exception) -> PublishUnknown:
         return PublishUnknown(
-            f"no ack for the message on {self.subject!r} ({self.attempts} sent, last: {error}): it may be stored"
+            f"no ack for the message on {self.subject!r} ({self.attempts} sent, last: {brief(error)})"
         )

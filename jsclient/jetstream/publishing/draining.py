@@ -23,6 +23,6 @@ class Unacknowledged(Taker):
     def finish_drain(self, deadline: Deadline) -> None:
         if not self._window.wait_empty(deadline.remaining()):
             raise DrainTimeout(
-                f"{len(self._window.pending)} published messages were not acknowledged while the connection drained: "
-                "each may be stored, and its future resolves as PublishUnknown"
+                f"{len(self._window.pending)} published messages were not acknowledged while the connection drained. "
+                "Each may be stored: its future resolves as PublishUnknown, which says what to do."
             )

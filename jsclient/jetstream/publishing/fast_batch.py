@@ -26,6 +26,7 @@ from jsclient.errors import (
     JsClientError,
     NoResponders,
     PublishUnknown,
+    brief,
 )
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
@@ -213,7 +214,7 @@ class FastBatch:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise BatchClosed(f"the batch {self._closed}: begin another one")
+            raise BatchClosed(f"the batch {self._closed}")
 
     def _open(self, deadline: Deadline) -> None:
         self._check.require(LEVEL_FAST_BATCH, "a fast batch", deadline.at_most(API_TIMEOUT))
@@ -318,7 +319,7 @@ class FastBatch:
         open_ones = self._started and not number and self._size > self.acked
         self._end("was refused by the server")
         if open_ones:
-            raise self._unknown(f"the server ended the batch ({error})") from error
+            raise self._unknown(f"the server ended the batch ({brief(error)})") from error
         raise error
 
     def _on_end(self, ack: PubAck) -> None:
@@ -331,7 +332,10 @@ class FastBatch:
         return self._unknown(f"the link was lost ({why})")
 
     def _unknown(self, why: str) -> PublishUnknown:
-        return PublishUnknown(f"{why}: messages beyond {self.acked} of {self._size} may be stored")
+        return PublishUnknown(
+            f"{why}. It is acknowledged up to message {self.acked} of {self._size}; those after it may be stored. "
+            "Look at the stream before you repeat them."
+        )
 
     def _end(self, how: str) -> None:
         self._closed = self._closed or how

@@ -106,7 +106,10 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         except queue.Empty:
             owner.unwatch(self, ticket)
             if not self.done():
-                raise TimedOut(f"no ack on {self.subject!r} within {timeout:g} s, still waiting for it") from None
+                raise TimedOut(
+                    f"no ack on {self.subject!r} within {timeout:g} s. The message may be stored. Wait on: the "
+                    "ack is still expected."
+                ) from None
 
     def __repr__(self) -> str:
         state = "pending" if not self.done() else repr(self._ack or self._error)

@@ -30,6 +30,7 @@ from jsclient.errors import (
     PayloadTooLarge,
     PermissionViolation,
     PublishUnknown,
+    brief,
 )
 from jsclient.jetstream.publishing.attempts import (
     ASK_AFTER,
@@ -217,7 +218,7 @@ class Recovery:
         for future in list(self.owner.futures.values()):
             if future.subject == error.subject:
                 others = future._sends - future._no_responders > 1
-                self.owner.fail(future, self._unknown(future, str(error)) if others else error)
+                self.owner.fail(future, self._unknown(future, brief(error)) if others else error)
 
     # --- sending again ------------------------------------------------------------------------------------------
 
@@ -345,9 +346,9 @@ class Recovery:
     def _cannot_send(self, future: PublishFuture, error: JsClientError) -> None:
         """Nothing of this copy was sent, and none will be: the connection is closed, the server takes less now."""
         if isinstance(error, ConnectionClosed) or not isinstance(error, REFUSALS):
-            self._end(future, str(error))
+            self._end(future, brief(error))
         elif _in_doubt(future):
-            self.owner.fail(future, self._unknown(future, f"it cannot be sent again: {error}"))
+            self.owner.fail(future, self._unknown(future, f"it cannot be sent again: {brief(error)}"))
         else:
             self.owner.fail(future, error)
 
@@ -394,7 +395,7 @@ class Recovery:
 
     def refused(self, error: BaseException) -> None:
         """The server refused the inbox of the acks."""
-        self.abandon(f"the inbox for acks was refused: {error}")
+        self.abandon(f"the inbox for acks was refused: {brief(error)}")
 
     def _end(self, future: PublishFuture, why: str) -> None:
         if _in_doubt(future):
@@ -474,7 +475,7 @@ class Recovery:
 
     @staticmethod
     def _unknown(future: PublishFuture, why: str) -> PublishUnknown:
-        return PublishUnknown(f"the message on {future.subject!r} (sent {future._sends} times) may be stored: {why}")
+        return PublishUnknown(f"the message on {future.subject!r} (sent {future._sends} times) got no ack: {why}")
 
 
 def _in_doubt(future: PublishFuture) -> bool:

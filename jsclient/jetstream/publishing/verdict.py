@@ -240,8 +240,8 @@ class Inquiry:
             reason = f"a copy of it got no ack, and another one was refused ({self.refusal.description})"
         else:
             reason = f"it was refused by a server that may not lead the stream any more ({self.refusal.description})"
-        shown = ". This user may not look whether it is there" if self.denied > 1 else ""
-        return f"the message on {self.published.subject!r} may be stored: {reason}{shown}"
+        shown = ", and this user may not look whether it is there" if self.denied > 1 else ""
+        return f"the message on {self.published.subject!r} is not known to be stored: {reason}{shown}"
 
 
 WINDOW_ENDED: Final = "no ack came, and its stream does not remember message ids for so long: it is not sent again"

@@ -1,0 +1,154 @@
+"""Every error says three things: what happened, what it means for the data, and what to do.
+
+The last two belong to the class. A place that raises one may know more than its class: then its text is whole, says all
+three, and ends in a full stop. Here every place in jsclient that makes an error is looked at.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import pkgutil
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+import jsclient
+from jsclient import errors
+
+ROOT = Path(__file__).resolve().parents[2]
+#: Bases that are never raised: users catch them.
+BASES = {"JsClientError", "NatsConnectionError", "JetStreamError", "PullError", "BucketError"}
+#: Classes whose places know more than the class, and give whole texts.
+WHOLE = {"TimedOut", "BackupError"}
+#: Of these the text itself names the argument and what it may be.
+SAY_WHAT_TO_DO = errors.ConfigError
+#: The text is that of the service that answered.
+FOREIGN = errors.ServiceError
+
+
+@cache
+def classes() -> dict[str, type[errors.JsClientError]]:
+    """Every error class of the library by name, also those outside of jsclient.errors."""
+    for module in pkgutil.walk_packages(jsclient.__path__, "jsclient."):
+        if "spark" not in module.name and "__main__" not in module.name:
+            importlib.import_module(module.name)
+    return {cls.__name__: cls for cls in below(errors.JsClientError)}
+
+
+def below(cls: type[errors.JsClientError]) -> Iterator[type[errors.JsClientError]]:
+    yield cls
+    for child in cls.__subclasses__():
+        if child.__module__.startswith("jsclient."):
+            yield from below(child)
+
+
+def test_every_class_says_what_it_means_for_the_data_and_what_to_do() -> None:
+    silent = [
+        name
+        for name, cls in classes().items()
+        if name not in BASES | WHOLE
+        and not issubclass(cls, FOREIGN)
+        and not (cls.meaning and (cls.advice or issubclass(cls, SAY_WHAT_TO_DO)))
+    ]
+    assert silent == []
+
+
+def test_what_classes_say_is_made_of_sentences() -> None:
+    for cls in classes().values():
+        for text in (cls.meaning, cls.advice):
+            assert not text or (text[0].isupper() and text.endswith(".")), (cls, text)
+
+
+def made() -> Iterator[tuple[str, ast.Call, type[errors.JsClientError]]]:
+    """(place, call, class) of every error that jsclient makes."""
+    for path in sorted((ROOT / "jsclient").rglob("*.py")):
+        if path.parent.name == "errors":
+            continue
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Call):
+                cls = classes().get(ast.unparse(node.func).rpartition(".")[2])
+                if cls is not None:
+                    yield f"{path.relative_to(ROOT)}:{node.lineno}", node, cls
+
+
+def text_of(call: ast.Call) -> str | None:
+    """The text of the call as written, with `{}` for what is put in; None for one that is made elsewhere."""
+    for argument in call.args:
+        if isinstance(argument, ast.Constant) and isinstance(argument.value, int):
+            continue
+        parts = argument.values if isinstance(argument, ast.JoinedStr) else [argument]
+        if not all(isinstance(part, (ast.Constant, ast.FormattedValue)) for part in parts):
+            return None
+        return "".join(str(part.value) if isinstance(part, ast.Constant) else "{}" for part in parts)
+    return None
+
+
+def test_where_the_class_does_not_say_it_the_text_does() -> None:
+    short = [
+        f"{place}: {ast.unparse(call)}"
+        for place, call, cls in made()
+        if cls.__name__ in WHOLE and not (text_of(call) or "").endswith(".")
+    ]
+    assert short == []
+
+
+def test_bases_are_not_raised() -> None:
+    assert [f"{place}: {ast.unparse(call)}" for place, call, cls in made() if cls.__name__ in BASES] == []
+
+
+def test_a_whole_text_says_what_to_do_beside_what_happened() -> None:
+    """At least two sentences."""
+    short = [
+        f"{place}: {text}"
+        for place, call, _ in made()
+        if (text := text_of(call)) and text.endswith(".") and text.count(". ") < 1
+    ]
+    assert short == []
+
+
+def test_no_text_repeats_what_its_class_says() -> None:
+    twice = [
+        f"{place}: {text}"
+        for place, call, cls in made()
+        if (text := text_of(call)) and not text.endswith(".")
+        for sentence in (cls.meaning, cls.advice)
+        if sentence and sentence.rstrip(".").lower() in text.lower()
+    ]
+    assert twice == []
+
+
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            errors.RequestTimeout("no reply from 'a' within 2 s"),
+            "no reply from 'a' within 2 s. The request may have been handled. "
+            "Repeat it if a second time does no harm, or give it more time.",
+        ),
+        (
+            errors.RequestTimeout("no link", sent=False),
+            "no link. Nothing of it was sent. Repeat it when the server is reachable.",
+        ),
+        (errors.ConfigError("batch must be positive"), "batch must be positive. Nothing was stored or changed."),
+        (errors.TimedOut("the lock is taken. Nothing was acquired."), "the lock is taken. Nothing was acquired."),
+        (errors.KeyNotFound("key not found: 'a'"), "key not found: 'a'. Nothing was changed. Check the key and the "
+         "revision, or store a value first."),
+        (errors.ServiceError("400", "no such order"), "400: no such order"),
+    ],
+)  # fmt: skip
+def test_the_three_parts_follow_each_other(error: errors.JsClientError, text: str) -> None:
+    assert str(error) == text
+
+
+def test_the_server_answer_keeps_its_numbers() -> None:
+    error = errors.api_error(404, 10059, "stream not found")
+    assert str(error).startswith("stream not found (err_code 10059, code 404). The server did not do it. Check")
+
+
+def test_a_quoted_error_does_not_say_what_it_means() -> None:
+    assert errors.brief(errors.RequestTimeout("no reply")) == "no reply"
+    assert errors.brief(errors.TimedOut("it is taken. Try again.")) == "it is taken. Try again"
+    assert errors.brief(ValueError("odd.")) == "odd."
