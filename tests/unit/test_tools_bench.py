@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import client_natsc, readme, report
+from tools.bench import client_natsc, client_natsgo, compiled, readme, report
 from tools.bench.cases import ALL, MAIN, Case, chosen
+from tools.private_apt import AptError
 
 CASE = Case(name="c", work="fetch", count=1000, cpu=2.0, wall=1.5)
 
@@ -80,7 +81,7 @@ def test_the_pages_have_what_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
     text = copy.read_text(encoding="utf-8")
     assert "nats-server 9.9.9, " in text
     assert "load average 0 to 0, medians of 5 interleaved rounds.\n" in text
-    assert "| messages(), ack each | 300,000/s | 1.67 us | 5.00 us | 3.0x | 3.0x | - | - |\n" in text
+    assert "| messages(), ack each | 300,000/s | 1.67 us | 5.00 us | 3.0x | 3.0x | - | - | - | - |\n" in text
     assert text.count("| 128 bytes |") == 1
     readme.refresh(results, rows([0.1] * 5, [3.0]))
     assert copy.read_text(encoding="utf-8") == text
@@ -103,5 +104,17 @@ def test_rows_are_written_and_read_again(tmp_path: Path) -> None:
 def test_nats_c_says_why_it_does_not_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_natsc, "FOLDER", tmp_path)
     monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(client_natsc.Unavailable, match="no C compiler"):
+    with pytest.raises(compiled.Unavailable, match="no C compiler"):
         client_natsc.program()
+
+
+def test_nats_go_says_why_it_does_not_take_part(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_natsgo, "FOLDER", tmp_path)
+
+    def nothing_there(*_: object) -> Path:
+        raise AptError("no mirror")
+
+    monkeypatch.setattr(client_natsgo, "fetch_packages", nothing_there)
+    monkeypatch.setattr(compiled, "suite", lambda: "bookworm")
+    with pytest.raises(compiled.Unavailable, match=r"Go and nats\.go cannot be fetched: no mirror"):
+        client_natsgo.program()

@@ -50,8 +50,8 @@ SHORT = [
 ]
 
 HEAD = (
-    "| 128 bytes | jsclient | CPU of jsclient | of nats-py | CPU | wall | nats.c | its CPU |\n"
-    "|---|---|---|---|---|---|---|---|\n"
+    "| 128 bytes | jsclient | CPU of jsclient | of nats-py | CPU | wall | nats.go | its CPU | nats.c | its CPU |\n"
+    "|---|---|---|---|---|---|---|---|---|---|\n"
 )
 _TABLE = re.compile(r"^\| 128 bytes \|.*?\n(?!\|)", re.M | re.S)
 _MEASURED = re.compile(r"^Measured on .*?\n", re.M)
@@ -91,14 +91,19 @@ def table(results: dict[str, list[report.Result]], names: list[str]) -> str:
 
 def row(title: str, name: str, found: list[report.Result]) -> str:
     by_name = {result.client: result for result in found}
-    ours, base, c = by_name["jsclient"], by_name[BASELINE], by_name.get("nats.c")
-    if name.startswith("object"):  # one object: seconds, not a rate
-        figures = [f"{1 / ours.rate:.2f} s", f"{ours.cpu / 1e6:.2f} s", f"{base.cpu / 1e6:.2f} s"]
-    else:
-        figures = [f"{ours.rate:,.0f}/s", f"{ours.cpu:.2f} us", f"{base.cpu:.2f} us"]
+    ours, base = by_name["jsclient"], by_name[BASELINE]
+    figures = [*rate_and_cpu(name, ours), rate_and_cpu(name, base)[1]]
     ratios = [f"{ours.cpu_ratio or 0:.1f}x", f"{ours.wall_ratio or 0:.1f}x"]
-    figures_of_c = [f"{c.rate:,.0f}/s", f"{c.cpu:.2f} us"] if c and c.rate else ["-", "-"]
-    return f"| {' | '.join([title, *figures, *ratios, *figures_of_c])} |\n"
+    others = [by_name.get(peer) for peer in ("nats.go", "nats.c")]
+    shown = [figure for other in others for figure in (rate_and_cpu(name, other) if other and other.rate else "--")]
+    return f"| {' | '.join([title, *figures, *ratios, *shown])} |\n"
+
+
+def rate_and_cpu(name: str, result: report.Result) -> list[str]:
+    """One object is shown as seconds, not as a rate."""
+    if name.startswith("object"):
+        return [f"{1 / result.rate:.2f} s", f"{result.cpu / 1e6:.2f} s"]
+    return [f"{result.rate:,.0f}/s", f"{result.cpu:.2f} us"]
 
 
 def measured(rows: list[dict[str, Any]]) -> str:

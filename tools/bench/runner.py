@@ -19,8 +19,9 @@ import jsclient
 import protocol
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy
-from tools.bench import client_natsc
+from tools.bench import client_natsc, client_natsgo
 from tools.bench.cases import ALL, Case
+from tools.bench.compiled import Unavailable
 
 SERVER_CONFIG = "max_pending: 4GB\nmax_payload: 1MB\n"
 RUN_TIMEOUT = 120
@@ -42,12 +43,13 @@ class Client:
 
     def absent(self) -> str:
         """Why it cannot take part; "" when it can."""
-        if self.module == client_natsc.__name__:
-            try:
-                client_natsc.program()
-            except client_natsc.Unavailable as error:
-                return str(error)
-        elif self.needs and importlib.util.find_spec(self.needs) is None:
+        for built in (client_natsc, client_natsgo):
+            if self.module == built.__name__:
+                try:
+                    built.program()
+                except Unavailable as error:
+                    return str(error)
+        if self.needs and importlib.util.find_spec(self.needs) is None:
             return f"{self.needs} is not installed (pip install {self.needs})"
         return ""
 
@@ -61,6 +63,7 @@ CLIENTS = [
     Client(BASELINE, "tools.bench.client_natspy", needs="nats"),
     Client("nats-py-uvloop", "tools.bench.client_natspy", ("uvloop",), needs="uvloop", rounds=2),
     Client("natsrpy", "tools.bench.client_natsrpy", needs="natsrpy", share=0.1, rounds=2),
+    Client("nats.go", client_natsgo.__name__, rounds=2),
     Client("nats.c", client_natsc.__name__, rounds=2),
 ]
 
