@@ -65,12 +65,12 @@ class SparkOptions:
     api_prefix: str | None = _option("apiPrefix", "RSWT", values.text)
     subjects: tuple[str, ...] = _option("subjects", "RS", values.names, ())
 
-    starting_offsets: str | int | None = _option("startingOffsets", "RS", values.position("earliest", "latest"))
+    starting_offsets: values.Position | None = _option("startingOffsets", "RS", values.position("earliest", "latest"))  # noqa: RUF009
     starting_timestamp: int | None = _option("startingTimestamp", "RS", values.moment)
     starting_timestamp_strategy: str = _option(
         "startingTimestampStrategy", "RS", values.choice("error", "latest"), "error"
     )
-    ending_offsets: str | int = _option("endingOffsets", "R", values.position("latest"), "latest")
+    ending_offsets: values.Position = _option("endingOffsets", "R", values.position("latest"), "latest")  # noqa: RUF009
     ending_timestamp: int | None = _option("endingTimestamp", "R", values.moment)
 
     max_offsets_per_trigger: int | None = _option("maxOffsetsPerTrigger", "S", values.integer(1))
@@ -80,7 +80,8 @@ class SparkOptions:
 
     min_partitions: int = _option("minPartitions", "RS", values.integer(1), 1)
     records_per_partition: int = _option("recordsPerPartition", "RS", values.integer(1), 100_000)
-    max_partitions: int = _option("maxPartitions", "RS", values.integer(1), 200)
+    bytes_per_partition: int = _option("bytesPerPartition", "RS", values.size, 128 << 20)
+    max_partitions: int = _option("maxPartitions", "RS", values.integer(1), 10_000)
     partition_by: str = _option("partitionBy", "RS", values.choice("seq", "subject"), "seq")
     read_method: str = _option("readMethod", "RS", values.choice("auto", "consumer", "direct"), "auto")
     fail_on_data_loss: bool = _option("failOnDataLoss", "RS", values.boolean, True)
@@ -141,6 +142,24 @@ class SparkOptions:
         """The bucket of the journal; `ledgerBucket` is the option's name in the first version."""
         return self.journal or self.ledger_bucket or "spark_journal"
 
+    @property
+    def stream_names(self) -> tuple[str, ...]:
+        """The streams that are named, each once."""
+        return tuple(dict.fromkeys(word for word in _words(self.stream) if "*" not in word))
+
+    @property
+    def stream_patterns(self) -> tuple[str, ...]:
+        return tuple(word for word in _words(self.stream) if "*" in word)
+
+    def of(self, stream: str) -> SparkOptions:
+        """The options of one of many streams."""
+        start, end = self.starting_offsets, self.ending_offsets
+        if isinstance(start, values.PerStream):
+            start = start.of(stream)
+        if isinstance(end, values.PerStream):
+            end = end.of(stream) or "latest"
+        return attrs.evolve(self, stream=stream, starting_offsets=start, ending_offsets=end)
+
     def secrets(self) -> list[str]:
         """Every text that must not be shown, for wiping it out of messages of others."""
         found = [part for url in self.servers for part in url.secrets()]
@@ -170,6 +189,10 @@ class SparkOptions:
         for secret in sorted(self.secrets(), key=len, reverse=True):
             text = text.replace(secret, "***")
         return text
+
+
+def _words(stream: str) -> list[str]:
+    return [word.strip() for word in stream.split(",")]
 
 
 SPECS: Final[dict[str, Spec]] = {
@@ -284,8 +307,7 @@ def _check_credentials(o: SparkOptions) -> None:
 def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
     from protocol import subjects
 
-    name_ok = o.stream and not any(c in o.stream for c in ".*>/\\ \t\r\n")
-    _bad(not name_ok, f"{o.stream!r} is not a name of a stream (no dots, wildcards, slashes or blanks)")
+    _check_streams(o, way)
     for subject in o.subjects:
         try:
             subjects.check_filter(subject)
@@ -294,7 +316,8 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
     for i, one in enumerate(o.subjects):
         for other in o.subjects[i + 1 :]:
             _bad(overlap(one, other), f"option 'subjects': {one!r} and {other!r} overlap")
-    _bad(way == READ and o.starting_offsets == "latest", "'startingOffsets' of read must be earliest or {\"seq\": n}")
+    starts = _positions(o.starting_offsets)
+    _bad(way == READ and "latest" in starts, "'startingOffsets' of read must be earliest or {\"seq\": n}")
     _conflict(
         o.max_partitions < o.min_partitions,
         f"'minPartitions' ({o.min_partitions}) is larger than 'maxPartitions' ({o.max_partitions})",
@@ -309,7 +332,7 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
         o.ack_mode == "purge" and o.read_method == "consumer",
         "ackMode=purge reads by direct get; leave out readMethod=consumer",
     )
-    late = o.starting_offsets not in (None, "earliest") or o.starting_timestamp is not None
+    late = any(start not in (None, "earliest") for start in starts) or o.starting_timestamp is not None
     _conflict(
         o.ack_mode == "purge" and late,
         "ackMode=purge removes everything below the committed offset, also what 'startingOffsets' or "
@@ -327,6 +350,30 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
             raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"option 'deadLetterSubject': {error}") from None
     _conflict(o.progress_key and not o.progress_bucket, "'progressKey' needs 'progressBucket'")
     _bad(o.consumer_inactive_threshold < 1, "'consumerInactiveThreshold' must be at least 1s")
+
+
+def _check_streams(o: SparkOptions, way: str) -> None:
+    words = _words(o.stream)
+    for word in words:
+        ok = word and not any(c in word for c in ".>/\\ \t\r\n")
+        what = "is not a name of a stream, or a pattern with * (no dots, slashes or blanks)"
+        _bad(not ok, f"{word!r} {what}" if word else f"option 'stream': {o.stream!r} has an empty name")
+    many = len(words) > 1 or "*" in o.stream
+    _bad(many and way == READ_STREAM, "a streaming query reads one stream")
+    for option, position in (("startingOffsets", o.starting_offsets), ("endingOffsets", o.ending_offsets)):
+        _bad(
+            many and isinstance(position, int),
+            f'{option!r} is a sequence, and sequences are those of one stream; say {{"NAME": {{"seq": n}}}} for each',
+        )
+        if isinstance(position, values.PerStream) and not o.stream_patterns:
+            for name, _ in position:
+                _bad(
+                    name not in (*words, "*"), f"{option!r} names {name!r}, which is not among the streams {o.stream!r}"
+                )
+
+
+def _positions(given: values.Position | None) -> list[str | int | None]:
+    return [each for _, each in given] if isinstance(given, values.PerStream) else [given]
 
 
 def _check_writing(o: SparkOptions) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import heapq
 import itertools
 import math
+from collections.abc import Sequence
 
 import attrs
 
@@ -12,17 +14,52 @@ from jsclient.spark.errors import JetStreamSparkError
 
 
 @attrs.frozen
+class Load:
+    """What is to be read of one stream: a span of sequences, and estimates of what is in it."""
+
+    span: int
+    messages: int
+    nbytes: int
+
+
+@attrs.frozen
 class Limits:
-    """How many partitions a span of sequences is cut into."""
+    """How many partitions are made of what is to be read."""
 
     records_per_partition: int
     min_partitions: int
     max_partitions: int
+    bytes_per_partition: int = 1 << 62
 
-    def count(self, span: int) -> int:
-        """clamp(ceil(span / records_per_partition), min_partitions, max_partitions), and never more than span."""
-        wanted = max(self.min_partitions, math.ceil(span / self.records_per_partition))
-        return max(1, min(wanted, self.max_partitions, span))
+    def count(self, load: Load) -> int:
+        return self.spread([load])[0]
+
+    def spread(self, loads: Sequence[Load]) -> list[int]:
+        """The partitions of each stream, which are never more than its sequences; 0 where nothing is to be read.
+
+        Their sum keeps to minPartitions and maxPartitions, but every stream has one of its own.
+        """
+        sizes = [
+            max(load.messages / self.records_per_partition, load.nbytes / self.bytes_per_partition) for load in loads
+        ]
+        wanted = [min(max(1, math.ceil(size)), load.span) for size, load in zip(sizes, loads, strict=True)]
+        total = max(self.min_partitions, min(sum(wanted), self.max_partitions))
+        if total == sum(wanted):
+            return wanted
+        # Part by part to where a partition has most to read.
+        parts = [min(1, load.span) for load in loads]
+        heap = [(-size, at) for at, size in enumerate(sizes) if loads[at].span > 1]
+        heapq.heapify(heap)
+        for _ in range(total - sum(parts)):
+            if not heap:
+                break
+            at = heap[0][1]
+            parts[at] += 1
+            if parts[at] < loads[at].span:
+                heapq.heapreplace(heap, (-sizes[at] / parts[at], at))
+            else:
+                heapq.heappop(heap)
+        return parts
 
 
 def cut(start: int, end: int, parts: int) -> list[tuple[int, int]]:

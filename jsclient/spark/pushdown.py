@@ -54,6 +54,10 @@ class PushdownReader(JetStreamReader):
         value = getattr(item, "value", None)
         if name == "seq":
             return self._sequence(item, value)
+        if name == "stream" and isinstance(item, (EqualTo, In)):
+            names = {value} if isinstance(item, EqualTo) else set(value)
+            self.wanted = names if self.wanted is None else self.wanted & names
+            return True
         if name == "subject":
             return self._subject(item, value)
         if name == "timestamp" and isinstance(value, dt.datetime):
@@ -112,11 +116,12 @@ class PushdownReader(JetStreamReader):
             self.until = end if self.until is None else min(self.until, end)
 
     def _bounds(self, access: SparkAccess, state: StreamState) -> tuple[int, int]:
+        start, end = super()._bounds(access, state)
         if self.since is not None:
-            self._narrow(access.sequence_at(max(self.since, 0), state), None)
+            start = max(start, access.sequence_at(max(self.since, 0), state))
         if self.until is not None:
-            self._narrow(None, access.sequence_at(max(self.until, 0), state))
-        return super()._bounds(access, state)
+            end = min(end, access.sequence_at(max(self.until, 0), state))
+        return start, max(start, end)
 
 
 def _storable(subject: str) -> bool:

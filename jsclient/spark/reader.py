@@ -1,4 +1,4 @@
-"""Batch reading: what to read is fixed by one STREAM.INFO, and cut into ranges of sequences."""
+"""Batch reading: what to read is fixed by one STREAM.INFO per stream, and cut into ranges of sequences."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from jsclient.arrow.reading import choose_method, read_chunks
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.planner import Limits, check_head, cut
+from jsclient.spark.planner import Limits, Load, check_head, cut
 from jsclient.spark.pool import lease
 from jsclient.spark.schema import check_source
+from jsclient.spark.selection import Selection, no_stream
 from jsclient.spark.subjects import by_subject
 from jsclient.spark.telling import tell
 
@@ -26,14 +27,18 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
 
+    from jsclient.connection import Connection
+    from jsclient.jetstream.api.models import StreamInfo
+
 log = logging.getLogger("jsclient.spark")
 
 
 class RangePartition(InputPartition):
-    """One range and how to read it; `label` becomes part of the consumer's name on the server."""
+    """One range of a stream and how to read it; `label` becomes part of the consumer's name on the server."""
 
-    def __init__(self, part: Range, method: str, label: str) -> None:
-        super().__init__((part.index, part.start, part.end))
+    def __init__(self, stream: str, part: Range, method: str, label: str) -> None:
+        super().__init__((stream, part.index, part.start, part.end))
+        self.stream = stream
         self.range = part
         self.method = method
         self.label = label
@@ -50,6 +55,7 @@ def read_batches(
     from jsclient.spark.entries import EntryBuilder
     from jsclient.spark.schema import schema_of
 
+    options = options.of(partition.stream)
     arrow, rows, nbytes = schema_of(schema), options.batch_rows, options.batch_bytes
     with lease(options) as nc:
         letters = DeadLetters(nc, options) if options.bad_records == "dead-letter" else None
@@ -80,7 +86,8 @@ class JetStreamReader(DataSourceReader):
 
             check_documents(schema, options)
         self.job = uuid.uuid4().hex[:8]
-        # What pushed filters leave: sequences [low, high), times, subjects. See pushdown.py.
+        # What pushed filters leave: streams, sequences [low, high), times, subjects. See pushdown.py.
+        self.wanted: set[str] | None = None
         self.low: int | None = None
         self.high: int | None = None
         self.subjects = options.subjects
@@ -90,25 +97,45 @@ class JetStreamReader(DataSourceReader):
         if self.empty:
             return []
         with lease(self.options) as nc:
-            access = SparkAccess(nc, self.options)
-            access.check_filters()
-            state = access.state()
-            start, end = self._bounds(access, state)
-            soft = begins_softly(self.options)
-            if not soft:
-                start, warning = check_head(state, start, end, self.options.fail_on_data_loss)
-                if warning:
-                    tell(f"going on, because failOnDataLoss=false: {warning}")
-            whole = Range(0, start, end, self.subjects, None, state.created, mark_of(access, state, start, end), soft)
-            parts = limits_of(self.options).count(whole.span)
-            return plan(access, state, whole, parts, self.job, self.options.partition_by == "subject")
+            wholes = [self._whole(SparkAccess(nc, self.options.of(name)), info) for name, info in self._streams(nc)]
+            loads = [load_of(state, whole) for _, state, whole in wholes]
+            planned: list[InputPartition] = []
+            for (access, state, whole), parts in zip(wholes, limits_of(self.options).spread(loads), strict=True):
+                by_subject = self.options.partition_by == "subject"
+                planned += plan(access, state, whole, parts, self.job, by_subject, len(planned))
+            return planned
+
+    def _streams(self, nc: Connection) -> list[tuple[str, StreamInfo]]:
+        """The streams to read, with what there is of each; all of them have to be there."""
+        selection = Selection(self.options)
+        found = selection.look(nc, complete=True)
+        for name, info in found.items():
+            if info is None:
+                raise no_stream(self.options, name)
+        if not found:
+            raise no_stream(self.options, self.options.stream)
+        wanted = self.wanted
+        return [(name, info) for name, info in found.items() if info and (wanted is None or name in wanted)]
+
+    def _whole(self, access: SparkAccess, info: StreamInfo) -> tuple[SparkAccess, StreamState, Range]:
+        """What is to be read of one stream."""
+        access.check_filters()
+        state = access.state(info)
+        start, end = self._bounds(access, state)
+        soft = begins_softly(access.options)
+        if not soft:
+            start, warning = check_head(state, start, end, self.options.fail_on_data_loss)
+            if warning:
+                tell(f"going on, because failOnDataLoss=false: {warning}")
+        mark = mark_of(access, state, start, end)
+        return access, state, Range(0, start, end, self.subjects, None, state.created, mark, soft)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)
 
     def _bounds(self, access: SparkAccess, state: StreamState) -> tuple[int, int]:
-        start = starting(self.options, access, state, state.first)
-        end = ending(self.options, access, state)
+        start = starting(access.options, access, state, state.first)
+        end = ending(access.options, access, state)
         # Filters narrow the range without a claim about the head: what they exclude is not lost but not wanted.
         if self.low is not None:
             start = max(start, self.low)
@@ -165,9 +192,15 @@ def ending(options: SparkOptions, access: SparkAccess, state: StreamState) -> in
 
 
 def plan(
-    access: SparkAccess, state: StreamState, whole: Range, parts: int, label: str, subjects_apart: bool
+    access: SparkAccess,
+    state: StreamState,
+    whole: Range,
+    parts: int,
+    label: str,
+    subjects_apart: bool,
+    number: int = 0,
 ) -> list[InputPartition]:
-    """The partitions of one plan, always as many and with the same numbers for the same range and `parts`.
+    """The partitions of one stream, always as many and with the same numbers (from `number` on) for the same plan.
 
     Message ids hold the number of a partition. So empty ones stay in the plan, and what is known to be lost is left
     out of the partitions instead of being left out before they are cut.
@@ -184,7 +217,12 @@ def plan(
         ranges = [attrs.evolve(whole, index=i, start=a, end=b) for i, (a, b) in enumerate(edges)]
     if not options.fail_on_data_loss:
         ranges = [clip(part, state) for part in ranges]
-    return [RangePartition(part, method, label) for part in ranges]
+    ranges = [attrs.evolve(part, index=number + part.index) for part in ranges]
+    return [RangePartition(access.stream, part, method, label) for part in ranges]
+
+
+def load_of(state: StreamState, whole: Range) -> Load:
+    return Load(whole.span, whole.span, int(whole.span * state.mean_size()))
 
 
 def clip(part: Range, state: StreamState) -> Range:
@@ -194,4 +232,6 @@ def clip(part: Range, state: StreamState) -> Range:
 
 
 def limits_of(options: SparkOptions) -> Limits:
-    return Limits(options.records_per_partition, options.min_partitions, options.max_partitions)
+    return Limits(
+        options.records_per_partition, options.min_partitions, options.max_partitions, options.bytes_per_partition
+    )

@@ -33,7 +33,7 @@ from jsclient.spark.options import SparkOptions
 from jsclient.spark.planner import admit, check_head
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
-from jsclient.spark.reader import begins_softly, limits_of, mark_of, plan, read_batches, starting
+from jsclient.spark.reader import begins_softly, limits_of, load_of, mark_of, plan, read_batches, starting
 from jsclient.spark.reports import Ear
 from jsclient.spark.schema import check_source
 from jsclient.spark.telling import tell
@@ -123,7 +123,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 begin,
                 start=first,
                 next=end,
-                parts=limits_of(self.options).count(end - first),
+                parts=limits_of(self.options).count(load_of(state, Range(0, first, end))),
                 by_subject=self.options.partition_by == "subject",
                 mark=mark_of(access, state, first, end),
                 soft=soft,

@@ -79,20 +79,42 @@ def names(value: str) -> tuple[str, ...]:
     return items
 
 
-def position(*words: str) -> Callable[[str], str | int]:
-    """One of `words`, or `{"seq": n}`."""
+class PerStream(tuple[tuple[str, "str | int"], ...]):
+    """Positions of single streams by name; "*" is that of all others."""
 
-    def parse(value: str) -> str | int:
-        if value.strip().lower() in words:
+    __slots__ = ()
+
+    def of(self, stream: str) -> str | int | None:
+        """None for a stream that is not named, when there is no "*"."""
+        found = dict(self)
+        return found.get(stream, found.get("*"))
+
+
+Position = str | int | PerStream
+
+
+def position(*words: str) -> Callable[[str], Position]:
+    """One of `words`, or `{"seq": n}`; or an object with these by the name of the stream, "*" for the rest."""
+    allowed = ", ".join((*words, '{"seq": n}'))
+
+    def one(value: object) -> str | int:
+        if isinstance(value, str) and value.strip().lower() in words:
             return value.strip().lower()
-        try:
-            decoded = json.loads(value)
-            sequence = decoded["seq"] if set(decoded) == {"seq"} else None
-        except (ValueError, TypeError, KeyError):
-            sequence = None
+        sequence = value["seq"] if isinstance(value, dict) and set(value) == {"seq"} else None
         if type(sequence) is not int or not 0 <= sequence <= LARGEST:
-            raise ValueError(f'must be {", ".join(words)} or {{"seq": n}}; got {value!r}')
+            raise ValueError
         return sequence
+
+    def parse(value: str) -> Position:
+        try:
+            if value.strip().lower() in words:
+                return one(value)
+            decoded = json.loads(value)
+            if isinstance(decoded, dict) and decoded and (set(decoded) != {"seq"} or isinstance(decoded["seq"], dict)):
+                return PerStream(sorted((name, one(each)) for name, each in decoded.items()))
+            return one(decoded if isinstance(decoded, dict) else None)
+        except (ValueError, RecursionError):
+            raise ValueError(f"must be {allowed}, or these by the name of the stream; got {value!r}") from None
 
     return parse
 
