@@ -7,12 +7,13 @@ One offset holds the whole plan of the batch that it ends, so that a replay read
 
 - `id` names the query on the NATS side. It is made with the first offset and copied by every later one.
 - `shape` tells whether a restart reads with other filters or another partitionBy.
+- `s` has each stream that the query follows, also those of which this batch reads nothing (`from` is `next` then).
 - `made` is when the stream was created: it tells one that was deleted and made again.
 - The batch is [`from`, `next`). Spark does not store the first offset of a Python source but asks for it again after
   a crash, and `latest` would then skip what batch 0 was to read; so where a batch begins is stored in its end.
 - `mark` is sequence and time (ns) of its last message: it tells a store that was set back and filled again.
 - `soft`: the batch begins with the oldest message there is, and nothing was promised before.
-- `plan` freezes the number of partitions, or ["subject", buckets].
+- `plan` freezes the number of partitions, or ["subject", buckets]; streams of which nothing is read are not in it.
 
 Version 1 (`{"v":1,"stream":...,"created":...,"base":...,"seq":...,"parts":...}`) is still read.
 """
@@ -32,70 +33,79 @@ MOST: Final = 1 << 63
 
 
 @attrs.frozen
-class Offset:
-    """One offset; immutable and comparable."""
+class StreamOffset:
+    """Where a query is in one stream, and how the batch that ends here is cut."""
 
-    stream: str
     made: str
     next: int
-    start: int | None = None  # where the batch that ends here begins; None if version 1 does not say
+    start: int | None = None  # where the batch begins; None if version 1 does not say
     parts: int = 1
     by_subject: bool = False
     mark: tuple[int, int] | None = None
     soft: bool = False
+    base: int | None = None  # version 1: the sequence at which the query began
+
+    @property
+    def unread(self) -> bool:
+        """Whether the batch has nothing of this stream: the query begins here, or nothing new was there."""
+        return self.start == self.next
+
+    def resting(self) -> StreamOffset:
+        """The same place at the end of a batch that reads nothing of the stream."""
+        return StreamOffset(self.made, self.next, self.next, mark=self.mark, soft=self.soft and self.unread)
+
+    def to_dict(self) -> dict[str, Any]:
+        value: dict[str, Any] = {"made": self.made, "from": self.start, "next": self.next}
+        if self.mark is not None:
+            value["mark"] = list(self.mark)
+        if self.soft:
+            value["soft"] = True
+        return value
+
+    def plan(self) -> Any:
+        return ["subject", self.parts] if self.by_subject else self.parts
+
+
+@attrs.frozen
+class Offset:
+    """One offset: a place in each stream of the query."""
+
+    streams: dict[str, StreamOffset]
     id: str = attrs.field(factory=next_nuid)
     shape: str = ""  # "" if version 1 does not say
-    base: int | None = None  # version 1: the sequence at which the query began
 
     def to_dict(self) -> dict[str, Any]:
         """What Spark stores; the order of the keys is fixed because Spark compares the JSON as text."""
-        stream: dict[str, Any] = {"made": self.made, "from": self.start, "next": self.next}
-        if self.mark is not None:
-            stream["mark"] = list(self.mark)
-        if self.soft:
-            stream["soft"] = True
-        plan = ["subject", self.parts] if self.by_subject else self.parts
+        streams = sorted(self.streams.items())
+        alone = len(streams) == 1
         return {
             "v": VERSION,
             "id": self.id,
             "shape": self.shape,
-            "s": {self.stream: stream},
-            "plan": {self.stream: plan},
+            "s": {name: part.to_dict() for name, part in streams},
+            "plan": {name: part.plan() for name, part in streams if alone or not part.unread},
         }
 
     @classmethod
-    def from_dict(cls, value: dict[str, Any], stream: str) -> Offset:
-        """Read what Spark stored for a query on `stream`; JETSTREAM_OFFSET_VERSION if it is not readable."""
+    def from_dict(cls, value: dict[str, Any]) -> Offset:
+        """Read what Spark stored; JETSTREAM_OFFSET_VERSION if it is not readable."""
         version = value.get("v")
         if type(version) is not int or version not in (1, VERSION):
             raise JetStreamSparkError(
                 "JETSTREAM_OFFSET_VERSION",
-                f"the checkpoint of stream {stream!r} holds an offset of format {version!r}, this jsclient reads "
-                f"format {VERSION}; upgrade jsclient to the version that wrote the checkpoint",
+                f"the checkpoint holds an offset of format {version!r}, this jsclient reads format {VERSION}; upgrade "
+                "jsclient to the version that wrote the checkpoint",
             )
         try:
-            offset = _first_version(value) if version == 1 else _second_version(value)
+            return _first_version(value) if version == 1 else _second_version(value)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             raise JetStreamSparkError(
                 "JETSTREAM_OFFSET_VERSION",
-                f"the checkpoint of stream {stream!r} holds an offset that is not ours ({error!r}); "
-                "use another checkpointLocation",
+                f"the checkpoint holds an offset that is not ours ({error!r}); use another checkpointLocation",
             ) from None
-        if offset.stream != stream:
-            raise JetStreamSparkError(
-                "JETSTREAM_STREAM_RECREATED",
-                f"the checkpoint belongs to stream {offset.stream!r}, the query reads {stream!r}; "
-                "use another checkpointLocation",
-            )
-        return offset
-
-    @property
-    def unread(self) -> bool:
-        """Whether this is where a query begins, and no batch has ended yet."""
-        return self.start == self.next
 
 
-def start_of(start: Offset, end: Offset) -> int:
+def start_of(start: StreamOffset | None, end: StreamOffset) -> int:
     """The first sequence of the batch that ends at `end`.
 
     `start` is what Spark believes: after a crash in batch 0 an initial offset that was evaluated again. Offsets of
@@ -103,7 +113,9 @@ def start_of(start: Offset, end: Offset) -> int:
     """
     if end.start is not None:
         return end.start
-    return start.next if start.base == end.base or end.base is None else end.base
+    if start is None or (end.base is not None and start.base != end.base):
+        return end.base or 1
+    return start.next
 
 
 def shape_of(subjects: tuple[str, ...], partition_by: str) -> str:
@@ -119,26 +131,31 @@ def _number(value: Any, least: int = 0) -> int:
 
 
 def _first_version(value: dict[str, Any]) -> Offset:
-    return Offset(
-        stream=str(value["stream"]),
+    part = StreamOffset(
         made=str(value["created"]),
         next=_number(value["seq"]),
         parts=_number(value["parts"], 1),
         base=_number(value["base"]),
     )
+    return Offset({str(value["stream"]): part})
 
 
 def _second_version(value: dict[str, Any]) -> Offset:
-    ((stream, found),) = value["s"].items()
-    plan = value["plan"][stream]
+    plans = value["plan"]
+    if not isinstance(plans, dict) or not plans.keys() <= value["s"].keys():
+        raise ValueError("a plan without a stream")
+    streams = {name: _one_stream(found, plans.get(name, 1)) for name, found in value["s"].items()}
+    return Offset(streams, id=str(value["id"]), shape=str(value["shape"]))
+
+
+def _one_stream(found: dict[str, Any], plan: Any) -> StreamOffset:
     by_subject = isinstance(plan, list)
     if by_subject:
         kind, plan = plan
         if kind != "subject":
             raise ValueError(f"an unknown kind of plan: {kind!r}")
     mark = found.get("mark")
-    return Offset(
-        stream=stream,
+    return StreamOffset(
         made=str(found["made"]),
         next=_number(found["next"]),
         start=_number(found["from"]),
@@ -146,6 +163,4 @@ def _second_version(value: dict[str, Any]) -> Offset:
         by_subject=by_subject,
         mark=None if mark is None else (_number(mark[0]), _number(mark[1])),
         soft=found.get("soft") is True,
-        id=str(value["id"]),
-        shape=str(value["shape"]),
     )

@@ -90,6 +90,7 @@ class SparkOptions:
     dead_letter_subject: str | None = _option("deadLetterSubject", "RS", values.text)
     filter_pushdown: str = _option("filterPushdown", "R", values.choice("auto", "false"), "auto")
     read_options_changed: str = _option("readOptionsChanged", "S", values.choice("refuse", "accept"), "refuse")
+    new_streams: str = _option("newStreams", "S", values.choice("earliest", "latest"), "earliest")
     ack_mode: str = _option("ackMode", "S", values.choice("none", "purge"), "none")
     progress_bucket: str | None = _option("progressBucket", "S", values.text)
     progress_key: str | None = _option("progressKey", "S", values.text)
@@ -154,6 +155,7 @@ class SparkOptions:
     def of(self, stream: str) -> SparkOptions:
         """The options of one of many streams."""
         start, end = self.starting_offsets, self.ending_offsets
+        # Nothing depends on positions of streams that are not there yet, so they may be named beside a pattern.
         if isinstance(start, values.PerStream):
             start = start.of(stream)
         if isinstance(end, values.PerStream):
@@ -307,7 +309,7 @@ def _check_credentials(o: SparkOptions) -> None:
 def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
     from protocol import subjects
 
-    _check_streams(o, way)
+    _check_streams(o)
     for subject in o.subjects:
         try:
             subjects.check_filter(subject)
@@ -352,14 +354,13 @@ def _check_reading(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
     _bad(o.consumer_inactive_threshold < 1, "'consumerInactiveThreshold' must be at least 1s")
 
 
-def _check_streams(o: SparkOptions, way: str) -> None:
+def _check_streams(o: SparkOptions) -> None:
     words = _words(o.stream)
     for word in words:
         ok = word and not any(c in word for c in ".>/\\ \t\r\n")
         what = "is not a name of a stream, or a pattern with * (no dots, slashes or blanks)"
         _bad(not ok, f"{word!r} {what}" if word else f"option 'stream': {o.stream!r} has an empty name")
     many = len(words) > 1 or "*" in o.stream
-    _bad(many and way == READ_STREAM, "a streaming query reads one stream")
     for option, position in (("startingOffsets", o.starting_offsets), ("endingOffsets", o.ending_offsets)):
         _bad(
             many and isinstance(position, int),

@@ -89,6 +89,26 @@ def check_head(state: StreamState, start: int, end: int, fail: bool) -> tuple[in
     return min(state.first, end), text
 
 
+def share(wanted: Sequence[int], most: int | None) -> list[int | None]:
+    """What each of several streams gets of a limit: those that want little get it all, the others the same each.
+
+    None stands for all of it. Where there is less than one for each, the first ones get it.
+    """
+    if most is None or sum(wanted) <= most:
+        return [None] * len(wanted)
+    given: list[int | None] = [0] * len(wanted)
+    left = most
+    order = sorted(range(len(wanted)), key=lambda at: wanted[at])
+    if most < len(wanted):
+        for at in range(most):
+            given[at] = 1
+        return given
+    for done, at in enumerate(order):
+        given[at] = min(wanted[at], left // (len(order) - done))
+        left -= given[at] or 0
+    return given
+
+
 def admit(start: int, available: int, state: StreamState, max_records: int | None, max_bytes: int | None) -> int:
     """The end of the next micro-batch: `available` cut down by the limits; at least one sequence of progress."""
     end = available

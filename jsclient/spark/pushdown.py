@@ -55,7 +55,7 @@ class PushdownReader(JetStreamReader):
         if name == "seq":
             return self._sequence(item, value)
         if name == "stream" and isinstance(item, (EqualTo, In)):
-            names = {value} if isinstance(item, EqualTo) else set(value)
+            names: set[Any] = {value} if isinstance(item, EqualTo) else set(value or ())
             self.wanted = names if self.wanted is None else self.wanted & names
             return True
         if name == "subject":

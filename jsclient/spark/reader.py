@@ -221,6 +221,11 @@ def plan(
     return [RangePartition(access.stream, part, method, label) for part in ranges]
 
 
+def empty_plan(stream: str, parts: int, number: int) -> list[InputPartition]:
+    """The partitions of a stream of which nothing is left: those behind them keep their numbers."""
+    return [RangePartition(stream, Range(number + at, 1, 1), "consumer", "") for at in range(parts)]
+
+
 def load_of(state: StreamState, whole: Range) -> Load:
     return Load(whole.span, whole.span, int(whole.span * state.mean_size()))
 

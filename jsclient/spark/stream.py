@@ -12,7 +12,7 @@ import math
 import time
 import uuid
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -24,33 +24,33 @@ from pyspark.sql.streaming.datasource import (
     SupportsTriggerAvailableNow,
 )
 
-from jsclient.arrow.ranges import Range, StreamState
-from jsclient.durations import Deadline
+from jsclient.arrow.ranges import StreamState
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.offsets import Offset, shape_of, start_of
+from jsclient.spark.following import Follower, News
+from jsclient.spark.offsets import Offset, StreamOffset, shape_of, start_of
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.planner import admit, check_head
+from jsclient.spark.planner import Load, admit, share
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
-from jsclient.spark.reader import begins_softly, limits_of, load_of, mark_of, plan, read_batches, starting
+from jsclient.spark.reader import empty_plan, limits_of, plan, read_batches
 from jsclient.spark.reports import Ear
 from jsclient.spark.schema import check_source
+from jsclient.spark.selection import Selection, no_stream
 from jsclient.spark.telling import tell
-from jsclient.spark.workqueue import check_retention, claim
+from jsclient.spark.workqueue import claim
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-log = logging.getLogger("jsclient.spark")
+    from jsclient.connection import Connection
+    from jsclient.jetstream.api.models import StreamInfo
 
-CATCH_UP: Final = 2.0  # seconds for a stream that ends before the checkpoint
-IDLE: Final = 600.0  # seconds after which the offset moves over what no filter matches, in a batch without rows
-CLOSE: Final = 0.1  # it also moves when the head of the stream is closer to it than this part of the stream
+log = logging.getLogger("jsclient.spark")
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """`spark.readStream.format("jetstream")`."""
+    """`spark.readStream.format("jetstream")`: what is common to the streams of the query; see Follower for each."""
 
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self.options = options
@@ -62,17 +62,20 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             check_documents(schema, options)
         self.label = uuid.uuid4().hex[:8]
         self.shape = shape_of(options.subjects, options.partition_by)
-        self.lost = self.expired = 0  # sequences, of this run; shown in every progress
+        self.selection = Selection(options)
+        self._followers: dict[str, Follower] = {}
+        self._reported_lost = self._reported_expired = 0  # by tasks
         self._initial: dict[str, Any] | None = None
-        self._target: int | None = None  # AvailableNow: nothing at or after it is read in this run
-        self._end: StreamState | None = None
+        self._available_now = False
         self._planned: Offset | None = None
         self._moved_at = -math.inf  # when a batch was planned last
-        self._nothing_below = 0  # from the offset up to here nothing matches, as the leader has said
-        self._nothing_since: float | None = None  # when that was said first
-        self._checked = False
-        self._claimed = ""  # the id of the query whose work queue this process has claimed
         self._ear = Ear(options)
+
+    def follower(self, name: str) -> Follower:
+        found = self._followers.get(name)
+        if found is None:
+            found = self._followers[name] = Follower(self.options.of(name))
+        return found
 
     # --- offsets ----------------------------------------------------------------------------------------
 
@@ -80,57 +83,121 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Where a query without a checkpoint begins. Spark asks twice, and the answer must not change."""
         if self._initial is None:
             with lease(self.options) as nc:
-                access = SparkAccess(nc, self.options)
-                state = self._state(access)
-                # What lies below a committed offset is purged, so such a query leaves nothing out at its beginning.
-                soft = self.options.ack_mode == "purge" or self.options.starting_offsets == "earliest"
-                seq = starting(self.options, access, state, state.first if soft else state.end)
-            if seq > state.end:
-                raise JetStreamSparkError(
-                    "JETSTREAM_BAD_OPTION",
-                    f"option 'startingOffsets': {seq} lies behind the end of stream {state.name!r}, which ends at "
-                    f"{state.last}; give at most {state.end}, or latest",
-                )
-            if self._target is not None:
-                seq = min(seq, self._target)
-            soft = soft and begins_softly(self.options)
-            self._initial = Offset(state.name, state.created, seq, start=seq, soft=soft, shape=self.shape).to_dict()
+                streams = {
+                    name: self.follower(name).initial(nc, info)
+                    for name, info in self.selection.look(nc, complete=True).items()
+                    if self._there(name, info)
+                }
+            if not streams:
+                tell(f"no stream matches {self.options.stream!r} yet")
+            self._initial = Offset(streams, shape=self.shape).to_dict()
         return self._initial
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; the very `start` when there is none (Spark compares the text)."""
-        begin = self._same_shape(Offset.from_dict(start, self.options.stream))
+        before = self._checked(Offset.from_dict(start))
         with lease(self.options) as nc:
-            access = SparkAccess(nc, self.options)
-            state = self._state(access, begin)
-            begin = self._same_stream(access, begin, state)
-            available = state.end if self._target is None else min(state.end, self._target)
-            self._end, self._planned = state, begin
-            if available <= begin.next or self._too_little(available - begin.next, limit):
+            found = self._look(nc, before)
+            streams = {name: begin.resting() for name, (_, _, begin) in found.items()}
+            self._planned = attrs.evolve(before, streams=streams)
+            if self._too_little(sum(max(0, state.end - begin.next) for _, state, begin in found.values()), limit):
                 return start
-            soft = begin.soft and begin.unread
-            head = self._head(begin.next, available, state, soft)
-            first = self._first(access, state, head, available)
-            if first is None:
-                if not self._may_move(begin.next, state):
-                    return start
-                first = end = available
-            else:
-                # What is lost or not there does not count against the limits of the trigger.
-                end = admit(first, available, state, *self._limits(limit))
-            self._moved_at, self._nothing_since = time.monotonic(), None
-            self._planned = attrs.evolve(
-                begin,
-                start=first,
-                next=end,
-                parts=limits_of(self.options).count(load_of(state, Range(0, first, end))),
-                by_subject=self.options.partition_by == "subject",
-                mark=mark_of(access, state, first, end),
-                soft=soft,
-                shape=self.shape,
-                base=None,
-            )
+            news = {name: each for name, each in self._news(found) if each is not None}
+            for name in found.keys() - before.streams.keys() - news.keys():
+                if streams[name].soft:
+                    del streams[name]  # what has appeared empty is looked at again
+            if not news and not self._left_or_joined(before, streams):
+                return start
+            streams.update(self._admitted(news, limit))
+            self._moved_at = time.monotonic()
+            self._planned = Offset(streams, id=before.id, shape=self.shape)
         return self._planned.to_dict()
+
+    def _look(self, nc: Connection, before: Offset) -> dict[str, tuple[SparkAccess, StreamState, StreamOffset]]:
+        """Each stream of the query as it is now, and where the query is in it."""
+        found: dict[str, tuple[SparkAccess, StreamState, StreamOffset]] = {}
+        for name, info in self.selection.look(nc, known=before.streams).items():
+            begin, follower = before.streams.get(name), self.follower(name)
+            if info is None:
+                if begin is not None:
+                    self._gone(name, begin)
+                elif self.options.fail_on_data_loss:
+                    self._there(name, info)
+                continue
+            if begin is None:
+                if self._available_now and follower.target is None:
+                    continue  # it has appeared after this run began
+                begin = follower.appeared(nc, info)
+            access, state = follower.look(nc, info, begin)
+            if state.end != begin.next or state.created != begin.made:
+                begin = follower.same_stream(access, begin, state)
+            found[name] = access, state, begin
+        return found
+
+    def _news(
+        self, found: dict[str, tuple[SparkAccess, StreamState, StreamOffset]]
+    ) -> Iterator[tuple[str, News | None]]:
+        for name, (access, state, begin) in found.items():
+            follower = self.follower(name)
+            if not (self._available_now and follower.target is None):
+                yield name, follower.news(access, state, begin)
+
+    def _there(self, name: str, info: StreamInfo | None) -> bool:
+        """A stream that is named and not there is refused; one that matched a pattern is not."""
+        if info is None and name in self.selection.names:
+            raise no_stream(self.options, name)
+        return info is not None
+
+    def _gone(self, name: str, part: StreamOffset) -> None:
+        """A stream of the offset is no longer there."""
+        if self.selection.single:
+            raise no_stream(self.options, name)
+        text = f"stream {name!r} is no longer there; what it had from {part.next} on cannot be read"
+        if self.options.fail_on_data_loss:
+            raise JetStreamSparkError(
+                "JETSTREAM_DATA_LOSS", f"{text}; restore it, or go on without it with failOnDataLoss=false"
+            )
+        tell(f"going on without it, because failOnDataLoss=false: {text}")
+        follower = self._followers.pop(name, None)
+        state = None if follower is None else follower.state
+        if follower is not None:
+            seen = 0 if state is None else max(0, state.end - part.next)  # at least
+            self._reported_lost += follower.lost + seen
+            self._reported_expired += follower.expired
+
+    @staticmethod
+    def _left_or_joined(before: Offset, now: dict[str, StreamOffset]) -> bool:
+        """Whether the streams are others than those of the offset, which has to be told to Spark by a batch."""
+        return {name: part.made for name, part in before.streams.items()} != {n: p.made for n, p in now.items()}
+
+    def _admitted(self, news: dict[str, News], limit: ReadLimit) -> dict[str, StreamOffset]:
+        """How far the batch goes in each stream that has something, and in how many partitions."""
+        rows, nbytes = self._limits(limit)
+        waiting = [name for name, each in news.items() if each.messages]
+        # Those that the last batch left out come first.
+        waiting.sort(key=lambda name: (not news[name].begin.unread, name))
+        shares = share([news[name].messages for name in waiting], rows)
+        sizes = share([int(news[name].messages * news[name].state.mean_size()) + 1 for name in waiting], nbytes)
+        ends = {name: each.end for name, each in news.items()}
+        for name, most, size in zip(waiting, shares, sizes, strict=True):
+            each = news[name]
+            # What is lost or not there does not count against the limits of the trigger.
+            served = most != 0 and size != 0
+            ends[name] = admit(each.first, each.end, each.state, most, size) if served else each.first
+        parts = limits_of(self.options).spread([self._load(each, ends[name]) for name, each in news.items()])
+        by_subject = self.options.partition_by == "subject"
+        admitted = {}
+        for (name, each), count in zip(news.items(), parts, strict=True):
+            if each.messages and ends[name] == each.first:
+                continue  # its turn comes with the next batch
+            self.follower(name).moved(each)
+            admitted[name] = each.until(ends[name], max(1, count), by_subject)
+        return admitted
+
+    @staticmethod
+    def _load(news: News, end: int) -> Load:
+        span = end - news.first
+        return Load(span, span, int(span * news.state.mean_size()))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark knows one limit at a time; the other one is applied on top of it."""
@@ -141,20 +208,34 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return ReadAllAvailable()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """The end of the stream, for `lag()` and the listener, with what Spark has no other place for."""
-        if self._end is None or self._planned is None:
+        """The end of the streams, for `lag()` and the listener, with what Spark has no other place for."""
+        planned = self._planned
+        if planned is None:
             return None
         for report in self._ear.take():
-            self.lost, self.expired = self.lost + report.lost, self.expired + report.expired
-        state = self._end
-        newest = Offset(state.name, state.created, state.end, start=state.end, id=self._planned.id, shape=self.shape)
-        behind = {state.name: max(0, state.end - self._planned.next)}
-        return {**newest.to_dict(), "metrics": {"lost": self.lost, "expired": self.expired, "behind": behind}}
+            self._reported_lost += report.lost
+            self._reported_expired += report.expired
+        newest, behind = {}, {}
+        for name, part in planned.streams.items():
+            state = self.follower(name).state
+            if state is not None:
+                newest[name] = StreamOffset(state.created, state.end, state.end)
+                behind[name] = max(0, state.end - part.next)
+        metrics = {
+            "lost": self._reported_lost + sum(follower.lost for follower in self._followers.values()),
+            "expired": self._reported_expired + sum(follower.expired for follower in self._followers.values()),
+            "behind": behind,
+        }
+        return {**Offset(newest, id=planned.id, shape=self.shape).to_dict(), "metrics": metrics}
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Everything that is there now will be read in this run, and nothing that comes later."""
+        self._available_now = True
         with lease(self.options) as nc:
-            self._target = self._state(SparkAccess(nc, self.options)).end
+            for name, info in self.selection.look(nc, complete=True).items():
+                if info is not None:
+                    _, state = self.follower(name).look(nc, info)
+                    self.follower(name).target = state.end
 
     def _limits(self, limit: ReadLimit) -> tuple[int | None, int | None]:
         if isinstance(limit, ReadMaxRows):
@@ -169,152 +250,118 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         Neither AvailableNow nor the first batch of a run waits.
         """
         least = self.options.min_offsets_per_trigger
-        if least is None or span >= least or self._target is not None:
+        if least is None or span >= least or self._available_now:
             return False
         return time.monotonic() - self._moved_at < self.options.max_trigger_delay
 
-    def _head(self, start: int, available: int, state: StreamState, soft: bool) -> int:
-        """Where the next batch begins: `start`, unless the head of the stream has passed it."""
-        known = max(start, min(self._nothing_below, available))  # nothing was lost that would not have been read
-        if soft:
-            head = max(start, min(state.first, available))
-            self.expired += max(0, head - known)
-            return head
-        head, warning = check_head(state, known, available, self.options.fail_on_data_loss)
-        if warning:
-            self.lost += head - known
-            tell(f"going on, because failOnDataLoss=false: {warning}")
-        return head
-
-    def _first(self, access: SparkAccess, state: StreamState, head: int, available: int) -> int | None:
-        """The first message to read in [head, available); None when nothing matches. Holes make no batches."""
-        dense = state.messages == state.end - state.first
-        if head >= available or (dense and not self.options.subjects):
-            return head if head < available else None
-        found = access.next_on_leader(head, self.options.subjects)
-        if found is not None and found < available:
-            return found
-        # The leader that said so must be one that has the whole range.
-        now = access.state()
-        if now.created == state.created and now.end >= available:
-            self._nothing_below = available
-            return None
-        return head
-
-    def _may_move(self, start: int, state: StreamState) -> bool:
-        """Nothing matches up to the end: is it time for a batch without rows, which only moves the offset?
-
-        An offset that stays behind for ever would be taken for a loss when the head of the stream passes it.
-        """
-        now = time.monotonic()
-        self._nothing_since = self._nothing_since or now
-        near = start - state.first < CLOSE * (state.end - state.first)
-        return near or self._target is not None or now - self._nothing_since >= IDLE
-
-    def _same_shape(self, offset: Offset) -> Offset:
-        """Check that the offset was made with the same filters; with readOptionsChanged=accept others go on from it."""
+    def _checked(self, offset: Offset) -> Offset:
+        """Check that the offset was made with these filters and streams; with readOptionsChanged=accept the new ones
+        go on from it."""
+        self._same_streams(offset)
         if offset.shape in ("", self.shape) or self.options.read_options_changed == "accept":
-            return offset
+            return attrs.evolve(
+                offset, streams={name: part for name, part in offset.streams.items() if self.selection.means(name)}
+            )
         what = "subjects" if offset.shape[:-1] != self.shape[:-1] else "partitionBy"
+        places = ", ".join(f"{part.next} in {name}" for name, part in sorted(offset.streams.items())[:10])
         raise JetStreamSparkError(
             "JETSTREAM_CONFLICTING_OPTIONS",
-            f"the checkpoint of stream {offset.stream!r} was made with another option {what!r}: a batch that was "
+            f"the checkpoint of stream {self.options.stream!r} was made with another option {what!r}: a batch that was "
             "planned could not be read again as it was. Use another checkpointLocation, or readOptionsChanged=accept "
-            f"to go on from {offset.next} with the new one",
+            f"to go on from {places} with the new one",
         )
 
-    def _same_stream(self, access: SparkAccess, offset: Offset, state: StreamState) -> Offset:
-        """Check that the checkpoint belongs to this stream; with failOnDataLoss=false a new one is begun."""
-        recreated = offset.made != state.created
-        if recreated:
-            what = f"was created at {state.created}, the checkpoint belongs to one of {offset.made}"
-        elif offset.next > state.end:
-            what = f"ends at {state.last}, before the checkpoint: its store was set back"
-        elif offset.mark is not None and access.stored_at(offset.mark[0]) not in (None, offset.mark[1]):
-            what = f"has another message {offset.mark[0]} than the checkpoint: its store was set back and filled again"
-        else:
-            return offset
-        text = (
-            f"stream {state.name!r} {what}: the range from {offset.next} on cannot be what it was (stream now: "
-            f"[{state.first}, {state.end}))"
-        )
-        if self.options.fail_on_data_loss:
+    def _same_streams(self, offset: Offset) -> None:
+        """Streams may be added to the option, but none may be taken out of it in silence."""
+        left = [name for name in sorted(offset.streams) if not self.selection.means(name)]
+        if left and len(left) == len(offset.streams):
             raise JetStreamSparkError(
-                "JETSTREAM_STREAM_RECREATED" if recreated else "JETSTREAM_DATA_LOSS",
-                f"{text}; use another checkpointLocation, or failOnDataLoss=false to go on at the head of the new one",
+                "JETSTREAM_STREAM_RECREATED",
+                f"the checkpoint belongs to stream {', '.join(left)!r}, the query reads {self.options.stream!r}; "
+                "use another checkpointLocation",
             )
-        tell(f"going on at {state.first}, because failOnDataLoss=false: {text}")
-        self._nothing_below = 0
-        return attrs.evolve(offset, made=state.created, next=state.first, start=None, mark=None, soft=False)
+        if left and self.options.read_options_changed != "accept":
+            raise JetStreamSparkError(
+                "JETSTREAM_CONFLICTING_OPTIONS",
+                f"the checkpoint has a place in stream {', '.join(left)!r}, which the option 'stream' "
+                f"({self.options.stream!r}) no longer means; name it, or readOptionsChanged=accept to go on without it",
+            )
 
     # --- planning and reading ---------------------------------------------------------------------------
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges of one batch; the same for every replay, because `end` holds the plan."""
-        options = self.options
-        first, last = (Offset.from_dict(offset, options.stream) for offset in (start, end))
-        self._same_shape(last)
-        with lease(options) as nc:
-            access = SparkAccess(nc, options)
-            access.check_filters()
-            state = self._state(access, last)
-            if self._claimed != last.id:
-                claim(access, state.retention, last.id)
-                self._claimed = last.id
-            begin = start_of(first, last)
-            if self._same_stream(access, last, state).made != last.made:
-                self.lost += last.next - begin
-                return []  # nothing of this batch is left
-            if last.start is None and first.made != last.made:
-                begin = state.first  # version 1: the batch begins in the stream that replaced the one of the checkpoint
-            if begin >= last.next:
-                return []
-            if not last.soft:
-                head, warning = check_head(state, begin, last.next, options.fail_on_data_loss)
-                if warning:
-                    self.lost += head - begin
-                    tell(f"going on, because failOnDataLoss=false: {warning}")
-            if not options.fail_on_data_loss:
+        first, last = Offset.from_dict(start), Offset.from_dict(end)
+        self._checked(last)
+        begins = {name: start_of(first.streams.get(name), part) for name, part in sorted(last.streams.items())}
+        begins = {name: begin for name, begin in begins.items() if begin < last.streams[name].next}
+        if not begins:
+            return []
+        planned: list[InputPartition] = []
+        with lease(self.options) as nc:
+            if not self.options.fail_on_data_loss:
                 self._ear.listen(last.id)
-            query = "" if options.fail_on_data_loss else last.id
-            whole = Range(0, begin, last.next, options.subjects, None, state.created, last.mark, last.soft, query)
-            by_subject = last.by_subject if last.shape else options.partition_by == "subject"
-            return plan(access, state, whole, last.parts, f"{self.label}_{last.next}", by_subject)
+            infos = self._infos_of(nc, begins)
+            for name, begin in begins.items():
+                planned += self._partitions_of(nc, name, infos[name], begin, first, last, len(planned))
+        return planned
+
+    def _infos_of(self, nc: Connection, names: dict[str, int]) -> dict[str, StreamInfo | None]:
+        return Selection(attrs.evolve(self.options, stream=",".join(names))).look(nc)
+
+    def _partitions_of(
+        self, nc: Connection, name: str, info: StreamInfo | None, begin: int, first: Offset, last: Offset, number: int
+    ) -> list[InputPartition]:
+        """The partitions of one stream, whose numbers begin at `number`."""
+        options, follower, part = self.options, self.follower(name), last.streams[name]
+        if info is None:
+            self._gone(name, part)
+            return empty_plan(name, part.parts, number)
+        access, state = follower.look(nc, info, part)
+        access.check_filters()
+        if follower.claimed != last.id:
+            claim(access, state.retention, last.id)
+            follower.claimed = last.id
+        whole = follower.range_of(access, state, first.streams.get(name), part, begin)
+        if whole is None:
+            return empty_plan(name, part.parts, number)
+        whole = attrs.evolve(whole, query="" if options.fail_on_data_loss else last.id)
+        by_subject = part.by_subject if last.shape else options.partition_by == "subject"
+        return plan(access, state, whole, part.parts, f"{self.label}_{part.next}", by_subject, number)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Spark has made the batch that ends here durable. The last batch of a run is committed at the next start."""
-        offset = Offset.from_dict(end, self.options.stream)
         if self.options.ack_mode == "none" and self.options.progress_bucket is None:
             return
+        offset = Offset.from_dict(end)
         with lease(self.options) as nc:
-            access = SparkAccess(nc, self.options)
             if self.options.ack_mode == "purge":
-                state = self._state(access)
-                if state.created == offset.made:
-                    access.purge_below(offset.next)
-                else:
-                    tell(f"stream {state.name!r} was made again since the last batch; nothing is purged")
+                for name, part in offset.streams.items():
+                    self._purge(nc, name, part)
             if self.options.progress_bucket is not None:
-                key = self.options.progress_key or f"{offset.id}.{offset.stream}"
-                put_progress(access, self.options.progress_bucket, key, json.dumps(end).encode())
+                self._put_progress(nc, self.options.progress_bucket, offset)
+
+    def _purge(self, nc: Connection, name: str, part: StreamOffset) -> None:
+        follower = self.follower(name)
+        if follower.purged >= part.next:
+            return
+        access, state = follower.look(nc)
+        if state.created == part.made:
+            access.purge_below(part.next)
+            follower.purged = part.next
+        else:
+            tell(f"stream {state.name!r} was made again since the last batch; nothing is purged")
+
+    def _put_progress(self, nc: Connection, bucket: str, offset: Offset) -> None:
+        """The whole offset under the key that was named, or the part of each stream under its own."""
+        key, access = self.options.progress_key, SparkAccess(nc, self.options)
+        parts = {f"{offset.id}.{name}": {name: part} for name, part in offset.streams.items()}
+        for name, streams in ({key: offset.streams} if key else parts).items():
+            put_progress(access, bucket, name, json.dumps(attrs.evolve(offset, streams=streams).to_dict()).encode())
 
     def stop(self) -> None:
         """Never called by Spark 4.3: the process is killed."""
         self._ear.close()
-
-    def _state(self, access: SparkAccess, known: Offset | None = None) -> StreamState:
-        """The stream now. A new leader may not have applied yet what its predecessor told us of; it gets a moment."""
-        info = access.info()
-        if not self._checked:
-            check_retention(access, info)
-            self._checked = True
-        state, deadline = access.state(info), Deadline(CATCH_UP)
-        while known is not None and state.created == known.made and state.end < known.next:
-            if deadline.expired():
-                break
-            time.sleep(deadline.at_most(0.1))
-            state = access.state()
-        return state

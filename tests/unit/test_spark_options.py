@@ -31,7 +31,7 @@ def refused(given: dict[str, str], way: str) -> JetStreamSparkError:
 def test_defaults_are_those_of_the_table() -> None:
     o = parse(SOURCE, READ)
     assert [u.reveal() for u in o.servers] == ["nats://n1:4222", "nats://n2"]
-    assert (o.min_partitions, o.records_per_partition, o.max_partitions) == (1, 100_000, 200)
+    assert (o.min_partitions, o.records_per_partition, o.max_partitions) == (1, 100_000, 10_000)
     assert (o.batch_rows, o.batch_bytes, o.pull_records, o.pull_bytes, o.prefetch) == (
         10_000,
         8 << 20,
@@ -79,6 +79,12 @@ def test_a_server_names_no_environment_variable(monkeypatch: pytest.MonkeyPatch)
         ({**SOURCE, "subjects": "a.>,a.b"}, READ, "BAD_OPTION", "overlap"),
         ({**SOURCE, "subjects": "a..b"}, READ, "BAD_OPTION", "subjects"),
         ({**SERVERS, "stream": "A.B"}, READ, "BAD_OPTION", "not a name"),
+        ({**SERVERS, "stream": "A,,B"}, READ, "BAD_OPTION", "empty name"),
+        ({**SERVERS, "stream": "A*,B>"}, READ, "BAD_OPTION", "not a name"),
+        ({**SERVERS, "stream": "A,B", "startingOffsets": '{"seq": 3}'}, READ, "BAD_OPTION", "of one stream"),
+        ({**SERVERS, "stream": "A,B", "startingOffsets": '{"C": "earliest"}'}, READ, "BAD_OPTION", "names 'C'"),
+        ({**SERVERS, "stream": "A,B", "startingOffsets": '{"A": "latest"}'}, READ, "BAD_OPTION", "must be earliest"),
+        ({**SERVERS, "stream": "A*", "startingOffsets": '{"A": 3}'}, READ_STREAM, "BAD_OPTION", "by the name"),
         ({**SOURCE, "domain": "hub", "apiPrefix": "X"}, READ, "CONFLICTING_OPTIONS", "exclude"),
         ({**SOURCE, "token": "t", "credentialsFile": "f"}, READ, "CONFLICTING_OPTIONS", "log in"),
         ({**SOURCE, "password": "p"}, READ, "CONFLICTING_OPTIONS", "user"),
@@ -167,3 +173,17 @@ def test_the_readme_lists_every_option_and_no_other() -> None:
     first_cells = [line.split("|")[1] for line in table.splitlines()[2:]]
     listed = {name for cell in first_cells for name in re.findall(r"`([A-Za-z.*]+)`", cell)}
     assert listed == {spec.name for spec in options.SPECS.values()} | {"nats.*"}
+
+
+def test_positions_of_single_streams() -> None:
+    text = '{"ORDERS": {"seq": 5}, "PAY": "earliest", "*": "latest"}'
+    o = options.parse({**SERVERS, "stream": "ORDERS, PAY,X*", "startingOffsets": text}, READ_STREAM)
+    assert (o.stream_names, o.stream_patterns) == (("ORDERS", "PAY"), ("X*",))
+    assert [o.of(name).starting_offsets for name in ("ORDERS", "PAY", "X1")] == [5, "earliest", "latest"]
+    assert o.of("X1").stream == "X1"
+    o = options.parse({**SERVERS, "stream": "A,B", "endingOffsets": '{"A": {"seq": 9}}'}, READ)
+    assert [o.of(name).ending_offsets for name in "AB"] == [9, "latest"]
+    assert [o.of(name).starting_offsets for name in "AB"] == [None, None]
+    one = options.parse({**SERVERS, "stream": "seq", "startingOffsets": '{"seq": {"seq": 4}}'}, READ)
+    assert one.of("seq").starting_offsets == 4
+    assert pickle.loads(pickle.dumps(o)) == o

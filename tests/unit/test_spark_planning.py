@@ -13,21 +13,12 @@ from hypothesis import strategies as st
 from jsclient.arrow.ranges import StreamState
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, key_of
-from jsclient.spark.offsets import Offset, shape_of, start_of
+from jsclient.spark.offsets import Offset, StreamOffset, shape_of, start_of
 from jsclient.spark.options import WRITE, SparkOptions, parse
-from jsclient.spark.planner import Limits, admit, check_head, cut
+from jsclient.spark.planner import Limits, Load, admit, check_head, cut, share
 
-OFFSET = Offset(
-    "S",
-    "2026-01-01T00:00:00Z",
-    90,
-    start=5,
-    parts=3,
-    mark=(89, 1795318963220001234),
-    soft=True,
-    id="q",
-    shape="0123456x",
-)
+PART = StreamOffset("2026-01-01T00:00:00Z", 90, start=5, parts=3, mark=(89, 1795318963220001234), soft=True)
+OFFSET = Offset({"S": PART}, id="q", shape="0123456x")
 
 
 KEY = key_of("q", 1)
@@ -44,22 +35,36 @@ def test_offsets_keep_their_text() -> None:
         '"mark":[89,1795318963220001234],"soft":true}},"plan":{"S":3}}'
     )
     assert json.dumps(OFFSET.to_dict(), separators=(",", ":")) == text
-    assert Offset.from_dict(json.loads(text), "S") == OFFSET
-    by_subject = attrs.evolve(OFFSET, by_subject=True, mark=None, soft=False)
+    assert Offset.from_dict(json.loads(text)) == OFFSET
+    by_subject = Offset({"S": attrs.evolve(PART, by_subject=True, mark=None, soft=False)}, id="q")
     assert by_subject.to_dict()["plan"] == {"S": ["subject", 3]}
-    assert Offset.from_dict(json.loads(json.dumps(by_subject.to_dict())), "S") == by_subject
+    assert Offset.from_dict(json.loads(json.dumps(by_subject.to_dict()))) == by_subject
+
+
+def test_offsets_of_many_streams_keep_their_text() -> None:
+    resting = PART.resting()
+    assert resting == StreamOffset(PART.made, 90, start=90, mark=PART.mark)
+    assert StreamOffset("c", 7, start=7, soft=True).resting().soft, "nothing was promised yet"
+    many = Offset({"T": resting, "S": PART, "R": attrs.evolve(PART, soft=False, mark=None)}, id="q", shape="x")
+    text = json.dumps(many.to_dict())
+    assert list(json.loads(text)["s"]) == ["R", "S", "T"]
+    assert json.loads(text)["plan"] == {"R": 3, "S": 3}
+    assert Offset.from_dict(json.loads(text)) == many
+    assert json.dumps(Offset.from_dict(json.loads(text)).to_dict()) == text
+    assert Offset.from_dict(Offset({}, id="q").to_dict()) == Offset({}, id="q")
 
 
 FIRST = {"v": 1, "stream": "S", "created": "c", "base": 700, "seq": 791, "parts": 4}
 
 
 def test_offsets_of_the_first_version_are_read() -> None:
-    old = Offset.from_dict(FIRST, "S")
+    (old,) = Offset.from_dict(FIRST).streams.values()
     assert (old.made, old.next, old.parts, old.start, old.base) == ("c", 791, 4, None, 700)
-    assert start_of(Offset.from_dict({**FIRST, "seq": 750}, "S"), old) == 750
+    assert start_of(Offset.from_dict({**FIRST, "seq": 750}).streams["S"], old) == 750
     # after a crash in batch 0 the initial offset is evaluated again, by this version
-    assert start_of(Offset("S", "c", 797, start=797), old) == 700
-    assert old.to_dict()["v"] == 2
+    assert start_of(StreamOffset("c", 797, start=797), old) == 700
+    assert start_of(None, old) == 700
+    assert Offset.from_dict(FIRST).to_dict()["v"] == 2
 
 
 @pytest.mark.parametrize(
@@ -72,20 +77,19 @@ def test_offsets_of_the_first_version_are_read() -> None:
         ({**OFFSET.to_dict(), "s": {"S": {"made": "c", "from": 1, "next": 1 << 63}}}, "OFFSET_VERSION"),
         ({**OFFSET.to_dict(), "plan": {"S": 0}}, "OFFSET_VERSION"),
         ({**OFFSET.to_dict(), "plan": {"S": ["other", 1]}}, "OFFSET_VERSION"),
-        ({**OFFSET.to_dict(), "s": {"T": {"made": "c", "from": 1, "next": 9}}, "plan": {"T": 1}}, "STREAM_RECREATED"),
+        ({**OFFSET.to_dict(), "s": {"T": {"made": "c", "from": 1, "next": 9}}}, "OFFSET_VERSION"),
         ({**FIRST, "seq": "9"}, "OFFSET_VERSION"),
         ({**FIRST, "parts": 0}, "OFFSET_VERSION"),
-        ({**FIRST, "stream": "T"}, "STREAM_RECREATED"),
     ],
 )
 def test_strange_offsets_are_refused(value: dict[str, object], token: str) -> None:
     with pytest.raises(JetStreamSparkError, match=f"JETSTREAM_{token}"):
-        Offset.from_dict(value, "S")
+        Offset.from_dict(value)
 
 
 def test_a_replayed_batch_0_begins_where_the_first_attempt_began() -> None:
-    reevaluated = Offset("S", "c", 797, start=797)
-    assert start_of(reevaluated, Offset("S", "c", 791, start=700)) == 700
+    reevaluated = StreamOffset("c", 797, start=797)
+    assert start_of(reevaluated, StreamOffset("c", 791, start=700)) == 700
 
 
 def test_the_shape_tells_which_option_was_changed() -> None:
@@ -108,9 +112,46 @@ def test_cut_covers_the_span_without_holes(start: int, span: int, parts: int) ->
         assert max(sizes) - min(sizes) <= 1
 
 
-@pytest.mark.parametrize(("span", "expected"), [(0, 1), (1, 1), (100_000, 2), (250_000, 3), (10**9, 200)])
+@pytest.mark.parametrize(("span", "expected"), [(0, 0), (1, 1), (100_000, 2), (250_000, 3), (10**9, 200)])
 def test_number_of_partitions(span: int, expected: int) -> None:
-    assert Limits(100_000, 2, 200).count(span) == expected
+    assert Limits(100_000, 2, 200).count(Load(span, span, 0)) == expected
+
+
+def loads(*spans: int, nbytes: int = 0) -> list[Load]:
+    return [Load(span, span, nbytes) for span in spans]
+
+
+def test_partitions_of_many_streams() -> None:
+    limits = Limits(100, 1, 10)
+    assert limits.spread(loads(250, 0, 100, 1)) == [3, 0, 1, 1]
+    assert limits.spread([]) == []
+    # more than maxPartitions: where a partition has most to read; but every stream has one
+    assert limits.spread(loads(1000, 2000, 10)) == [3, 6, 1]
+    assert limits.spread(loads(*[1000] * 12)) == [1] * 12
+    # fewer than minPartitions
+    assert Limits(100, 8, 10).spread(loads(90, 30, 2)) == [5, 2, 1]
+    assert Limits(100, 8, 10).spread(loads(2, 1)) == [2, 1]
+    # by bytes
+    assert Limits(100, 1, 10, 1000).spread(loads(50, 50, nbytes=3500)) == [4, 4]
+
+
+@given(st.lists(st.integers(0, 10**7), max_size=20), st.integers(1, 300), st.integers(1, 300))
+def test_partitions_of_many_streams_keep_to_the_bounds(spans: list[int], least: int, most: int) -> None:
+    least, most = min(least, most), max(least, most)
+    parts = Limits(1000, least, most).spread(loads(*spans))
+    busy = sum(1 for span in spans if span)
+    assert all((count > 0) == (span > 0) and count <= span for count, span in zip(parts, spans, strict=True))
+    assert sum(parts) <= max(most, busy)
+    assert sum(parts) >= min(least, sum(spans))
+
+
+def test_a_limit_is_shared() -> None:
+    assert share([5, 100, 1], None) == [None, None, None]
+    assert share([5, 100, 1], 106) == [None, None, None]
+    assert share([5, 100, 1], 50) == [5, 44, 1]
+    assert share([100, 100, 100], 50) == [16, 17, 17]
+    assert share([7, 7, 7], 2) == [1, 1, 0]
+    assert share([], 2) == []
 
 
 def test_lost_heads_are_named_with_their_range() -> None:

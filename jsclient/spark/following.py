@@ -1,0 +1,206 @@
+"""One stream as a streaming query follows it: is it still the same, what is new in it, and how is a batch of it cut?"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from jsclient.arrow.ranges import Range, StreamState
+from jsclient.durations import Deadline
+from jsclient.spark.access import SparkAccess
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.offsets import StreamOffset
+from jsclient.spark.planner import check_head
+from jsclient.spark.reader import begins_softly, mark_of, starting
+from jsclient.spark.telling import tell
+from jsclient.spark.workqueue import check_retention
+
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+    from jsclient.jetstream.api.models import StreamInfo
+    from jsclient.spark.options import SparkOptions
+
+CATCH_UP: Final = 2.0  # seconds for a stream that ends before the checkpoint
+IDLE: Final = 600.0  # seconds after which the offset moves over what no filter matches, in a batch without rows
+CLOSE: Final = 0.1  # it also moves when the head of the stream is closer to it than this part of the stream
+
+
+@attrs.frozen
+class News:
+    """What a stream has for the next batch: the sequences [first, end); no rows if `messages` is 0.
+
+    `lost` and `expired` are the sequences before `first` that the head of the stream has passed.
+    """
+
+    access: SparkAccess
+    state: StreamState
+    begin: StreamOffset
+    first: int
+    end: int
+    soft: bool
+    messages: int
+    lost: int
+    expired: int
+    warning: str
+
+    def until(self, end: int, parts: int, by_subject: bool) -> StreamOffset:
+        """The offset of a batch that reads up to `end`."""
+        return StreamOffset(
+            made=self.begin.made,
+            next=end,
+            start=self.first,
+            parts=parts,
+            by_subject=by_subject,
+            mark=mark_of(self.access, self.state, self.first, end),
+            soft=self.soft,
+        )
+
+
+class Follower:
+    """One stream of a query. `options` are those of this stream."""
+
+    def __init__(self, options: SparkOptions) -> None:
+        self.options = options
+        self.lost = self.expired = 0  # sequences, of this run; shown in every progress
+        self.state: StreamState | None = None  # as the last trigger saw it
+        self.target: int | None = None  # AvailableNow: nothing at or after it is read in this run
+        self.claimed = ""  # the id of the query whose work queue this process has claimed
+        self.purged = 0  # below it a commit of this process has purged
+        self._checked = False
+        self._nothing_below = 0  # from the offset up to here nothing matches, as the leader has said
+        self._nothing_since: float | None = None  # when that was said first
+
+    def look(
+        self, nc: Connection, info: StreamInfo | None = None, known: StreamOffset | None = None
+    ) -> tuple[SparkAccess, StreamState]:
+        """The stream now. A new leader may not have applied yet what its predecessor told us of; it gets a moment."""
+        access = SparkAccess(nc, self.options)
+        info = info or access.info()
+        if not self._checked:
+            check_retention(access, info)
+            self._checked = True
+        state, deadline = access.state(info), Deadline(CATCH_UP)
+        while known is not None and state.created == known.made and state.end < known.next:
+            if deadline.expired():
+                break
+            time.sleep(deadline.at_most(0.1))
+            state = access.state()
+        self.state = state
+        return access, state
+
+    def initial(self, nc: Connection, info: StreamInfo | None) -> StreamOffset:
+        """Where a query without a checkpoint begins in this stream."""
+        access, state = self.look(nc, info)
+        # What lies below a committed offset is purged, so such a query leaves nothing out at its beginning.
+        soft = self.options.ack_mode == "purge" or self.options.starting_offsets == "earliest"
+        seq = starting(self.options, access, state, state.first if soft else state.end)
+        if seq > state.end:
+            raise JetStreamSparkError(
+                "JETSTREAM_BAD_OPTION",
+                f"option 'startingOffsets': {seq} lies behind the end of stream {state.name!r}, which ends at "
+                f"{state.last}; give at most {state.end}, or latest",
+            )
+        if self.target is not None:
+            seq = min(seq, self.target)
+        return StreamOffset(state.created, seq, start=seq, soft=soft and begins_softly(self.options))
+
+    def appeared(self, nc: Connection, info: StreamInfo) -> StreamOffset:
+        """Where a query begins in a stream that was not there before."""
+        _, state = self.look(nc, info)
+        latest = self.options.new_streams == "latest" and self.options.ack_mode != "purge"
+        seq = state.end if latest else state.first
+        return StreamOffset(state.created, seq, start=seq, soft=not latest)
+
+    def news(self, access: SparkAccess, state: StreamState, begin: StreamOffset) -> News | None:
+        """What there is to read from `begin` on; None if there is nothing, and no reason to move the offset."""
+        available = state.end if self.target is None else min(state.end, self.target)
+        if available <= begin.next:
+            return None
+        known = max(begin.next, min(self._nothing_below, available))  # nothing was lost that would not have been read
+        lost, warning, soft = 0, "", begin.soft and begin.unread
+        if soft:
+            head = max(begin.next, min(state.first, available))
+        else:
+            head, warning = check_head(state, known, available, self.options.fail_on_data_loss)
+            lost = head - known if warning else 0
+        expired = max(0, head - known) if soft else 0
+        first = self._first(access, state, head, available)
+        if first is None:
+            if not self._may_move(begin.next, state):
+                return None
+            return News(access, state, begin, available, available, soft, 0, lost, expired, warning)
+        return News(access, state, begin, first, available, soft, available - first, lost, expired, warning)
+
+    def moved(self, news: News) -> None:
+        """The next batch moves the offset, and passes what is lost before it."""
+        self._nothing_since = None
+        self.lost, self.expired = self.lost + news.lost, self.expired + news.expired
+        if news.warning:
+            tell(f"going on, because failOnDataLoss=false: {news.warning}")
+
+    def _first(self, access: SparkAccess, state: StreamState, head: int, available: int) -> int | None:
+        """The first message to read in [head, available); None when nothing matches. Holes make no batches."""
+        dense = state.messages == state.end - state.first
+        if head >= available or (dense and not self.options.subjects):
+            return head if head < available else None
+        found = access.next_on_leader(head, self.options.subjects)
+        if found is not None and found < available:
+            return found
+        # The leader that said so must be one that has the whole range.
+        now = access.state()
+        if now.created == state.created and now.end >= available:
+            self._nothing_below = available
+            return None
+        return head
+
+    def _may_move(self, start: int, state: StreamState) -> bool:
+        """Nothing matches up to the end: is it time for a batch without rows, which only moves the offset?
+
+        An offset that stays behind for ever would be taken for a loss when the head of the stream passes it.
+        """
+        now = time.monotonic()
+        self._nothing_since = self._nothing_since or now
+        near = start - state.first < CLOSE * (state.end - state.first)
+        return near or self.target is not None or now - self._nothing_since >= IDLE
+
+    def same_stream(self, access: SparkAccess, offset: StreamOffset, state: StreamState) -> StreamOffset:
+        """Check that the checkpoint belongs to this stream; with failOnDataLoss=false a new one is begun."""
+        recreated = offset.made != state.created
+        if recreated:
+            what = f"was created at {state.created}, the checkpoint belongs to one of {offset.made}"
+        elif offset.next > state.end:
+            what = f"ends at {state.last}, before the checkpoint: its store was set back"
+        elif offset.mark is not None and access.stored_at(offset.mark[0]) not in (None, offset.mark[1]):
+            what = f"has another message {offset.mark[0]} than the checkpoint: its store was set back and filled again"
+        else:
+            return offset
+        text = (
+            f"stream {state.name!r} {what}: the range from {offset.next} on cannot be what it was (stream now: "
+            f"[{state.first}, {state.end}))"
+        )
+        if self.options.fail_on_data_loss:
+            raise JetStreamSparkError(
+                "JETSTREAM_STREAM_RECREATED" if recreated else "JETSTREAM_DATA_LOSS",
+                f"{text}; use another checkpointLocation, or failOnDataLoss=false to go on at the head of the new one",
+            )
+        tell(f"going on at {state.first}, because failOnDataLoss=false: {text}")
+        self._nothing_below = 0
+        return StreamOffset(state.created, state.first)
+
+    def range_of(
+        self, access: SparkAccess, state: StreamState, first: StreamOffset | None, last: StreamOffset, begin: int
+    ) -> Range | None:
+        """What a batch has of this stream, as its offset says; None if nothing of it is left."""
+        if self.same_stream(access, last, state).made != last.made:
+            self.lost += last.next - begin
+            return None
+        if last.start is None and first is not None and first.made != last.made:
+            begin = state.first  # version 1: the batch begins in the stream that replaced the one of the checkpoint
+        if not last.soft:
+            head, warning = check_head(state, begin, last.next, self.options.fail_on_data_loss)
+            if warning:
+                self.lost += head - begin
+                tell(f"going on, because failOnDataLoss=false: {warning}")
+        return Range(0, begin, last.next, self.options.subjects, None, state.created, last.mark, last.soft)
