@@ -80,9 +80,9 @@ def copy_store(server: NatsServer, to: Path) -> None:
 def test_a_store_that_was_set_back_is_noticed(
     stream_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jsclient.spark import stream
+    from jsclient.spark import following
 
-    monkeypatch.setattr(stream, "CATCH_UP", 0.3)
+    monkeypatch.setattr(following, "CATCH_UP", 0.3)
 
     def fill(count: int, first: int) -> None:
         with jsclient.connect(server.url) as nc:
