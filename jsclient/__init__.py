@@ -24,13 +24,15 @@ if not getattr(_protocol, "__jsclient__", False):
     )
 
 from jsclient import errors
-from jsclient._engine.figures import Health, Statistics
+from jsclient._engine.figures import Health, LinkInfo, Statistics
+from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
 from jsclient._engine.link import VERSION
+from jsclient._transport import TlsState
 from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
 from jsclient.message import Msg
-from jsclient.options import ConnectOptions, ConnectOptionsDict, ReconnectPolicy, TLSOptions
+from jsclient.options import ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import Subscription
@@ -45,17 +47,22 @@ __all__ = [
     "Cancel",
     "ConnectOptions",
     "Connection",
+    "ConnectionEvent",
+    "ConnectionEvents",
     "ConnectionState",
     "Headers",
     "Health",
     "LinkEvent",
+    "LinkInfo",
     "Msg",
+    "PoolServer",
     "ReconnectPolicy",
     "Secret",
     "Statistics",
     "Status",
     "Subscription",
     "TLSOptions",
+    "TlsState",
     "connect",
     "empty_payload",
     "errors",

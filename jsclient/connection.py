@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING, Any, Literal
 import protocol
 from jsclient import checks, errors
 from jsclient._engine import Engine
+from jsclient._engine.barrier import BARRIER_TIMEOUT, barrier
 from jsclient._engine.engine import LiveEngine, live_engines
-from jsclient._engine.figures import Health, Statistics
+from jsclient._engine.figures import Health, LinkInfo, Statistics
+from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.message import HeadersLike, Msg, Payload
-from jsclient.options import ConnectOptions
+from jsclient.options import CallbacksDict, ConnectOptions
 from jsclient.states import ConnectionState
-from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription
+from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
 from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, LargeFrame, hpub, pub_parts
 from protocol.headers import encode_plain
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.cancel import Cancel
 
 
@@ -203,8 +207,7 @@ class Connection:
             raise errors.ConnectionDraining("the connection drains")
         if callback is not None and not callable(callback):
             raise errors.ConfigError(f"a callback is a function that takes one message, not {callback!r:.60}")
-        if pending_messages <= 0 or pending_bytes <= 0:
-            raise errors.ConfigError("pending_messages and pending_bytes must be positive")
+        check_limits(pending_messages, pending_bytes)
         if max_messages is not None and max_messages <= 0:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
         if thread not in ("shared", "own"):
@@ -216,6 +219,14 @@ class Connection:
         table.add(subscription, Deadline(engine.options.write_timeout))
         engine.takers.enter(subscription)
         return subscription
+
+    def barrier(self, call: Callable[[], Any] | None = None, *, timeout: Timeout = DEFAULT) -> None:
+        """Wait until the callbacks of subscriptions have handled every message that has come up to now.
+
+        30 seconds by default; then TimedOut, and Reentered in such a callback, which would wait for itself. With `call`
+        it does not wait: that is called on the events thread then. After `flush` it covers what the server had sent.
+        """
+        barrier(self._engine, call, Deadline.of(timeout, BARRIER_TIMEOUT))
 
     # --- its servers ------------------------------------------------------------------------------------
 
@@ -231,6 +242,11 @@ class Connection:
     def servers(self) -> list[str]:
         """The URLs in the pool, discovered ones included, without user information."""
         return self._engine.servers
+
+    @property
+    def discovered_servers(self) -> list[str]:
+        """Those of the pool that the cluster has named."""
+        return self._engine.discovered_servers
 
     @property
     def connected_url(self) -> str:
@@ -251,6 +267,20 @@ class Connection:
     def max_payload(self) -> int:
         """Bytes that headers and payload of a message may have; the server may change it at any time."""
         return self._engine.max_payload
+
+    # --- being told -------------------------------------------------------------------------------------
+
+    def events(self) -> ConnectionEvents:
+        """What happens to the connection from now on, to be iterated: see ConnectionEvents. Beside the callbacks."""
+        self._engine.check_usable()
+        return self._engine.telling.open_events()
+
+    def set_callbacks(self, **callbacks: Unpack[CallbacksDict]) -> None:
+        """Replace these callbacks of the options from now on; None takes one away.
+
+        Those of events that have been told already are not called for them. Raises ConfigError for other names.
+        """
+        self._engine.telling.set_callbacks(callbacks)  # type: ignore[arg-type]
 
     # --- looking at it ----------------------------------------------------------------------------------
 
@@ -278,6 +308,11 @@ class Connection:
     def closed(self) -> bool:
         """True once it has ended, by `close`, or for good."""
         return self._engine.closed
+
+    @property
+    def link(self) -> LinkInfo | None:
+        """The link that stands now: addresses of both ends, TLS; None when there is none."""
+        return self._engine.link_info
 
     @property
     def last_error(self) -> BaseException | None:

@@ -13,6 +13,7 @@ from typing import Any, Final, TypedDict
 
 import attrs
 
+import protocol
 from jsclient import checks, errors
 from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import SecretSource, as_secret
@@ -84,6 +85,24 @@ class TLSOptions:
 
 
 @attrs.frozen(kw_only=True)
+class PoolServer:
+    """A server that may be dialled next; `ReconnectPolicy.choose` gets a list of them."""
+
+    url: str
+    """Its URL, without user information."""
+    attempts: int = 0
+    """Failures in a row since it was last reached."""
+    discovered: bool = False
+    """True when the cluster named it, False when the application did."""
+    lame_duck: bool = False
+    """True when it has said that it is about to stop."""
+
+
+Choose = Callable[[list[PoolServer], protocol.ServerInfo], "str | tuple[str, float | None] | None"]
+"""See `ReconnectPolicy.choose`."""
+
+
+@attrs.frozen(kw_only=True)
 class ReconnectPolicy:
     """When to dial again. Without limit by default; the first attempt comes after a random part of 0.1 s, the next ones
     after a random part of 0.05 s, doubling to 4 s. A server that drops us before it has served us is dialled every 2 s.
@@ -99,6 +118,10 @@ class ReconnectPolicy:
     """Failures in a row after which a server leaves the pool; None: never."""
     delay: Callable[[int], float] | None = None
     """Called with the number of the round (1, 2, ...); returns the seconds to wait before it."""
+    choose: Choose | None = None
+    """Called before every attempt but those of the first connect, with the servers of the pool and the last INFO;
+    returns the URL of one of them, or (URL, seconds to wait before dialling it), or None for the usual choice (ADR-40).
+    A URL that is not among them, and an exception, go to `on_error` and the log, and the usual choice is made."""
 
 
 @attrs.frozen(kw_only=True)
@@ -188,6 +211,8 @@ class ConnectOptions:
     """Refusals of the same credentials after which reconnecting ends; None: never."""
 
     # --- callbacks
+    on_connected: Callback | None = attrs.field(default=None, repr=False)
+    """(connection): the first link stands, also when `retry_on_failed_connect` has returned long before."""
     on_disconnected: Callback | None = attrs.field(default=None, repr=False)
     """(connection, error or None): the link was lost."""
     on_reconnected: Callback | None = attrs.field(default=None, repr=False)
@@ -243,7 +268,19 @@ class ConnectOptions:
         return f"ConnectOptions({', '.join(shown)})"
 
 
-class ConnectOptionsDict(TypedDict, total=False):
+class CallbacksDict(TypedDict, total=False):
+    """The callbacks of ConnectOptions: the keyword arguments of `Connection.set_callbacks`."""
+
+    on_connected: Callback | None
+    on_disconnected: Callback | None
+    on_reconnected: Callback | None
+    on_closed: Callback | None
+    on_discovered_servers: Callback | None
+    on_lame_duck: Callback | None
+    on_error: Callback | None
+
+
+class ConnectOptionsDict(CallbacksDict, total=False):
     """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, but servers."""
 
     name: str | None
@@ -279,9 +316,3 @@ class ConnectOptionsDict(TypedDict, total=False):
     signature_callback: Callable[[bytes], bytes | str] | None
     auth_callback: Callable[..., Any] | None
     auth_error_limit: int | None
-    on_disconnected: Callback | None
-    on_reconnected: Callback | None
-    on_closed: Callback | None
-    on_discovered_servers: Callback | None
-    on_lame_duck: Callback | None
-    on_error: Callback | None

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import threading
 import time
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from jsclient import errors, waiting
 from jsclient._engine.mailbox import Mailbox
@@ -34,6 +33,15 @@ NEXT_TIMEOUT: Final = 30.0
 """Seconds that `next` waits unless told otherwise."""
 
 
+SubscriptionStatus = Literal["active", "slow consumer", "draining", "closed"]
+
+
+def check_limits(messages: int, nbytes: int) -> None:
+    """Raises ConfigError for limits under which nothing could ever be taken."""
+    if messages <= 0 or nbytes <= 0:
+        raise errors.ConfigError("pending_messages and pending_bytes must be positive")
+
+
 class Subscription(BaseSubscription, Taker):
     """A subscription of the application. Thread-safe: several threads may take from it, each message goes to one.
 
@@ -54,11 +62,11 @@ class Subscription(BaseSubscription, Taker):
     ) -> None:
         super().__init__(engine, sid, subject, queue, mailbox)
         self.connection = engine.connection
-        self._strand: Strand | None = None
+        self.strand: Strand | None = None
         self._popleft = mailbox.popleft
         if callback is not None:
             pool = Strands(engine, own=self) if own_thread else engine.strands
-            self._strand = Strand(self, callback, pool)
+            self.strand = Strand(self, callback, pool)
             self._popleft = self._refuse_taker
         self._ended = False
 
@@ -75,15 +83,15 @@ class Subscription(BaseSubscription, Taker):
         if limit is not None and self.received >= limit:
             self.engine.remove_subscription(self)
             self.mailbox.close(closed_subscription(self.subject))
-            if self._strand is not None:
-                self._strand.ended()
-        if self._strand is not None:
-            self._strand.messages_came()
+            if self.strand is not None:
+                self.strand.ended()
+        if self.strand is not None:
+            self.strand.messages_came()
 
     def fail(self, error: BaseException) -> None:
         super().fail(error)
-        if self._strand is not None:
-            self._strand.ended()
+        if self.strand is not None:
+            self.strand.ended()
 
     # --- taking -----------------------------------------------------------------------------------------
 
@@ -144,9 +152,9 @@ class Subscription(BaseSubscription, Taker):
 
     def end(self, reason: BaseException) -> None:
         # After close() no callback is called any more.
-        self.mailbox.close(reason, discard=self._strand is not None)
-        if self._strand is not None:
-            self._strand.ended()
+        self.mailbox.close(reason, discard=self.strand is not None)
+        if self.strand is not None:
+            self.strand.ended()
 
     @property
     def pending(self) -> int:
@@ -164,9 +172,38 @@ class Subscription(BaseSubscription, Taker):
         return self.mailbox.dropped
 
     @property
+    def max_pending(self) -> tuple[int, int]:
+        """Messages, and bytes, that waited at most at the same time: the high-water mark of `pending`."""
+        return self.mailbox.high_messages, self.mailbox.high_bytes
+
+    @property
+    def pending_limits(self) -> tuple[int, int]:
+        """`pending_messages` and `pending_bytes`, as they are now."""
+        return self.mailbox.max_messages or 0, self.mailbox.max_bytes or 0
+
+    def set_pending_limits(self, messages: int, nbytes: int) -> None:
+        """Change them from the next messages on; what waits already is kept. Raises ConfigError."""
+        check_limits(messages, nbytes)
+        self.mailbox.max_messages, self.mailbox.max_bytes = messages, nbytes
+
+    @property
+    def status(self) -> SubscriptionStatus:
+        """Where it is in its life. "slow consumer": it dropped messages, and has not caught up since."""
+        if self.closed:
+            return "closed"
+        if self._ended:
+            return "draining"
+        return "slow consumer" if self.mailbox.is_behind else "active"
+
+    @property
     def closed(self) -> bool:
         """True once it receives nothing more; what it holds can still be taken."""
         return self.mailbox.closed is not None
+
+    def when_closed(self, call: Callable[[Subscription], Any]) -> None:
+        """Call `call(subscription)` on the events thread of the connection once it is closed, for whatever reason;
+        soon if it is already."""
+        self.mailbox.when_closed(lambda: self.engine.run_last_callback(call, self))
 
     def unsubscribe(self, max_messages: int | None = None) -> None:
         """Stop receiving: now, or after the server has sent `max_messages` since the subscription was made.
@@ -197,8 +234,8 @@ class Subscription(BaseSubscription, Taker):
             self._ended = True
             self.engine.remove_subscription(self, tell_server=True)
         self.mailbox.close(closed_subscription(self.subject), discard=discard)
-        if self._strand is not None:
-            self._strand.ended()
+        if self.strand is not None:
+            self.strand.ended()
 
     def drain(self, timeout: Timeout = DEFAULT) -> None:
         """Stop receiving, then wait until everything received was taken (by the callback or by other threads).
@@ -234,15 +271,15 @@ class Subscription(BaseSubscription, Taker):
         self.mailbox.close(closed_subscription(self.subject))
 
     def runs_here(self) -> bool:
-        return self._strand is not None and self._strand.worker == threading.get_ident()
+        return self.strand is not None and self.strand.runs_here()
 
     def finish_drain(self, deadline: Deadline) -> None:
         """Wait for the application to take what is left; without a callback that is other threads' work."""
         if self.runs_here():
             return  # a callback drains its own subscription: what is left comes after it returns
-        if self._strand is not None:
-            drained = self._strand.wait_idle(deadline, lambda: self.engine.closed)
-            self._strand.ended()
+        if self.strand is not None:
+            drained = self.strand.wait_idle(deadline, lambda: self.engine.closed)
+            self.strand.ended()
         else:
             while self.mailbox.items and not deadline.expired() and not self.engine.closed:
                 time.sleep(deadline.at_most(0.005))

@@ -69,7 +69,8 @@ DOORS = {"jsclient._engine": {"__init__", "connection", "subscription", "process
 #: What `dir()` shows of a Connection: its documentation. Everything else is the engine's.
 CONNECTION = {
     *("options", "state", "closed", "is_connected", "is_draining", "connected_url", "servers", "server_info"),
-    *("max_payload", "client_id", "last_error", "stats", "health"),
+    *("max_payload", "client_id", "last_error", "stats", "health", "link", "discovered_servers"),
+    *("events", "set_callbacks", "barrier"),
     *("publish", "request", "request_many", "subscribe", "new_inbox", "flush", "rtt"),
     *("set_servers", "force_reconnect", "drain", "close"),
 }

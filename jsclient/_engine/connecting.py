@@ -12,8 +12,8 @@ from jsclient import errors, waiting
 from jsclient._engine import moving
 from jsclient._engine.link import Link, open_link
 from jsclient._engine.servers import BACKOFF_MAX, ServerPool
-from jsclient.durations import Deadline
-from jsclient.options import ConnectOptions
+from jsclient.durations import Deadline, check_timeout
+from jsclient.options import Choose, ConnectOptions
 from jsclient.urls import Server
 
 if TYPE_CHECKING:
@@ -116,11 +116,13 @@ class Connector:
         attempts: list[tuple[str, str]] = []
         failures: list[BaseException] = []
         limit = len(self.pool) if once else None
+        met_lame_duck = False  # the application may choose it again and again
         while not self._closing.is_set():
-            server = self.pool.next(time.monotonic())
+            server, pause = self.next_server(as_usual=met_lame_duck)
+            met_lame_duck = False
             if server is None:
                 return self._gave_up(attempts, failures)
-            if self.hurry.wait(self.delay()):
+            if self.hurry.wait(self.delay() if pause is None else pause):
                 self.hurry.clear()  # first: close() sets the other one before
             if self._closing.is_set():
                 break
@@ -128,6 +130,7 @@ class Connector:
                 link = self.open(server)
                 if link.info.ldm and self._knows_better(server):
                     moving.discard(link)
+                    met_lame_duck = True
                     continue
             except Exception as error:
                 if once and not isinstance(error, (errors.JsClientError, OSError)):
@@ -148,6 +151,33 @@ class Connector:
                 self._session.adopt(link)
                 return None
         return errors.ConnectionClosed("the connection was closed while it was being made")
+
+    def next_server(self, others: bool = False, as_usual: bool = False) -> tuple[Server | None, float | None]:
+        """The server to dial now, as the application chooses or else (`as_usual`) as the pool does; and the seconds to
+        wait before that, None for the usual ones. `others`: not the one in use."""
+        choose = self._options.reconnect.choose
+        if choose is not None and self.ever_connected and not as_usual and len(self.pool):
+            try:
+                chosen = self._chosen(choose, others)
+            except Exception as error:  # the user's hook: no reason to give the connection up
+                log.exception("the choose hook of the reconnect policy failed")
+                self._owner.choice_failed(error)
+            else:
+                if chosen is not None:
+                    return chosen
+        return self.pool.next(time.monotonic()), None
+
+    def _chosen(self, choose: Choose, others: bool) -> tuple[Server, float | None] | None:
+        choices = self.pool.choices(others)
+        answer = choose(choices, self._session.info)
+        if answer is None:
+            return None
+        url, pause = (answer, None) if isinstance(answer, str) else answer
+        check_timeout(pause, "the pause that choose returns")
+        server = self.pool.choose(url, time.monotonic()) if any(url == choice.url for choice in choices) else None
+        if server is None:
+            raise errors.ConfigError(f"choose returned {url!r:.200}, which is none of the servers that it was given")
+        return server, pause
 
     def delay(self) -> float:
         try:

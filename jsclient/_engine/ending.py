@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import errors, waiting
 from jsclient._engine.connecting import NO_THREAD_PAUSE
+from jsclient._engine.happenings import ConnectionEvent
 from jsclient._engine.link import Link
 from jsclient._engine.session import CLOSE_FLUSH, JOIN_TIMEOUT
 from jsclient._engine.sinks import BaseSubscription
@@ -99,8 +100,7 @@ class Ending:
             engine.dispatcher.sinks.clear()
             engine.clock.stop()
             engine.strands.stop()
-            if engine.options.on_closed is not None:
-                engine.run_last_callback(engine.options.on_closed, engine.connection)
+            engine.telling.tell(ConnectionEvent("closed", self._fatal), last=True)
             engine.events.stop()
             engine.gone()
         if engine.clock.thread.is_alive() and threading.current_thread() is not engine.clock.thread:

@@ -24,8 +24,9 @@ from jsclient._engine.asking import Asker, same_violation
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.encoding import Encoder
 from jsclient._engine.ending import Ending
-from jsclient._engine.figures import Health, Statistics
+from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.flusher import Flusher
+from jsclient._engine.happenings import ConnectionEvent
 from jsclient._engine.link import Link
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.outbox import Outbox
@@ -36,7 +37,7 @@ from jsclient._engine.requests import Requests
 from jsclient._engine.server_errors import ServerErr
 from jsclient._engine.session import Session
 from jsclient._engine.sinks import BaseSubscription, Inbox, SinkSubscription
-from jsclient._engine.strands import Strands
+from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.table import Subscriptions
 from jsclient._engine.takers import Takers
 from jsclient._engine.telling import Telling, guarded
@@ -76,7 +77,7 @@ class LiveEngine:
         self.messages_out = 0
         self.clock = Flusher(f"jsclient-flush-{self.number}")
         self.events = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
-        self.telling = Telling(connection, options, self.events)
+        self.telling = Telling(self, self.events)
         self.takers = Takers()
         self.strands = Strands(self)
         self.outbox = Outbox(
@@ -221,6 +222,11 @@ class LiveEngine:
         self.subscriptions.add(subscription)
         return subscription
 
+    def strands_in_use(self) -> list[Strand]:
+        """Of all subscriptions that have a callback."""
+        found = (getattr(sink, "strand", None) for sink in list(self.dispatcher.sinks.values()))
+        return [strand for strand in found if strand is not None]
+
     def remove_subscription(
         self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False
     ) -> None:
@@ -295,8 +301,7 @@ class LiveEngine:
         self.telling.link_event(LinkEvent.RECONNECTED, subscribed)
 
     def link_announced(self, first: bool) -> None:
-        if not first:
-            self.telling.callback(self.options.on_reconnected)
+        self.telling.tell(ConnectionEvent("connected" if first else "reconnected"))
 
     def link_lost(
         self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
@@ -310,7 +315,7 @@ class LiveEngine:
                 guarded(subscription.withdrawn, withdrawn)
         self.requests.fail(make)
         self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
-        self.telling.callback(self.options.on_disconnected, reason)
+        self.telling.tell(ConnectionEvent("disconnected", reason), reason)
 
     def link_left(self, withdrawn: list[Frame]) -> None:
         """Connector thread: the link is given up for one that stands already. The application is told nothing, and the
@@ -324,18 +329,21 @@ class LiveEngine:
         """`tell`: nothing else reports the error, neither the call of `connect` nor the end of the last attempt."""
         log.info("cannot connect to %s: %s", url, error)
         if tell:
-            self.telling.callback(self.options.on_error, error, None)
+            self.telling.tell(ConnectionEvent("error", error), error, None)
+
+    def choice_failed(self, error: BaseException) -> None:
+        self.telling.tell(ConnectionEvent("error", error), error, None)
 
     def server_left(self) -> None:
         """Reader thread: another server of the cluster goes or is gone."""
         self.telling.link_event(LinkEvent.SERVER_LEFT)
 
     def servers_discovered(self, urls: list[str]) -> None:
-        self.telling.callback(self.options.on_discovered_servers, urls)
+        self.telling.tell(ConnectionEvent("discovered_servers", servers=tuple(urls)), urls)
 
     def lame_duck(self) -> None:
         log.warning("%s is in lame duck mode", self.connected_url)
-        self.telling.callback(self.options.on_lame_duck)
+        self.telling.tell(ConnectionEvent("lame_duck"))
 
     def operation_refused(self, err: ServerErr) -> None:
         """Reader thread: a permission error reaches the call that waits for it, and `on_error`."""
@@ -441,6 +449,26 @@ class LiveEngine:
         """The server we are connected to, without user information; "" when there is none."""
         link = self.session.link
         return "" if link is None else link.server.url
+
+    @property
+    def link_info(self) -> LinkInfo | None:
+        """What is known of the present link; None when there is none."""
+        link = self.session.link
+        if link is None:
+            return None
+        local, peer = link.stream.addresses
+        return LinkInfo(
+            url=link.server.url,
+            local_address=local,
+            peer_address=peer,
+            tls=link.stream.tls,
+            client_id=link.info.client_id,
+            round_trip=link.round_trip,
+        )
+
+    @property
+    def discovered_servers(self) -> list[str]:
+        return [server.url for server in self.session.pool.servers() if not server.explicit]
 
     @property
     def servers(self) -> list[str]:

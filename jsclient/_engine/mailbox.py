@@ -10,9 +10,11 @@ since is the difference between the count put and the length of the deque. The b
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 from jsclient import waiting
@@ -34,6 +36,36 @@ def message_size(message: Any) -> int:
 
 _NOBODY: deque[waiting.Ticket[Any]] = deque(maxlen=0)
 _NO_MARKS: deque[tuple[int, int]] = deque(maxlen=0)
+_NO_ENDS: list[Callable[[], None]] = []
+
+
+class Mark:
+    """Put between the messages: `pass_by` is called once, when whoever takes them has handled all that came before, or
+    when they are thrown away."""
+
+    __slots__ = ("_once",)
+
+    def __init__(self, passed: Callable[[], None]) -> None:
+        self._once = [passed]
+
+    def pass_by(self) -> None:
+        with contextlib.suppress(IndexError):
+            self._once.pop()()
+
+    @property
+    def connection(self) -> None:
+        """What takes messages sets this of each: so it meets the mark without having to look for it."""
+
+    @connection.setter
+    def connection(self, _: Any) -> None:
+        raise MarkMet(self)
+
+
+class MarkMet(BaseException):
+    """There is no message here, but a mark."""
+
+    def __init__(self, mark: Mark) -> None:
+        self.mark = mark
 
 
 class Mailbox:
@@ -43,10 +75,13 @@ class Mailbox:
         "_bytes_freed",
         "_bytes_in",
         "_count_in",
+        "_ends",
         "_marks",
         "_waiters",
         "closed",
         "dropped",
+        "high_bytes",
+        "high_messages",
         "items",
         "last_frame",
         "max_bytes",
@@ -72,6 +107,8 @@ class Mailbox:
         self._bytes_in = 0
         self._bytes_freed = 0
         self._marks: deque[tuple[int, int]] = _NO_MARKS  # replaced by the first put that needs it
+        self._ends: list[Callable[[], None]] = _NO_ENDS  # replaced by the first that is to be told
+        self.high_messages = self.high_bytes = 0  # most that ever waited at once, where there is a limit
 
     def __len__(self) -> int:
         return len(self.items)
@@ -84,7 +121,7 @@ class Mailbox:
         if self.max_messages is not None:
             # A new episode begins when the taker had caught up in between. Looked at before these messages are
             # added: a burst that overflows at once would otherwise count to the episode before it.
-            if self.overflowing and len(self.items) * 2 <= self.max_messages and self._half_empty():
+            if self.overflowing and not self.is_behind:
                 self.overflowing = False
             kept = self._admit(messages, nbytes)
             if len(kept) != len(messages):
@@ -104,6 +141,7 @@ class Mailbox:
         if len(messages) > room:
             messages = messages[: max(room, 0)]
             nbytes = sum(map(message_size, messages)) + OVERHEAD * len(messages)
+        pending = 0
         if self.max_bytes is not None:
             pending = self._forget_taken()
             if pending + nbytes > self.max_bytes:
@@ -111,6 +149,11 @@ class Mailbox:
         if messages:
             self._count_in += len(messages)
             self._bytes_in += nbytes
+            waiting = len(self.items) + len(messages)
+            if waiting > self.high_messages:
+                self.high_messages = waiting
+            if pending + nbytes > self.high_bytes:
+                self.high_bytes = pending + nbytes
             if self._marks is _NO_MARKS:
                 self._marks = deque()
             self._marks.append((self._count_in, self._bytes_in))
@@ -126,8 +169,13 @@ class Mailbox:
             total += size
         return messages, total
 
-    def _half_empty(self) -> bool:
-        return self.max_bytes is None or self.pending_bytes() * 2 <= self.max_bytes
+    @property
+    def is_behind(self) -> bool:
+        """True while messages were dropped and it has not been half empty since."""
+        if not self.overflowing or self.max_messages is None:
+            return False
+        half_empty = self.max_bytes is None or self.pending_bytes() * 2 <= self.max_bytes
+        return not (half_empty and len(self.items) * 2 <= self.max_messages)
 
     def pending_bytes(self) -> int:
         """Bytes not taken yet, exact to one chunk; only meaningful for mailboxes with a byte limit."""
@@ -232,13 +280,33 @@ class Mailbox:
         if self.closed is None:
             self.closed = reason
         if discard:
+            marks = [item for item in tuple(self.items) if item.__class__ is Mark]
             self.items.clear()
+            for mark in marks:
+                mark.pass_by()
         waiters = self._waiters
         while waiters:
             try:
                 waiters.popleft().put(None)
             except IndexError:
+                break
+        self._tell_closed()
+
+    def when_closed(self, call: Callable[[], None]) -> None:
+        """Make a call, quick and once, when it is closed; at once if it is already."""
+        if self._ends is _NO_ENDS:
+            self._ends = []
+        self._ends.append(call)
+        if self.closed is not None:
+            self._tell_closed()
+
+    def _tell_closed(self) -> None:
+        while self._ends:
+            try:
+                call = self._ends.pop(0)
+            except IndexError:
                 return
+            call()
 
     def raise_closed(self) -> None:
         reason = self.closed

@@ -81,8 +81,12 @@ def _stays(session: Session, old: Link) -> bool:
 
 def _other_link(session: Session, old: Link) -> Link | None:
     """A link to a server that is not shutting down; None when there is no such server, or `old` has ended."""
+    if not (_stays(session, old) and session.pool.has_alternative()):
+        return None
+    server, pause = session.connector.next_server(others=True)  # asked once: it may choose a lame duck again and again
+    if pause and session.closing.wait(pause):
+        return None
     while _stays(session, old) and session.pool.has_alternative():
-        server = session.pool.next(time.monotonic())
         if server is None:
             return None
         try:
@@ -92,11 +96,13 @@ def _other_link(session: Session, old: Link) -> Link | None:
             log.info("cannot move to %s: %s", server.url, error)
             if session.closing.wait(max(RETRY, session.connector.delay())):
                 return None
+            server = session.pool.next(time.monotonic())
             continue
         if not new.info.ldm:
             return new
         session.pool.lame_duck(server)
         discard(new)
+        server = session.pool.next(time.monotonic())
     return None
 
 

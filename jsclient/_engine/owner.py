@@ -80,6 +80,9 @@ class Owner(Protocol):
     def connect_attempt_failed(self, url: str, error: BaseException, tell: bool) -> None:
         """`tell`: nobody else hears of it."""
 
+    def choice_failed(self, error: BaseException) -> None:
+        """The application did not choose a server that can be dialled; the usual choice is made."""
+
     def servers_discovered(self, urls: list[str]) -> None: ...
 
     def server_left(self) -> None:

@@ -35,7 +35,7 @@ _AUTH: tuple[tuple[str, type[errors.AuthError], str], ...] = (
     ("failed account registration", errors.AuthError, "the account cannot be used on this server"),
 )
 
-_TRANSIENT = ("permissions violation", "maximum subscriptions exceeded", "invalid subject", "invalid publish subject")
+_TRANSIENT = ("permissions violation", "invalid subject", "invalid publish subject")
 
 
 class ServerErr:
@@ -68,6 +68,12 @@ def classify(text: str) -> ServerErr:
             ),
             Verdict.RECONNECT,
         )
+    if lower.startswith("maximum subscriptions exceeded"):
+        text = f"the server says: {shown}. Close subscriptions, or have its limit raised"
+        return ServerErr(errors.MaxSubscriptionsExceeded(text), Verdict.STAYS)
+    if lower.startswith("maximum ") and "connections exceeded" in lower:
+        text = f"the server takes no more connections: {shown}. Close some, or have its limit raised"
+        return ServerErr(errors.MaxConnectionsExceeded(text), Verdict.RECONNECT)
     if lower.startswith(_TRANSIENT):
         return ServerErr(errors.ServerError(f"the server says: {shown}"), Verdict.STAYS)
     if "stale connection" in lower:

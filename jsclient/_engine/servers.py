@@ -11,6 +11,7 @@ import attrs
 
 from jsclient import waiting
 from jsclient.errors import ConfigError
+from jsclient.options import PoolServer
 from jsclient.urls import Server, is_ip, parse_url, parse_urls, split_urls
 
 MAX_SERVERS: Final = 1000  # of the user's
@@ -122,11 +123,39 @@ class ServerPool:
             entry = next(own, None) if self._tried or self._round else None
             if entry is None:
                 entry = ready[0] if ready else min(usable, key=lambda e: e.not_before)
-            self._entries.remove(entry)
-            self._entries.append(entry)
-            entry.tried = now
-            self._picked = entry
-            return entry.server
+            return self._pick(entry, now)
+
+    def _pick(self, entry: _Entry, now: float) -> Server:
+        self._entries.remove(entry)
+        self._entries.append(entry)
+        entry.tried = now
+        self._picked = entry
+        return entry.server
+
+    def choices(self, others: bool = False) -> list[PoolServer]:
+        """All servers, in the order in which they would be tried; with `others` without the one in use, and without
+        those that are about to stop."""
+        with self._lock:
+            return [
+                PoolServer(
+                    url=entry.server.url,
+                    attempts=entry.failures,
+                    discovered=not entry.server.explicit,
+                    lame_duck=entry.lame,
+                )
+                for entry in self._entries
+                if not others or not (entry.lame or self._is_current(entry))
+            ]
+
+    def _is_current(self, entry: _Entry) -> bool:
+        current = self._current
+        return current is not None and (entry.server.host, entry.server.port) == (current.host, current.port)
+
+    def choose(self, url: str, now: float) -> Server | None:
+        """The server of that URL, to be tried now; None when it is not in the pool."""
+        with self._lock:
+            entry = next((entry for entry in self._entries if entry.server.url == url), None)
+            return None if entry is None else self._pick(entry, now)
 
     def delay(self, now: float = 0.0) -> float:
         """Seconds to wait before dialling what `next` has returned; 0 inside the first round."""
@@ -213,11 +242,7 @@ class ServerPool:
     def has_alternative(self) -> bool:
         """True when a server other than the current one is there that is not shutting down."""
         with self._lock:
-            current = self._current
-            return any(
-                not e.lame and (current is None or (e.server.host, e.server.port) != (current.host, current.port))
-                for e in self._entries
-            )
+            return any(not entry.lame and not self._is_current(entry) for entry in self._entries)
 
     # --- discovery
 

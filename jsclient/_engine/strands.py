@@ -30,6 +30,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
+from jsclient._engine.mailbox import Mark, MarkMet
 from jsclient._engine.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
 
@@ -72,6 +73,11 @@ class Strand:
         if self._turn and self._take_turn():
             self._pool.submit(self)
 
+    def put_mark(self, mark: Mark) -> None:
+        """Between what came up to now and what comes later. The mailbox does not count it."""
+        self._mailbox.items.append(mark)
+        self.messages_came()
+
     def _take_turn(self) -> bool:
         try:
             return self._turn.pop()
@@ -95,9 +101,11 @@ class Strand:
                     message = popleft()
                 except IndexError:
                     break
-                message.connection = connection
                 try:
+                    message.connection = connection
                     callback(message)
+                except MarkMet as met:
+                    met.mark.pass_by()
                 except BaseException as error:  # also SystemExit: it would end the worker and nobody would see it
                     engine.report_error(error, self._subscription)
                 pool.returned += 1
@@ -116,6 +124,10 @@ class Strand:
             if not self._take_turn():
                 return False  # the reader has put it in line again
             self.worker = threading.get_ident()
+
+    def runs_here(self) -> bool:
+        """Whether the callback is what runs in this thread."""
+        return self.worker == threading.get_ident()
 
     def wait_idle(self, deadline: Deadline, closed: Callable[[], bool]) -> bool:
         """Wait until everything was handled, until the deadline or until the connection is closed."""

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient._engine.callbacks import EventsThread
+from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
 from jsclient._engine.sinks import Inbox
-from jsclient.options import ConnectOptions
+from jsclient.options import CallbacksDict
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from jsclient.connection import Connection
+    from jsclient._engine.engine import LiveEngine
     from jsclient.subscription import Subscription
 
 log = logging.getLogger("jsclient.connection")
@@ -22,9 +24,10 @@ log = logging.getLogger("jsclient.connection")
 class Telling:
     """Callbacks of the application run on the events thread; listeners of layers on the thread that tells them."""
 
-    def __init__(self, connection: Connection, options: ConnectOptions, events: EventsThread) -> None:
-        self._connection = connection
-        self._options = options
+    def __init__(self, engine: LiveEngine, events: EventsThread) -> None:
+        self._engine = engine
+        self._callbacks = {name: getattr(engine.options, name) for name in CallbacksDict.__annotations__}
+        self._streams: list[ConnectionEvents] = []
         self._events = events
         self._link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
@@ -62,15 +65,40 @@ class Telling:
 
     # --- the application ----------------------------------------------------------------------------------
 
-    def callback(self, call: Callable[..., Any] | None, *args: Any) -> None:
-        """One of the options, with the connection before its arguments; None means that nothing is called."""
+    def set_callbacks(self, callbacks: Mapping[str, Callable[..., Any] | None]) -> None:
+        """From now on these; None: nothing is called."""
+        wrong = sorted(name for name in callbacks if name not in self._callbacks)
+        if wrong:
+            raise errors.ConfigError(f"a connection has no callback {', '.join(wrong)}: {', '.join(self._callbacks)}")
+        for name, call in callbacks.items():
+            if call is not None and not callable(call):
+                raise errors.ConfigError(f"{name} must be a function or None, not {call!r:.60}")
+        self._callbacks.update(callbacks)
+
+    def open_events(self) -> ConnectionEvents:
+        """Whatever is told from now on."""
+        events = ConnectionEvents(self._engine, self._forget)
+        self._streams.append(events)
+        return events
+
+    def _forget(self, events: ConnectionEvents) -> None:
+        with contextlib.suppress(ValueError):
+            self._streams.remove(events)
+
+    def tell(self, event: ConnectionEvent, *args: Any, last: bool = False) -> None:
+        """To the streams of events, then to the callback of that name, with the connection before its arguments."""
+        for events in list(self._streams):
+            events.put(event)
+        call = self._callbacks["on_" + event.kind]
         if call is not None:
-            self._events.run(call, self._connection, *args)
+            self._events.run(call, self._engine.connection, *args, always=last)
+        for events in list(self._streams) if last else ():
+            events.close()
 
     def report_error(self, error: BaseException, subscription: Any) -> None:
-        """To `on_error`, or to the log when there is none."""
-        if self._options.on_error is not None:
-            self.callback(self._options.on_error, error, subscription)
+        """To `on_error` and the streams of events, or to the log when there is neither."""
+        if self._callbacks["on_error"] is not None or self._streams:
+            self.tell(ConnectionEvent("error", error, subscription), error, subscription)
         else:
             log.error("%s%s", error, f" (subscription {subscription.subject!r})" if subscription is not None else "")
 

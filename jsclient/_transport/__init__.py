@@ -4,13 +4,21 @@ This is the door to three modules: `tcp` has the interface and sockets, `tls` en
 `ws` frames any stream.
 """
 
-from jsclient._transport.tcp import SocketFactory, TcpTransport, Transport, connect_tcp, format_address, wrap_socket
-from jsclient._transport.tls import TlsTransport, default_tls_context, start_tls
+from jsclient._transport.tcp import (
+    SocketFactory,
+    TcpTransport,
+    Transport,
+    connect_tcp,
+    format_address,
+    wrap_socket,
+)
+from jsclient._transport.tls import TlsState, TlsTransport, default_tls_context, start_tls
 from jsclient._transport.ws import WebSocketTransport, start_websocket
 
 __all__ = [
     "SocketFactory",
     "TcpTransport",
+    "TlsState",
     "TlsTransport",
     "Transport",
     "WebSocketTransport",

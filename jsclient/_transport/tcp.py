@@ -20,10 +20,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol
 
 from jsclient._transport import resolving
 from jsclient.durations import Deadline
+
+if TYPE_CHECKING:
+    from jsclient._transport.tls import TlsState
 
 RECV_SIZE: Final = 112 * 1024
 """Bytes asked for in one recv. A small message costs 1.4 us at this size and 16 us at 128 KiB and more, where malloc
@@ -101,6 +104,8 @@ class Transport(abc.ABC):
     """Address of the other side, for messages: "127.0.0.1:4222"."""
     secure: bool = False
     """True when the bytes are encrypted on the way."""
+    tls: TlsState | None = None
+    """What was agreed on, where they are."""
     hands_over: bool = False
     """True when `hand_over` and `wait_writable` exist: bytes go out as they are, and the caller keeps the rest."""
     resumable: bool = False
@@ -178,6 +183,11 @@ class Transport(abc.ABC):
     @abc.abstractmethod
     def fileno(self) -> int:
         """The descriptor, -1 once closed."""
+
+    @property
+    @abc.abstractmethod
+    def addresses(self) -> tuple[str, str]:
+        """Our end and the other one, each as host:port; "" for what cannot be known (any more)."""
 
 
 class TcpTransport(Transport):
@@ -321,6 +331,10 @@ class TcpTransport(Transport):
 
     def fileno(self) -> int:
         return self._sock.fileno()
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        return _address(self._sock, "getsockname"), _address(self._sock, "getpeername")
 
 
 class SelectTcpTransport(TcpTransport):
@@ -478,6 +492,14 @@ def _writable(sock: socket.socket, timeout: float) -> bool:
         return bool(poller.poll(timeout * 1000))
     _, writable, failed = select.select([], [sock], [sock], timeout)  # Windows reports failures as exceptional
     return bool(writable or failed)
+
+
+def _address(sock: socket.socket, name: str) -> str:
+    try:
+        found = getattr(sock, name)()
+    except (OSError, AttributeError):  # closed meanwhile, or a socket of the application's that has no such method
+        return ""
+    return format_address(found[0], found[1]) if isinstance(found, tuple) and len(found) > 1 else str(found or "")
 
 
 def format_address(host: str, port: int) -> str:

@@ -13,6 +13,8 @@ import ssl
 from collections.abc import Callable, Sequence
 from typing import Final
 
+import attrs
+
 from jsclient import waiting
 from jsclient._transport.tcp import Buffer, Carried, Load, StreamFailed, Transport
 from jsclient.durations import Deadline
@@ -26,6 +28,22 @@ _ALL: Final = (-1,)
 
 DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
+
+
+@attrs.frozen(kw_only=True)
+class TlsState:
+    """What a TLS session has agreed on."""
+
+    version: str
+    """The protocol, such as TLSv1.3."""
+    cipher: str
+    """The cipher suite."""
+    secret_bits: int
+    """How many secret bits it uses."""
+    peer_certificate: bytes
+    """The certificate of the server, as DER."""
+    server_name: str
+    """The name that it had to prove."""
 
 
 class TlsAlert(TlsError, OSError):
@@ -184,6 +202,15 @@ class TlsTransport(Transport):
                 raise TlsError(explain(error, self.peer)) from error
             break
         self._flush_handshake(deadline)
+        with self._lock:
+            name, version, bits = self._session.cipher() or ("", "", 0)
+            self.tls = TlsState(
+                version=self._session.version() or version or "",
+                cipher=name,
+                secret_bits=bits or 0,
+                peer_certificate=self._session.getpeercert(binary_form=True) or b"",
+                server_name=self._session.server_hostname or "",
+            )
 
     def _flush_handshake(self, deadline: Deadline) -> None:
         try:
@@ -219,6 +246,10 @@ class TlsTransport(Transport):
 
     def fileno(self) -> int:
         return self._inner.fileno()
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        return self._inner.addresses
 
     @property
     def version(self) -> str:

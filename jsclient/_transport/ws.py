@@ -38,6 +38,7 @@ class WebSocketTransport(Transport):
         self._error: OSError | None = None
         self.peer = inner.peer
         self.secure = inner.secure
+        self.tls = inner.tls
         self._left_over = self._unframe(b"")  # what came right behind the handshake
 
     # --- reading
@@ -139,6 +140,10 @@ class WebSocketTransport(Transport):
 
     def fileno(self) -> int:
         return self._inner.fileno()
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        return self._inner.addresses
 
 
 def start_websocket(

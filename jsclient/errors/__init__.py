@@ -27,6 +27,7 @@
     +-- NoResponders                        nobody listens on the subject: certainly not delivered
     +-- PermissionViolation                 the server refused a publish or subscribe
     +-- ServerError                         another -ERR of the server
+    |   +-- MaxConnectionsExceeded (NatsConnectionError), MaxSubscriptionsExceeded
     +-- SlowConsumer                        messages were dropped because they were not taken fast enough
     +-- SubscriptionClosed                  the subscription or iterator was closed
     +-- NoThread (RuntimeError)             the system gave no further thread: nothing was left running

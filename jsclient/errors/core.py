@@ -305,6 +305,14 @@ class ServerError(JsClientError):
     advice = "Look into the server's log."
 
 
+class MaxConnectionsExceeded(ServerError, NatsConnectionError):
+    """The server, or this account on it, has as many connections as it may have; others of the pool are tried."""
+
+
+class MaxSubscriptionsExceeded(ServerError):
+    """This connection or its account has as many subscriptions as it may have: the last ones were not made."""
+
+
 class SlowConsumer(JsClientError):
     """Messages were dropped because the application did not take them fast enough; `dropped` counts them."""
 

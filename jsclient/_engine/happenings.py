@@ -1,0 +1,104 @@
+"""What happens to a connection, as events that an application can wait for in a thread of its own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+import attrs
+
+from jsclient import errors, waiting
+from jsclient._engine.mailbox import Mailbox
+from jsclient.durations import DEFAULT, Timeout, resolve
+
+if TYPE_CHECKING:
+    from jsclient._engine.engine import LiveEngine
+
+LIMIT: Final = 4_096
+"""Events that may wait to be taken; later ones are dropped and counted."""
+
+NEXT_TIMEOUT: Final = 30.0
+"""Seconds that `next` waits unless told otherwise."""
+
+Kind = Literal["connected", "disconnected", "reconnected", "closed", "discovered_servers", "lame_duck", "error"]
+
+
+@attrs.frozen
+class ConnectionEvent:
+    """One thing that happened; `kind` is the name of the callback that is told of the same, without its `on_`."""
+
+    kind: Kind
+    """What happened."""
+    error: BaseException | None = None
+    """Why: of "error", "disconnected" and "closed" (None when the application closed it itself)."""
+    subscription: Any = None
+    """Whose messages the error concerns, if it is about one subscription."""
+    servers: tuple[str, ...] = ()
+    """The URLs of "discovered_servers"."""
+    time: float = attrs.field(factory=time.time, kw_only=True)
+    """When it was told: seconds since 1970 by the clock of this machine."""
+
+
+class ConnectionEvents:
+    """What happens to a connection, in order: iterate it, or call `next`. Made by `Connection.events`.
+
+    The last event is "closed"; then the iteration ends. Leaving its `with` block stops it. Threads that share it get
+    each event once. Whoever falls 4,096 events behind misses some: `dropped` counts them.
+    """
+
+    def __init__(self, engine: LiveEngine, forget: Callable[[ConnectionEvents], None]) -> None:
+        self._engine = engine
+        self._forget = forget
+        self._mailbox = Mailbox()
+        self.dropped = 0
+
+    def put(self, event: ConnectionEvent) -> None:
+        """From any thread of the engine; never waits. The end is never dropped."""
+        if len(self._mailbox) >= LIMIT and event.kind != "closed":
+            self.dropped += 1
+        else:
+            self._mailbox.put(event)
+
+    def next(self, timeout: Timeout = DEFAULT) -> ConnectionEvent:
+        """The next event. Waits at most `timeout` seconds (30 by default, None: for ever, 0: only what is there).
+
+        Raises TimedOut, and SubscriptionClosed after `close` or the last event.
+        """
+        seconds = resolve(timeout, NEXT_TIMEOUT)
+        self._engine.check_process()
+        if seconds != 0 and waiting.on_reader():
+            raise errors.Reentered("next on the reader thread of a connection would wait for itself")
+        event = self._mailbox.get(seconds)
+        if event is None:
+            raise errors.TimedOut(f"nothing happened to the connection within {seconds:g} s")
+        return event  # type: ignore[no-any-return]
+
+    def __iter__(self) -> ConnectionEvents:
+        return self
+
+    def __next__(self) -> ConnectionEvent:
+        try:
+            return self.next(None)
+        except errors.SubscriptionClosed:
+            raise StopIteration from None
+
+    @property
+    def closed(self) -> bool:
+        """True once nothing more comes; what is there can still be taken."""
+        return self._mailbox.closed is not None
+
+    def close(self) -> None:
+        """Take no further events; whoever waits is woken. Idempotent."""
+        if not self.closed:
+            self._mailbox.close(errors.SubscriptionClosed("these events of the connection are closed"))
+            self._forget(self)
+
+    def __enter__(self) -> ConnectionEvents:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def __reduce__(self) -> Any:
+        return self._engine.refuse_pickle(self)
