@@ -159,11 +159,11 @@ def _greet(
             compression=options.ws_compression,
             timeout=deadline.remaining(),
         )
-        parser, info, _ = _read_info(stream, server, deadline)
+        parser, info, _ = _read_info(stream, server, deadline, must_encrypt)
         return stream, parser, info
     if first:
         stream = _start_tls(stream, server, options, deadline)
-    parser, info, alone = _read_info(stream, server, deadline)
+    parser, info, alone = _read_info(stream, server, deadline, must_encrypt)
     if first or not (must_encrypt or info.tls_required):
         return stream, parser, info
     if not (info.tls_required or info.tls_available):
@@ -200,7 +200,7 @@ def tls_context(options: ConnectOptions) -> ssl.SSLContext:
 
 
 def _read_info(
-    stream: Transport, server: Server, deadline: Deadline
+    stream: Transport, server: Server, deadline: Deadline, must_encrypt: bool
 ) -> tuple[protocol.Parser[Msg], protocol.ServerInfo, bool]:
     """(parser, INFO, True when nothing came with it): the server speaks first."""
     parser = _new_parser()
@@ -217,7 +217,19 @@ def _read_info(
     if not isinstance(first, protocol.Info):
         raise errors.NotANatsServer(f"{server.url} began with {type(first).__name__} instead of INFO")
     alone = len(events) == 1 and data.endswith(b"\n") and data.count(b"\n") == 1
+    for event in events[1:]:
+        if isinstance(event, protocol.Err):  # it greets us only to say why it will not have us
+            raise _refusal(event, stream, must_encrypt or first.decode().tls_required)
     return parser, first.decode(), alone
+
+
+def _refusal(event: protocol.Err, stream: Transport, must_encrypt: bool) -> errors.JsClientError:
+    """The error of an -ERR behind the first INFO. In clear, where TLS is to follow, anybody may have said it: then it
+    must not count against our credentials."""
+    error = server_errors.classify(event.text).error
+    if isinstance(error, errors.AuthError) and must_encrypt and not stream.secure:
+        return errors.ConnectFailed(f"refused in clear, before TLS: {error}")
+    return error
 
 
 def _recv(stream: Transport, server: Server, deadline: Deadline, what: str) -> bytes:

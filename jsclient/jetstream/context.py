@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal
 
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.jetstream.advisories import Advisories, Advisory, E
 from jsclient.jetstream.api import consumer_requests, model_base, names
@@ -24,6 +24,7 @@ from jsclient.jetstream.api.models import (
 from jsclient.jetstream.api.models_stream import user_metadata
 from jsclient.jetstream.api.permissions import Permissions, Use, required_permissions
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api, RequestHook, ResponseHook
+from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.stream import Stream
 
@@ -46,10 +47,12 @@ class JetStream(Publishing):
     account, which must export it with `response_type: stream`: the default, singleton, passes one message of each pull.
     Watchers, listings, ordered reads and objects of many chunks then raise ImportPassesOneResponse.
 
-    `timeout` is the default of API calls, in seconds (publishing has its own). `direct_get`: True reads stored messages
-    from any replica, False from the leader, None (default) as each stream allows. `on_request(subject, payload)` and
-    `on_response(subject, payload, headers)` see every API call, on the calling thread. The `publish_async_*` options
-    are those of AsyncPublisher. Thread-safe.
+    `timeout` is the default of API calls, in seconds, and `publish_timeout` that of `publish`, of batches and of what
+    buckets and stores write. `api_calls_at_once`: so many API calls wait for an answer at the same time, further ones
+    wait for their turn, within their timeouts (RequestTimeout with `sent=False`); None: no limit. `direct_get`: True
+    reads stored messages from any replica, False from the leader, None (default) as each stream allows.
+    `on_request(subject, payload)` and `on_response(subject, payload, headers)` see every API call, on the calling
+    thread. The `publish_async_*` options are those of AsyncPublisher. Thread-safe.
     """
 
     def __init__(
@@ -59,6 +62,8 @@ class JetStream(Publishing):
         domain: str | None = None,
         api_prefix: str | None = None,
         timeout: float | None = API_TIMEOUT,
+        publish_timeout: float | None = PUBLISH_TIMEOUT,
+        api_calls_at_once: int | None = None,
         direct_get: bool | None = None,
         on_request: RequestHook | None = None,
         on_response: ResponseHook | None = None,
@@ -67,8 +72,16 @@ class JetStream(Publishing):
         self.nc = nc
         self.domain = domain
         self.direct_get = direct_get
+        check_timeout(publish_timeout, "publish_timeout")
+        self.publish_timeout = publish_timeout
         self.api = Api(
-            nc, domain=domain, prefix=api_prefix, timeout=timeout, on_request=on_request, on_response=on_response
+            nc,
+            domain=domain,
+            prefix=api_prefix,
+            timeout=timeout,
+            at_once=api_calls_at_once,
+            on_request=on_request,
+            on_response=on_response,
         )
         self.capabilities = Capabilities(self.api)
         super().__init__(publish_async_options)

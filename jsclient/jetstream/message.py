@@ -263,36 +263,24 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         Raises NoResponders when the consumer does not exist any more, and StaleDelivery when the server has crashed
         since and forgotten that it delivered this copy: the message comes again.
         """
-        from jsclient.jetstream.consuming.stale_acks import confirmed_ack
-
-        self.claim()
-        try:
-            confirmed_ack(self, ACK, timeout)
-        except BaseException:
-            self._open = True
-            raise
+        self._confirm(ACK, timeout)
 
     def nak(self, delay: float | dt.timedelta | None = None) -> None:
         """Not done: deliver it again, at once or after `delay` seconds. A consumer's backoff does not apply."""
-        body = NAK
-        if delay is not None:
-            if not to_ns(delay) >= 0:
-                raise ConfigError(f"delay must be 0 or more seconds, got {delay!r}")
-            body = b'-NAK {"delay":%d}' % to_ns(delay)
-        self._finish(body)
+        self._finish(_nak_body(delay))
+
+    def double_nak(self, delay: float | dt.timedelta | None = None, *, timeout: Timeout = DEFAULT) -> None:
+        """`nak`, and wait until the server confirms it; raises as `double_ack` does."""
+        self._confirm(_nak_body(delay), timeout)
 
     def term(self, reason: str | None = None) -> None:
         """Give up: never deliver it again. A reason goes into the advisory; raises NotSupported below 2.10.4,
         where the server would ignore the whole ack."""
-        body = TERM
-        if reason is not None:
-            if not server_at_least(self.connection, _TERM_REASON_SINCE):
-                raise NotSupported(
-                    "term(reason) needs nats-server 2.10.4: an older one ignores such an ack. Nothing was "
-                    "sent. Use term() without a reason."
-                )
-            body = TERM + b" " + reason.encode()
-        self._finish(body)
+        self._finish(self._term_body(reason))
+
+    def double_term(self, reason: str | None = None, *, timeout: Timeout = DEFAULT) -> None:
+        """`term`, and wait until the server confirms it; raises as `double_ack` does."""
+        self._confirm(self._term_body(reason), timeout)
 
     def in_progress(self) -> None:
         """Still working: restart the server's ack_wait clock. May be repeated."""
@@ -325,6 +313,26 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         """Allow another ack after one whose outcome is unknown. For layers above."""
         self._open = True
 
+    def _term_body(self, reason: str | None) -> bytes:
+        if reason is None:
+            return TERM
+        if not server_at_least(self.connection, _TERM_REASON_SINCE):
+            raise NotSupported(
+                "term(reason) needs nats-server 2.10.4: an older one ignores such an ack. Nothing was sent. Use term() "
+                "without a reason."
+            )
+        return TERM + b" " + reason.encode()
+
+    def _confirm(self, body: bytes, timeout: Timeout) -> None:
+        from jsclient.jetstream.consuming.stale_acks import confirmed_ack
+
+        self.claim()
+        try:
+            confirmed_ack(self, body, timeout)
+        except BaseException:
+            self._open = True
+            raise
+
     def _finish(self, body: bytes) -> None:
         self.claim()
         try:
@@ -345,6 +353,14 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     def __reduce__(self) -> Any:
         return self._engine.refuse_pickle(self)
+
+
+def _nak_body(delay: float | dt.timedelta | None) -> bytes:
+    if delay is None:
+        return NAK
+    if not to_ns(delay) >= 0:
+        raise ConfigError(f"delay must be 0 or more seconds, got {delay!r}")
+    return b'-NAK {"delay":%d}' % to_ns(delay)
 
 
 def _already() -> NoReturn:

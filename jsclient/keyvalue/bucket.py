@@ -28,7 +28,6 @@ from jsclient.errors import (
 from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.names import api_prefix, check_name
-from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
 from jsclient.keyvalue.config import KeyValueStatus
 from jsclient.keyvalue.entry import (
@@ -314,10 +313,9 @@ class KeyValue:
         """
         self._mark(key, _PURGE_HEADERS, revision, ttl, timeout)
 
-    @staticmethod
-    def _deadline(timeout: Timeout) -> Deadline:
+    def _deadline(self, timeout: Timeout) -> Deadline:
         """The time of a write with all that belongs to it."""
-        return Deadline(resolve(timeout, PUBLISH_TIMEOUT))
+        return Deadline(resolve(timeout, self._js.publish_timeout))
 
     def _store(
         self,

@@ -92,6 +92,8 @@ WAITS: dict[str, Call] = {
     "Engine.request_repeatedly": lambda e, t: engine_of(e.nc).request_repeatedly(
         "dl.nobody", b"", timeout=t, every=0.02
     ),
+    "Connection.barrier": lambda e, t: e.nc.barrier(timeout=t),
+    "ConnectionEvents.next": lambda e, t: e.events.next(t),
     "Connection.rtt": lambda e, t: e.nc.rtt(t),
     "Subscription.drain": lambda e, t: e.subs.pop().drain(t),
     "Subscription.next": lambda e, t: e.sub.next(t),
@@ -122,6 +124,8 @@ WAITS: dict[str, Call] = {
     "FiniteRead.__next__": lambda e, t: next(e.read),
     "JetStreamMsg.ack_next": lambda e, t: e.messages.pop().ack_next(t),
     "JetStreamMsg.double_ack": lambda e, t: e.messages.pop().double_ack(t),
+    "JetStreamMsg.double_nak": lambda e, t: e.messages.pop().double_nak(timeout=t),
+    "JetStreamMsg.double_term": lambda e, t: e.messages.pop().double_term(timeout=t),
     "Messages.close": lambda e, t: e.consumer.messages().close(t),
     "Messages.drain": lambda e, t: e.consumer.messages().drain(t),
     "Messages.next": lambda e, t: e.iterator.next(t),
@@ -281,7 +285,7 @@ BOUNDED: dict[str, tuple[float, Call]] = {
 FOREVER = {
     # Wait as long as it takes, by their definition; close() and Ctrl-C end them.
     "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal", "WorkerPool.take_for",
-    "KeyWatcher.__next__", "ObjectWatcher.__next__",
+    "KeyWatcher.__next__", "ObjectWatcher.__next__", "ConnectionEvents.__next__",
 }  # fmt: skip
 
 ITS_OWN_PARTS = {
@@ -297,7 +301,7 @@ ITS_OWN_PARTS = {
     "OrderedConsumer.fetch_no_wait", "OrderedConsumer.messages", "OrderedConsumer.open_messages",
     "ObjectWatcher.stop", "OrderedConsumer.consume", "OrderedPushConsumer.messages", "OrderedPushConsumer.consume",
     "PushConsumer.messages", "PushConsumer.consume", "Consumer.consume", "Election.__exit__", "Lease.__exit__",
-    "Lock.__exit__", "Semaphore.__exit__",
+    "Lock.__exit__", "Semaphore.__exit__", "ConnectionEvents.__exit__",
 }  # fmt: skip
 
 NO_TIMEOUT_YET: set[str] = set()
@@ -307,14 +311,15 @@ NO_TIMEOUT_YET: set[str] = set()
 NEVER_NAMES = """
     add add_group add_link_listener add_violation_listener advisories all_received atomic_batch begin_drain
     cancel check check_draining check_headers check_process check_takes check_usable chunks close closed_error
-    complete count count_of decode deliver deliveries discard encode end ends enter error event fail failed fast_batch
-    finish_drain flush forget_reply forked frame get get_all hand_back health hold index info initial items json
-    keys learn_pin leave link_event new_inbox not_started open_inbox open_sink ordered_consumer
-    ordered_push_consumer pending ping pub_start publish_async_pending pull_options read readable readall
+    complete count count_of decode deliver deliveries discard encode end ends enter error event events fail failed
+    fast_batch finish_drain flush forget_reply forked frame get get_all hand_back health hold index info initial items
+    json keys learn_pin leave link_event new_inbox not_started open_inbox open_sink ordered_consumer
+    ordered_push_consumer pending ping pub_start put publish_async_pending pull_options read readable readall
     readinto reads_direct refuse_pickle release remove_link_listener remove_subscription
     remove_violation_listener report_error required_permissions reset resize resolve respond respond_json reveal
-    run_callback run_last_callback runs_here set_servers snapshot stats stop succeed take to_dict under_way
-    unwatch wake watch when_read withdraw withdrawn
+    run_callback run_last_callback runs_here set_callbacks
+    set_pending_limits set_servers snapshot stats stop succeed take to_concurrent to_dict under_way
+    unwatch wake watch when_closed when_read withdraw withdrawn
 """
 NEVER = set(NEVER_NAMES.split())
 NEVER_FUNCTIONS = {
@@ -424,6 +429,7 @@ class Env:
         nc, js = self.nc, self.js
         self._spares = [self.stack.enter_context(self.connect()) for _ in range(6)]
         self.sub = nc.subscribe("dl.silence")
+        self.events = nc.events()
         self.subs = [nc.subscribe(f"dl.silence.{n}") for n in range(6)]
         self.stream = js.stream("DL")
         self.consumer = self.stream.consumer("c")

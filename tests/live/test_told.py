@@ -11,7 +11,17 @@ import pytest
 
 import jsclient
 from jsclient import ReconnectPolicy, TLSOptions, errors
-from jsclient.testing import NatsServer, Proxy, certificates, free_port, wait_until
+from jsclient.testing import (
+    Close,
+    FakeServer,
+    NatsServer,
+    Proxy,
+    Send,
+    certificates,
+    free_port,
+    info_line,
+    wait_until,
+)
 
 
 def kinds(events: jsclient.ConnectionEvents, until: str) -> list[str]:
@@ -64,9 +74,9 @@ def test_events_beside_callbacks(server: NatsServer) -> None:
         thread.start()
         nc.close()
         thread.join(20)
-        assert [event.kind for event in loop][-1] == "closed"
+        assert [event.kind for event in loop] == ["disconnected", "closed"]
         assert loop[-1].error is None
-        assert called == ["disconnected"]
+        wait_until(lambda: called == ["disconnected", "disconnected"])
         with pytest.raises(errors.ConnectionClosed):
             nc.events()
 
@@ -178,6 +188,21 @@ def test_too_many_connections_are_an_error_of_their_own() -> None:
             nc.flush()
             jsclient.connect(full.url)
         assert isinstance(caught.value, (ConnectionError, errors.ServerError))
+
+
+def test_a_refusal_in_one_piece_with_the_greeting_is_heard() -> None:
+    """It was dropped: then it read "closed the connection before PONG". In clear, where TLS is to follow, anybody may
+    have said it, so it counts against no credentials."""
+    for text, wanted, tls in (
+        ("maximum connections exceeded", errors.MaxConnectionsExceeded, False),
+        ("Authorization Violation", errors.AuthError, False),
+        ("maximum connections exceeded", errors.MaxConnectionsExceeded, True),
+        ("Authorization Violation", errors.ConnectFailed, True),
+    ):
+        greeting = info_line(tls_required=tls) + f"-ERR '{text}'\r\n".encode()
+        with FakeServer([Send(greeting), Close()]) as fake, pytest.raises(wanted) as caught:
+            jsclient.connect(fake.url)
+        assert type(caught.value) is wanted
 
 
 def test_too_many_subscriptions_are_an_error_of_their_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import queue
 import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
@@ -14,6 +15,7 @@ from jsclient.durations import DEFAULT, FOREVER, Deadline, Patience, Timeout, re
 from jsclient.errors import (
     ApiError,
     BadResponse,
+    ConfigError,
     ConnectionLost,
     JetStreamTemporarilyUnavailable,
     JetStreamUnavailable,
@@ -44,6 +46,9 @@ NO_LEADER: Final = 10008
 RETRY_WAIT: Final = 0.25
 """Seconds between two attempts of a read while the cluster has no leader; elections last 4 to 8 s."""
 
+TURN_SLICE: Final = 0.1
+"""Seconds between two looks, of a call that waits for its turn, whether the connection is still open."""
+
 RequestHook = Callable[[str, bytes], None]
 ResponseHook = Callable[[str, bytes, Any], None]
 
@@ -61,10 +66,18 @@ class Api:
         domain: str | None = None,
         prefix: str | None = None,
         timeout: float | None = API_TIMEOUT,
+        at_once: int | None = None,
         on_request: RequestHook | None = None,
         on_response: ResponseHook | None = None,
     ) -> None:
         self.nc = nc
+        self._permits: queue.SimpleQueue[None] | None = None
+        if at_once is not None:
+            if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
+                raise ConfigError(f"api_calls_at_once must be 1 or more, or None, got {at_once!r}")
+            self._permits = queue.SimpleQueue()
+            for _ in range(at_once):
+                self._permits.put(None)
         self._engine = engine_of(self.nc)
         self.prefix = names.api_prefix(domain, prefix)
         self.timeout = resolve(timeout, API_TIMEOUT)
@@ -145,11 +158,31 @@ class Api:
         subject, payload = self.subject(operation), model_base.encode(body)
         if isinstance(timeout, Deadline) and timeout.expired():
             raise RequestTimeout(f"no time was left to ask {subject!r}", sent=False)
-        _trace(self.on_request, subject, payload)
         deadline = Deadline.of(timeout, self.timeout)
-        message = self._read(subject, payload, deadline) if read else self._send(subject, payload, deadline, every)
+        permits = self._permits
+        if permits is not None:
+            self._take_turn(permits, subject, deadline)
+        try:
+            _trace(self.on_request, subject, payload)
+            message = self._read(subject, payload, deadline) if read else self._send(subject, payload, deadline, every)
+        finally:
+            if permits is not None:
+                permits.put(None)
         _trace(self.on_response, subject, message.payload, message.headers)
         return message
+
+    def _take_turn(self, permits: queue.SimpleQueue[None], subject: str, deadline: Deadline) -> None:
+        while True:
+            try:
+                waiting.get(permits, deadline.at_most(TURN_SLICE))
+            except queue.Empty:
+                engine = self._engine
+                engine.check_usable()
+                if deadline.expired():
+                    text = f"no turn came to ask {subject!r} within {deadline.seconds:g} s (api_calls_at_once)"
+                    raise RequestTimeout(f"{text}: this was not sent", sent=False) from None
+            else:
+                return
 
     def _read(self, subject: str, payload: bytes, deadline: Deadline) -> Msg:
         """Ask; again over the next link when one was lost, and once more when no answer came in a part of the time."""

@@ -12,6 +12,7 @@ from jsclient._engine import Taker, start_all, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.consuming.pull_options import error_hook
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.iterator import MessageIterator
@@ -40,7 +41,7 @@ class ConsumeContext(Taker):
             raise errors.ConfigError(f"workers must be positive, got {workers}")
         self._messages = messages
         self._handler = handler
-        self._on_error = messages.options.on_error
+        self._on_error = error_hook(messages.options.on_error)
         self._lock = waiting.new_lock()
         self._running = workers
         self._done = waiting.Gate()
@@ -92,12 +93,12 @@ class ConsumeContext(Taker):
                 self._done.set()
 
     def _handler_failed(self, error: Exception, message: JetStreamMsg) -> None:
-        """The message stays unacked: the server sends it again after ack_wait."""
+        """The message stays unacked, unless the hook sees to it: the server sends it again after ack_wait."""
         if self._on_error is None:
             log.error("the handler failed on %r", message, exc_info=error)
             return
         try:
-            self._on_error(error)
+            self._on_error(error, message)
         except Exception:
             log.exception("a hook of the application failed")
 
@@ -111,7 +112,7 @@ class ConsumeContext(Taker):
             log.error("consume of %s ended: %s", self._messages.source, error or repr(error))
             if self._on_error is not None:
                 try:
-                    self._on_error(error)
+                    self._on_error(error, None)
                 except BaseException:  # also SystemExit: the other workers and `wait` have to learn of the end
                     log.exception("a hook of the application failed")
 

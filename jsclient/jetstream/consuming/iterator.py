@@ -16,6 +16,7 @@ from jsclient._engine import SLICE, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
+from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class MessageIterator(Taker):
 
     def _report(self, error: Exception | None) -> None:
         if error is not None:
-            call_hook(self.options.on_error, error, f"{self.source}: %s")
+            call_hook(error_hook(self.options.on_error), error, f"{self.source}: %s")
 
     def _hear(self, told: Sequence[Told]) -> None:
         """What the pump found out."""

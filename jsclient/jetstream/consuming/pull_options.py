@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import inspect
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypedDict
 
@@ -28,6 +29,29 @@ EXPIRES: Final = 30.0
 
 HEARTBEAT: Final = 5.0
 """Seconds between signs of life; twice this without one is an alarm. nats.go's 15 s notices after half a minute."""
+
+
+ErrorHook = Callable[[Exception], Any] | Callable[[Exception, Any], Any]
+"""What `on_error` may be: a function of the error, or of the error and the message that it is about."""
+
+_POSITIONAL: Final = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+
+
+def error_hook(hook: Callable[..., Any] | None) -> Callable[..., Any] | None:
+    """The hook as a function of error and message (None by default), whether it takes the message or not.
+
+    It does if two arguments must be given to it, or if it takes any number of them.
+    """
+    if hook is None:
+        return None
+    try:
+        arguments = inspect.signature(hook).parameters.values()
+    except (TypeError, ValueError):  # it is written in C and does not say
+        return lambda error, message=None: hook(error)
+    needed = [one for one in arguments if one.kind in _POSITIONAL and one.default is one.empty]
+    if len(needed) == 2 or any(one.kind is one.VAR_POSITIONAL for one in arguments):
+        return lambda error, message=None: hook(error, message)
+    return lambda error, message=None: hook(error)
 
 
 @attrs.frozen
@@ -86,7 +110,7 @@ class PullOptionsDict(TypedDict, total=False):
     min_ack_pending: int
     priority: int | None
     leave_buffered: bool
-    on_error: Callable[[Exception], Any] | None
+    on_error: ErrorHook | None
     on_event: Callable[[Any], Any] | None
     cancel: Cancel | None
 
@@ -109,8 +133,10 @@ class PullOptions:
     not taken to the server's ack_wait, instead of giving them back at once.
 
     `on_error(error)` is called in the thread that waits, for everything that the pull survives (NoHeartbeat,
-    ConsumerLeadershipChanged, PullNoResponders ...); without it such errors are logged. `on_event` gets Paused
-    and Resumed. `cancel`: a token that ends the iteration with Cancelled.
+    ConsumerLeadershipChanged, PullNoResponders ...); without it such errors are logged. `on_event` gets Paused and
+    Resumed. For `consume` a function of two arguments gets `(error, message)`: the message whose handler failed, which
+    it may `nak`, `term` or reject; None where it is about no message. `cancel`: a token that ends the iteration with
+    Cancelled.
     """
 
     max_messages: int | None = None
@@ -137,7 +163,7 @@ class PullOptions:
     """0 to 9, lower first (prioritized, server 2.12)."""
     leave_buffered: bool = False
     """At the end leave what was not taken to `ack_wait`, instead of giving it back at once."""
-    on_error: Callable[[Exception], Any] | None = None
+    on_error: ErrorHook | None = None
     """Called with everything that the pull survives; without it such errors are logged."""
     on_event: Callable[[Any], Any] | None = None
     """Called with Paused and Resumed."""

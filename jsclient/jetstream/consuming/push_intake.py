@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 
 import attrs
@@ -16,6 +16,7 @@ from jsclient.durations import Deadline, seconds_of
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all
+from jsclient.jetstream.consuming.pull_options import ErrorHook
 from jsclient.jetstream.consuming.pull_statuses import row_of
 from jsclient.jetstream.consuming.pump import NOTHING, Told, failed, reported
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog
@@ -34,7 +35,7 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 class PushOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()`; see PushOptions."""
 
-    on_error: Callable[[Exception], Any] | None
+    on_error: ErrorHook | None
     pending_messages: int
     pending_bytes: int
     leave_buffered: bool
@@ -43,13 +44,14 @@ class PushOptionsDict(TypedDict, total=False):
 @attrs.frozen(kw_only=True)
 class PushOptions:
     """`on_error(error)` gets NoHeartbeat, SlowConsumer and what the handler raised; without it they are logged.
+    For `consume` a function of two arguments gets `(error, message)`, as in PullOptions.
 
     Without flow control at most `pending_messages` and `pending_bytes` wait for the application; more is dropped
     and reported as SlowConsumer (with acks the server sends it again after ack_wait). `leave_buffered`: at the end
     leave what was received and not taken to ack_wait instead of giving it back.
     """
 
-    on_error: Callable[[Exception], Any] | None = None
+    on_error: ErrorHook | None = None
     pending_messages: int = PENDING_MESSAGES
     pending_bytes: int = PENDING_BYTES
     leave_buffered: bool = False

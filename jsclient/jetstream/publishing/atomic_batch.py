@@ -34,7 +34,7 @@ from jsclient.errors import (
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
-from jsclient.jetstream.publishing.attempts import FAILURES, PUBLISH_TIMEOUT, RETRY_WAIT, reply_error, wait_connected
+from jsclient.jetstream.publishing.attempts import FAILURES, RETRY_WAIT, reply_error, wait_connected
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, build_headers
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
@@ -84,7 +84,7 @@ class AtomicBatch:
         self._js = js
         self._nc = js.nc
         self._engine = engine_of(self._nc)
-        self._timeout = resolve(timeout, PUBLISH_TIMEOUT)
+        self._timeout = resolve(timeout, js.publish_timeout)
         self._ack_every = ack_every
         self._max = max_messages
         self._size = 0
@@ -106,6 +106,7 @@ class AtomicBatch:
         payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
+        msg_id: str | None = None,
         timeout: Timeout = DEFAULT,
         **options: Unpack[PublishOptions],
     ) -> int:
@@ -122,7 +123,7 @@ class AtomicBatch:
         if self._size >= self._max:
             raise BatchTooLarge(f"a batch has at most {self._max} messages")
         deadline = Deadline.of(timeout, self._timeout)
-        message = self._prepare(subject, payload, headers, options, deadline)
+        message = self._prepare(subject, payload, headers, msg_id, options, deadline)
         for name in (names.EXPECTED_LAST_SEQ, names.EXPECTED_LAST_SUBJECT_SEQ):
             expected = message[2].get(name) or ""
             if expected.isdigit():
@@ -132,9 +133,16 @@ class AtomicBatch:
         self._held = message
         return self._size
 
-    def add_msg(self, msg: PubMsg | Msg, *, timeout: Timeout = DEFAULT, **options: Unpack[PublishOptions]) -> int:
+    def add_msg(
+        self,
+        msg: PubMsg | Msg,
+        *,
+        msg_id: str | None = None,
+        timeout: Timeout = DEFAULT,
+        **options: Unpack[PublishOptions],
+    ) -> int:
         """Add a message object."""
-        return self.add(msg.subject, msg.data, headers=msg.headers, timeout=timeout, **options)
+        return self.add(msg.subject, msg.data, headers=msg.headers, msg_id=msg_id, timeout=timeout, **options)
 
     def commit(self, *, timeout: Timeout = DEFAULT) -> PubAck:
         """Store all of it. Raises the server's refusal or NotStored (nothing is stored), or PublishUnknown."""
@@ -176,10 +184,11 @@ class AtomicBatch:
         subject: str,
         payload: Payload,
         headers: HeadersLike | None,
+        msg_id: str | None,
         options: Mapping[str, Any],
         deadline: Deadline,
     ) -> tuple[str, Payload, Headers]:
-        built = build_headers(headers, None, options) or Headers()
+        built = build_headers(headers, msg_id, options) or Headers()
         for name in (names.BATCH_ID, names.BATCH_SEQUENCE, names.BATCH_COMMIT):
             if name in built:
                 raise ConfigError(f"the header {name} is set by the batch itself")

@@ -47,7 +47,11 @@ FORBIDDEN_ATTEMPTS: Final = 2
 """Retries after a 503 when we may not ask whether a stream exists (nats.go's number)."""
 
 ASK_AFTER: Final = 2
-"""The 503 after which we ask whether any stream takes the subject."""
+"""The 503 after which an asynchronous publish asks whether any stream takes the subject."""
+
+TRIES: Final = 3
+"""The 503 from which on that answer counts: half a second after the first one, as long as nats.go tries, so that a
+stream that is just being made may come. A synchronous publish asks only then."""
 
 FAILURES: Final = (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError)
 """What an attempt may end with that deserves a second thought."""

@@ -30,10 +30,10 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.publishing.attempts import (
-    ASK_AFTER,
     ATTEMPT_TIMEOUT,
     FAILURES,
     FORBIDDEN_ATTEMPTS,
+    TRIES,
     decode_ack,
     has_id,
     may_go_on,
@@ -250,7 +250,7 @@ class Delivery:
         self.no_responders += 1
         limit = self.retry_attempts
         if limit is None:
-            if self.no_responders >= ASK_AFTER and self.stream == UNAVAILABLE:
+            if self.no_responders >= TRIES and self.stream == UNAVAILABLE:
                 self.stream = ask_for_stream(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
                 if self.stream == NONE and not self.in_doubt:
                     raise NoStreamForSubject(f"no stream takes messages on {self.subject!r}", self.subject) from error

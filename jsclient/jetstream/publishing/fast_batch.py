@@ -30,7 +30,7 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
-from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT, RETRY_WAIT, decode_fast
+from jsclient.jetstream.publishing.attempts import RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
 from jsclient.states import LinkEvent
@@ -106,7 +106,7 @@ class FastBatch:
         self._gap = gap
         self._flow = self._asked_flow = flow
         self._outstanding = max_outstanding
-        self._timeout = resolve(timeout, PUBLISH_TIMEOUT)
+        self._timeout = resolve(timeout, js.publish_timeout)
         self._size = 0
         self._started = False
         self._subject = ""
@@ -130,6 +130,7 @@ class FastBatch:
         payload: Payload = b"",
         *,
         headers: HeadersLike | None = None,
+        msg_id: str | None = None,
         timeout: Timeout = DEFAULT,
         **options: Unpack[PublishOptions],
     ) -> int:
@@ -146,11 +147,11 @@ class FastBatch:
         deadline = None if timeout is DEFAULT else Deadline.of(timeout, None)
         if self._inbox is None:
             self._open(deadline or Deadline(self._timeout))
-        if headers is None and not options:
+        if headers is None and msg_id is None and not options:
             block = None
         else:
             block = self._check.block(
-                headers, None, options, (deadline or Deadline(self._timeout)).at_most(API_TIMEOUT)
+                headers, msg_id, options, (deadline or Deadline(self._timeout)).at_most(API_TIMEOUT)
             )
         number = self._size + 1
         if number == 1:
@@ -173,9 +174,16 @@ class FastBatch:
             self._wait_until(lambda: self.acked + self._flow * self._outstanding > number, deadline)
         return number
 
-    def add_msg(self, msg: PubMsg | Msg, *, timeout: Timeout = DEFAULT, **options: Unpack[PublishOptions]) -> int:
+    def add_msg(
+        self,
+        msg: PubMsg | Msg,
+        *,
+        msg_id: str | None = None,
+        timeout: Timeout = DEFAULT,
+        **options: Unpack[PublishOptions],
+    ) -> int:
         """Publish a message object as part of the batch."""
-        return self.add(msg.subject, msg.data, headers=msg.headers, timeout=timeout, **options)
+        return self.add(msg.subject, msg.data, headers=msg.headers, msg_id=msg_id, timeout=timeout, **options)
 
     def commit(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import queue
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -79,6 +80,18 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         """Call `call(future)` on the connection's events thread once it is resolved, or soon if it is already."""
         self._owner.watch(self, call)
 
+    def to_concurrent(self) -> concurrent.futures.Future[PubAck]:
+        """The same as a Future of the standard library, for `concurrent.futures.wait` and `as_completed`, and for
+        `asyncio.wrap_future`. It cannot be cancelled: what was sent cannot be taken back."""
+        owner: AsyncPublisher = self._owner
+        owner.flush()
+        converted = Converted(self)
+        if self.done():
+            converted.tell()  # nobody can have asked for it yet, and the connection may have ended
+        else:
+            owner.watch(self, converted)
+        return converted.future
+
     @property
     def msg(self) -> PubMsg:
         """The message as it was published."""
@@ -117,6 +130,28 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
 
     def __reduce__(self) -> Any:
         return engine_of(self._owner.nc).refuse_pickle(self)
+
+
+class Converted(waiting.Ticket[None]):
+    """Tells a Future of the standard library what became of one of ours, on the thread that resolves it."""
+
+    __slots__ = ("_source", "future")
+
+    def __init__(self, source: PublishFuture) -> None:
+        super().__init__()
+        self._source = source
+        self.future: concurrent.futures.Future[PubAck] = concurrent.futures.Future()
+        self.future.set_running_or_notify_cancel()
+
+    def put(self, item: Any) -> None:
+        engine_of(self._source._owner.nc).run_last_callback(self.tell)
+
+    def tell(self) -> None:
+        error = self._source.exception(0)
+        if error is not None:
+            self.future.set_exception(error)
+        else:
+            self.future.set_result(self._source.result(0))
 
 
 def _copy(error: BaseException) -> BaseException:

@@ -50,6 +50,7 @@ class Publishing:
     """Base of JetStream: what concerns publishing."""
 
     nc: Connection
+    publish_timeout: float | None
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         js: Any = self
@@ -82,15 +83,16 @@ class Publishing:
         `options` are those of `PublishOptions`: expected_stream, expected_last_seq, expected_last_subject_seq,
         expected_last_subject, expected_last_msg_id, ttl, rollup, incr, schedule.
 
-        `timeout` is the total (15 s by default). Nobody listening (503) is retried every `retry_wait` seconds until
-        then, or `retry_attempts` times if given; a subject that no stream takes raises NoStreamForSubject in under
-        a second. With `msg_id` the message is sent again when an ack is overdue or the link was lost, as long as the
-        stream remembers the id (it is asked for its duplicate window); beyond that it is looked for in the stream.
+        `timeout` is the total (15 s by default, or the context's `publish_timeout`). Nobody listening (503) is retried
+        every `retry_wait` seconds until then, or `retry_attempts` times if given; a subject that no stream takes raises
+        NoStreamForSubject in under a second. With `msg_id` the message is sent again when an ack is overdue or the link
+        was lost, as long as the stream remembers the id (it is asked for its duplicate window); beyond that it is
+        looked for in the stream.
 
         Raises ApiError (the stream refused it), NotStored (certainly not stored: NoStreamForSubject,
         NoStreamResponse), PublishUnknown (may be stored), NotSupported, InvalidSubject, PayloadTooLarge.
         """
-        seconds = PUBLISH_TIMEOUT if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
+        seconds = self.publish_timeout if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
         deadline = Deadline(seconds)
         began = None if seconds is not None else time.monotonic()  # the deadline knows it otherwise
         if not headers and msg_id is None and not options:

@@ -36,6 +36,7 @@ from jsclient.jetstream.publishing.attempts import (
     ASK_AFTER,
     ATTEMPT_TIMEOUT,
     FORBIDDEN_ATTEMPTS,
+    TRIES,
     has_id,
     reply_error,
 )
@@ -179,7 +180,7 @@ class Recovery:
                 limit = FORBIDDEN_ATTEMPTS
             elif time.monotonic() - when > 2 * ASK_TIMEOUT:
                 self._ask(future.subject)
-            elif answer == NONE:
+            elif answer == NONE and future._no_responders >= TRIES:
                 self._fail_without_stream(future)
                 return
         if limit is not None and future._no_responders > limit:
@@ -199,7 +200,7 @@ class Recovery:
         self._asked[subject] = (time.monotonic(), answer)
         if answer == NONE:
             for future in list(self.retries.values()):
-                if future.subject == subject and future._no_responders >= ASK_AFTER:
+                if future.subject == subject and future._no_responders >= TRIES:
                     self._fail_without_stream(future)
 
     def _fail_without_stream(self, future: PublishFuture) -> None:

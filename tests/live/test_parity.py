@@ -1,0 +1,242 @@
+"""What other clients of JetStream can do, and this one, too: each with a test against a real server."""
+
+from __future__ import annotations
+
+import asyncio
+import concurrent.futures
+import datetime as dt
+import queue
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
+from jsclient.testing import NatsServer, Proxy, wait_until
+
+
+@pytest.fixture
+def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
+    with jsclient.connect(server.url) as nc:
+        yield nc
+        js = JetStream(nc)
+        for name in list(js.stream_names()):
+            js.delete_stream(name)
+
+
+@pytest.fixture
+def js(nc: jsclient.Connection) -> JetStream:
+    js = JetStream(nc)
+    js.create_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory"))
+    return js
+
+
+def since(js: JetStream, *version: int) -> bool:
+    return js.nc.server_info.at_least(*version)
+
+
+# --- acks -----------------------------------------------------------------------------------------------
+
+
+def test_nak_and_term_can_be_confirmed(js: JetStream) -> None:
+    consumer = js.create_consumer("S", ConsumerConfig(durable_name="C", ack_wait=60, max_deliver=5))
+    for number in range(3):
+        js.publish("s.x", b"%d" % number)
+    first, second, third = consumer.fetch(3, timeout=5)
+    first.double_nak()
+    assert consumer.next(timeout=5).data == b"0"  # at once, not after ack_wait
+    second.double_nak(delay=30)
+    assert consumer.fetch_no_wait(1) == () or not consumer.fetch_no_wait(1)
+    third.double_term()
+    assert consumer.info().num_ack_pending == 2
+    for message in (first, second, third):
+        with pytest.raises(errors.MsgAlreadyAcked):
+            message.double_term()
+    if since(js, 2, 10, 4):
+        js.publish("s.x", b"3")
+        consumer.next(timeout=5).double_term("it is broken")
+
+
+def test_a_confirmed_nak_to_nobody_raises(js: JetStream) -> None:
+    consumer = js.create_consumer("S", ConsumerConfig(durable_name="C"))
+    js.publish("s.x", b"0")
+    message = consumer.next(timeout=5)
+    js.delete_consumer("S", "C")
+    with pytest.raises((errors.NoResponders, errors.RequestTimeout)):
+        message.double_nak(timeout=2)
+    assert not message.is_acked
+
+
+def test_on_error_of_consume_gets_the_message_to_nak_it(js: JetStream) -> None:
+    """One that takes the error alone goes on to work."""
+    consumer = js.create_consumer("S", ConsumerConfig(durable_name="C", ack_wait=60))
+    js.publish("s.x", b"0")
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    done = threading.Event()
+
+    def handle(message: JetStreamMsg) -> None:
+        if message.num_delivered == 1:
+            raise RuntimeError("not now")
+        message.double_ack()
+        done.set()
+
+    def again(error: Exception, message: Any) -> None:
+        told.put((error, message.data))
+        message.nak()
+
+    with consumer.consume(handle, on_error=again):
+        assert done.wait(20)
+    error, data = told.get(timeout=5)
+    assert (str(error), data) == ("not now", b"0")
+    js.publish("s.x", b"1")
+    with consumer.consume(handle, on_error=told.put):
+        assert str(told.get(timeout=20)) == "not now"
+
+
+def test_on_error_of_consume_without_a_message(js: JetStream) -> None:
+    told: queue.SimpleQueue[Any] = queue.SimpleQueue()
+    consumer = js.create_consumer("S", ConsumerConfig(durable_name="C"))
+    with consumer.consume(print, on_error=lambda error, message: told.put((error, message))) as running:
+        js.delete_consumer("S", "C")
+        error, message = told.get(timeout=20)
+        assert (type(error), message) == (errors.ConsumerDeleted, None)
+        with pytest.raises(errors.ConsumerDeleted):
+            running.wait(20)
+
+
+# --- publishing -----------------------------------------------------------------------------------------
+
+
+def test_futures_of_publishes_become_those_of_the_standard_library(js: JetStream) -> None:
+    futures = [js.publish_async("s.x", b"%d" % number).to_concurrent() for number in range(100)]
+    done, open_ = concurrent.futures.wait(futures, timeout=20)
+    assert (len(done), len(open_)) == (100, 0)
+    more = [js.publish_async("s.x", b"x").to_concurrent() for _ in range(10)]
+    assert sorted(one.result().seq for one in concurrent.futures.as_completed(more, timeout=20)) == [*range(101, 111)]
+    refused = js.publish_async("s.x", b"x", expected_last_seq=7)
+    with pytest.raises(errors.WrongLastSequence):
+        refused.to_concurrent().result(timeout=20)
+    assert isinstance(refused.to_concurrent().exception(timeout=0), errors.WrongLastSequence)  # resolved already
+    assert not js.publish_async("s.x", b"x").to_concurrent().cancel()
+
+    async def all_of_it() -> list[int]:
+        waiting = [asyncio.wrap_future(js.publish_async("s.x", b"x").to_concurrent()) for _ in range(10)]
+        return [ack.seq for ack in await asyncio.wait_for(asyncio.gather(*waiting), 20)]
+
+    assert asyncio.run(all_of_it()) == [*range(112, 122)]
+
+
+def test_a_converted_future_hears_of_the_end_of_the_connection(server: NatsServer, js: JetStream) -> None:
+    with Proxy(server.port) as proxy:
+        other = jsclient.connect(proxy.url)
+        mine = JetStream(other)
+        mine.publish("s.x", b"x")
+        proxy.stall()
+        source = mine.publish_async("s.x", b"x")
+        future = source.to_concurrent()
+        other.close()
+        assert isinstance(future.exception(timeout=20), (errors.PublishUnknown, errors.NotStored))
+        assert source.to_concurrent().done()
+
+
+def test_a_publish_without_a_stream_tries_for_half_a_second(js: JetStream) -> None:
+    """As long as nats.go does: a stream that is made meanwhile gets the message."""
+    began = time.monotonic()
+    with pytest.raises(errors.NoStreamForSubject):
+        js.publish("nowhere", b"x")
+    assert time.monotonic() - began >= 0.5
+    maker = threading.Timer(0.35, lambda: js.create_stream(StreamConfig(name="LATE", subjects=["late"])))
+    maker.start()
+    assert js.publish("late", b"x", timeout=20).stream == "LATE"
+    maker.join()
+
+
+def test_the_context_has_a_default_time_for_publishes(server: NatsServer, js: JetStream) -> None:
+    from jsclient.keyvalue import KeyValueConfig, create_key_value, key_value
+
+    create_key_value(js, KeyValueConfig(bucket="b", storage="memory"))
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as far:
+        hasty = JetStream(far, publish_timeout=0.3)
+        hasty.publish("s.x", b"x")
+        kv = key_value(hasty, "b")
+        proxy.stall()
+        for call in (lambda: hasty.publish("s.x", b"x"), lambda: kv.create("k", b"v"), lambda: kv.put("k", b"v")):
+            began = time.monotonic()
+            with pytest.raises(errors.PublishUnknown):
+                call()
+            assert time.monotonic() - began < 5  # not 15
+    for wrong in (-1, float("nan")):
+        with pytest.raises(errors.ConfigError):
+            JetStream(js.nc, publish_timeout=wrong)
+
+
+def test_messages_of_batches_have_ids(js: JetStream) -> None:
+    if (js.api_level() or 0) >= 2:
+        js.update_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory", allow_atomic=True))
+        js.publish("s.known", b"x", msg_id="known")
+        with js.atomic_batch() as batch:
+            batch.add("s.a", b"1", msg_id="one")
+            batch.add("s.a", b"2", msg_id="two")
+        assert [js.stream("S").get_msg(seq).headers["Nats-Msg-Id"] for seq in (2, 3)] == ["one", "two"]
+        with pytest.raises(errors.ApiError), js.atomic_batch() as batch:
+            batch.add("s.a", b"3", msg_id="three")
+            batch.add("s.a", b"x", msg_id="known")
+        assert js.stream("S").info().state.messages == 3
+    if (js.api_level() or 0) >= 4:
+        js.update_stream(StreamConfig(name="S", subjects=["s.>"], storage="memory", allow_batched=True))
+        with js.fast_batch() as fast:
+            fast.add("s.f", b"1", msg_id="fast")
+        assert js.stream("S").get_last_msg("s.f").headers["Nats-Msg-Id"] == "fast"
+
+
+# --- API calls ------------------------------------------------------------------------------------------
+
+
+def test_api_calls_at_once_are_limited(server: NatsServer, js: JetStream) -> None:
+    under_way = most = 0
+    lock = threading.Lock()
+
+    def begins(*_: object) -> None:
+        nonlocal under_way, most
+        with lock:
+            under_way += 1
+            most = max(most, under_way)
+
+    def ends(*_: object) -> None:
+        nonlocal under_way
+        with lock:
+            under_way -= 1
+
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as far:
+        proxy.delay(0.02)
+        limited = JetStream(far, api_calls_at_once=2, on_request=begins, on_response=ends)
+        with concurrent.futures.ThreadPoolExecutor(8) as pool:
+            assert all(pool.map(lambda _: limited.stream("S").cached_info, range(16)))
+        # The hook about a response runs after the turn was given on, so one more may have begun by then.
+        assert 1 <= most <= 4
+        one = JetStream(far, api_calls_at_once=1)
+        proxy.stall()
+
+        def ask() -> None:
+            with pytest.raises(errors.RequestTimeout):
+                one.account_info(timeout=2)
+
+        thread = threading.Thread(target=ask)
+        thread.start()
+        wait_until(lambda: one.api._permits is not None and one.api._permits.empty())  # its only turn is taken
+        with pytest.raises(errors.RequestTimeout) as caught:
+            one.account_info(timeout=0.1)
+        assert not caught.value.sent
+        thread.join(20)
+        proxy.resume()
+        one.account_info(timeout=20)
+    for wrong in (0, True, "many"):
+        with pytest.raises(errors.ConfigError):
+            JetStream(js.nc, api_calls_at_once=wrong)  # type: ignore[arg-type]
+
+
+_ = dt
