@@ -52,5 +52,7 @@ def barrier(engine: LiveEngine, call: Callable[[], Any] | None, deadline: Deadli
     while not done.wait(deadline.at_most(SLICE)):
         engine.check_usable()
         if deadline.expired():
-            raise errors.TimedOut("callbacks have not handled in time what had come before")
+            raise errors.TimedOut(
+                "callbacks have not handled in time what had come before. They go on with it. Wait again."
+            )
     engine.check_usable()  # a close throws away what waits

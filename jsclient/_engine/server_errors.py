@@ -69,11 +69,9 @@ def classify(text: str) -> ServerErr:
             Verdict.RECONNECT,
         )
     if lower.startswith("maximum subscriptions exceeded"):
-        text = f"the server says: {shown}. Close subscriptions, or have its limit raised"
-        return ServerErr(errors.MaxSubscriptionsExceeded(text), Verdict.STAYS)
+        return ServerErr(errors.MaxSubscriptionsExceeded(f"the server says: {shown}"), Verdict.STAYS)
     if lower.startswith("maximum ") and "connections exceeded" in lower:
-        text = f"the server takes no more connections: {shown}. Close some, or have its limit raised"
-        return ServerErr(errors.MaxConnectionsExceeded(text), Verdict.RECONNECT)
+        return ServerErr(errors.MaxConnectionsExceeded(f"the server says: {shown}"), Verdict.RECONNECT)
     if lower.startswith(_TRANSIENT):
         return ServerErr(errors.ServerError(f"the server says: {shown}"), Verdict.STAYS)
     if "stale connection" in lower:

@@ -308,9 +308,15 @@ class ServerError(JsClientError):
 class MaxConnectionsExceeded(ServerError, NatsConnectionError):
     """The server, or this account on it, has as many connections as it may have; others of the pool are tried."""
 
+    meaning = "There is no link: nothing was sent."
+    advice = "Close connections that are not needed, or have the limit raised."
+
 
 class MaxSubscriptionsExceeded(ServerError):
-    """This connection or its account has as many subscriptions as it may have: the last ones were not made."""
+    """This connection or its account has as many subscriptions as it may have."""
+
+    meaning = "The last subscriptions were not made: nothing comes to them."
+    advice = "Close subscriptions that are not needed, or have the limit raised."
 
 
 class SlowConsumer(JsClientError):
