@@ -28,7 +28,7 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist clean
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist clean chaos
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
@@ -39,6 +39,7 @@ help:
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
 	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all)"
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
+	@echo "make chaos         histories under faults, judged       (ARGS='--seed 7 --seconds 300')"
 	@echo "make lint | coverage | fuzz | bench-check | bench-spark | setup | clean"
 
 setup: $(STAMP)
@@ -109,6 +110,10 @@ coverage: $(STAMP)
 
 fuzz: $(STAMP)
 	@$(PY) tools/fuzz.py $(ARGS)
+
+# Histories of a cluster under faults, judged: ARGS="--seed 7 --seconds 300 --runs 3"; reports lie in build/chaos.
+chaos: $(STAMP)
+	@$(SERVER) && $(PY) -m tests.chaos $(ARGS)
 
 bench: $(STAMP)
 	@$(SERVER) && $(PY) -m tools.bench --json .tools/bench.jsonl $(if $(CASES),--cases '$(CASES)') $(ARGS)

@@ -19,7 +19,7 @@ from jsclient.testing import NatsServer, running_servers, wait_until
 HERE = Path(__file__).parent
 SPARK = importlib.util.find_spec("pyspark") is not None
 #: The folders whose tests run against a real server: marked `live`, and nothing may be left behind by them.
-LIVE = ("live", "faults", "examples", "spark")
+LIVE = ("live", "faults", "chaos", "examples", "spark")
 FULL = os.environ.get("JSCLIENT_FULL") == "1"
 
 
@@ -127,7 +127,7 @@ def pytest_runtest_teardown() -> None:
 @pytest.fixture(autouse=True)
 def nothing_left_behind(request: pytest.FixtureRequest) -> Iterator[None]:
     """After a live test the threads, sockets and servers that it started are gone (module fixtures are older)."""
-    if request.node.path.relative_to(HERE).parts[0] not in LIVE[:3]:
+    if request.node.path.relative_to(HERE).parts[0] not in LIVE[:4]:
         yield
         return
     if "server" in request.fixturenames:

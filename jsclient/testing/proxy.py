@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Literal
 
 Direction = Literal["up", "down", "both"]  #: up: client to server; down: server to client
+Tap = Callable[[int, Direction, bytes], None]  #: number of the connection (1, 2, ...), up or down, bytes
 
 #: Sockets are looked at in slices, so that a cut takes effect quickly also where nothing moves.
 SLICE = 0.05
@@ -45,9 +46,10 @@ class Flow:
 class _Link:
     """One client connection and its server connection."""
 
-    def __init__(self, client: socket.socket, server: socket.socket) -> None:
+    def __init__(self, client: socket.socket, server: socket.socket, number: int) -> None:
         self.client = client
         self.server = server
+        self.number = number
         self.reset = False
         self.ending = False
         self.pumps = 2
@@ -87,6 +89,7 @@ class Proxy:
         self.down = Flow()
         self.accepted = 0  #: connections taken so far
         self.cuts = 0  #: connections cut on command so far
+        self.tap: Tap | None = None  #: called with every piece before it is sent on, on the proxy's threads
         self._changed = threading.Condition()
         self._links: set[_Link] = set()
         self._threads: list[threading.Thread] = []
@@ -227,7 +230,7 @@ class Proxy:
                 client.close()
                 continue
             self._join_ended()
-            self._open(_Link(client, server))
+            self._open(_Link(client, server, self.accepted + 1))
 
     def _open(self, link: _Link) -> None:
         with self._changed:
@@ -307,6 +310,8 @@ class Proxy:
             if not self._wait_open(link, flow):
                 return False
             piece, cut = self._next_piece(flow, view)
+            if piece and self.tap is not None:
+                self.tap(link.number, "up" if flow is self.up else "down", piece)
             if piece and not self._send(link, sink, piece):
                 return False
             view = view[len(piece) :]

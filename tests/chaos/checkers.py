@@ -1,0 +1,156 @@
+"""What was said, against what is there: the final logs of the streams judge the histories."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import attrs
+
+from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
+from tests.chaos.register import Entry, Finding, judge
+
+#: subject or key -> its messages, in the order of the stream
+Log = Mapping[str, Sequence[Entry]]
+#: For a value: for every copy of it that was sent, what came back. None where the wire was not recorded.
+Answers = Callable[[bytes], Sequence[Sequence[bytes]]]
+
+PUBLISHES = ("publish", "publish with id", "publish_async", "publish_async with id")
+REGISTERS = ("get", "put", "create", "update", "delete", "append")
+
+
+def check_writes(ops: Iterable[Op], log: Log, answers: Answers) -> list[Finding]:
+    """Ok is there, where it was said to be, once; refused and not stored are not there; unknown once at most."""
+    places: dict[bytes, list[tuple[str, int]]] = defaultdict(list)
+    for key, entries in log.items():
+        for entry in entries:
+            if entry.value is not None:
+                places[entry.value].append((key, entry.seq))
+    found = []
+    for op in ops:
+        if op.value is None or not op.writes:
+            continue
+        found += _check_write(op, places.get(op.value, []), answers)
+    return found
+
+
+def _check_write(op: Op, places: list[tuple[str, int]], answers: Answers) -> list[Finding]:
+    assert op.value is not None
+    if op.outcome == OPEN:
+        return [Finding("client", "a call never returned", (op,))]
+    if len(places) > 1:
+        copies = answers(op.value)
+        ours = len(copies) > 1 and "id" not in op.kind and op.kind in PUBLISHES
+        text = f"stored {len(places)} times ({places}; {len(copies)} copies were sent)"
+        return [Finding("client" if ours else "server", text, (op,))]
+    if op.outcome == OK and places != [(op.key, op.revision)]:
+        acked = any(b'"seq":%d' % (op.revision or 0) in answer for copy in answers(op.value) for answer in copy)
+        return [Finding("server" if acked else "client", f"acknowledged, but found at {places}", (op,))]
+    if op.outcome in (REFUSED, NOT_STORED) and places:
+        return [Finding(_who_denied(answers(op.value)), f"said not to be stored, but found at {places}", (op,))]
+    return []
+
+
+def _who_denied(copies: Sequence[Sequence[bytes]]) -> str:
+    """Who said "not stored" of something that is stored: the server if it refused every copy that was sent to it."""
+    refused = [any(b'"error"' in answer or b" 503" in answer for answer in copy) for copy in copies]
+    return "server" if copies and all(refused) else "client"
+
+
+def check_deletes(ops: Iterable[Op], log: Log) -> list[Finding]:
+    """A delete that was acknowledged follows the revision it was bound to; one that was refused does not.
+
+    Others may have deleted the same revision: only as many are ok as markers are there."""
+    found = []
+    for (key, expected), group in _grouped(ops).items():
+        entries = log.get(key, ())
+        pairs = itertools.pairwise(entries)
+        marked = any(before.seq == expected and after.value is None for before, after in pairs)
+        done = [op for op in group if op.outcome == OK]
+        unsure = [op for op in group if op.outcome == UNKNOWN]
+        if len(done) > marked:
+            found.append(Finding("undecided", f"{key} at {expected}: {len(done)} deletes done", tuple(done)))
+        if marked and not done and not unsure:
+            found.append(Finding("client", f"{key} at {expected}: deleted, and everyone was refused", tuple(group)))
+    return found
+
+
+def _grouped(ops: Iterable[Op]) -> dict[tuple[str, int], list[Op]]:
+    groups: dict[tuple[str, int], list[Op]] = defaultdict(list)
+    for op in ops:
+        if op.kind == "delete" and op.expected is not None:
+            groups[op.key, op.expected].append(op)
+    return groups
+
+
+def check_registers(ops: Iterable[Op], log: Log) -> list[Finding]:
+    """Every key by itself: is its history linearizable?"""
+    keys: dict[str, list[Op]] = defaultdict(list)
+    for op in ops:
+        if op.kind in REGISTERS:
+            keys[op.key].append(op)
+    return [finding for key, history in keys.items() for finding in judge(key, history, log.get(key, ()))]
+
+
+def check_order(ops: Iterable[Op], log: Log) -> list[Finding]:
+    """What one thread published with `publish`, one after another, lies in that order in the stream."""
+    seqs = {entry.value: entry.seq for entries in log.values() for entry in entries}
+    found = []
+    subjects: dict[str, list[Op]] = defaultdict(list)
+    for op in ops:
+        if op.kind in ("publish", "publish with id") and op.value in seqs:
+            subjects[op.key].append(op)
+    for history in subjects.values():
+        for before, after in itertools.pairwise(sorted(history, key=lambda op: op.invoked)):
+            # What is not known to be stored may still be under way when the next one is published.
+            if before.outcome == OK and seqs[before.value] > seqs[after.value]:
+                found.append(Finding("undecided", "stored in another order than published", (before, after)))
+    return found
+
+
+@attrs.frozen
+class Deliveries:
+    given: Sequence[tuple[int, bytes, float]]  #: (sequence, payload, when)
+    confirmed: Mapping[int, float]  #: sequence -> when its ack was confirmed
+
+
+def check_deliveries(taken: Deliveries, log: Log) -> list[Finding]:
+    """Everything stored was delivered; nothing was delivered that is not stored; a confirmed ack ends it."""
+    stored = {entry.seq: entry.value for entries in log.values() for entry in entries}
+    given = Counter(seq for seq, _, _ in taken.given)
+    found = []
+    missed = sorted(stored.keys() - given.keys())
+    if missed:
+        found.append(Finding("undecided", f"{len(missed)} messages were never delivered, first {missed[:5]}"))
+    strange = [(seq, value) for seq, value, _ in taken.given if stored.get(seq) != value]
+    if strange:
+        found.append(Finding("server", f"{len(strange)} deliveries of what is not stored: {strange[:3]}"))
+    again = {seq for seq, _, at in taken.given if at > taken.confirmed.get(seq, at)}
+    if again:
+        found.append(Finding("server", f"{len(again)} messages came again after their ack was confirmed"))
+    return found
+
+
+def check_reading(name: str, seen: Sequence[tuple[int, bytes | None]], log: Log) -> list[Finding]:
+    """An ordered read gave every message once, in the order of the stream."""
+    stored = sorted((entry.seq, entry.value) for entries in log.values() for entry in entries)
+    if list(seen) == stored:
+        return []
+    doubled = [seq for seq, times in Counter(seq for seq, _ in seen).items() if times > 1]
+    backwards = sum(before[0] >= after[0] for before, after in itertools.pairwise(seen))
+    missed = sorted(set(stored) - set(seen))
+    strange = sorted(set(seen) - set(stored))
+    if strange and not doubled and not backwards and not missed:
+        return [Finding("server", f"{name}: read what is no longer stored: {strange[:3]}")]
+    text = f"{name}: missed {missed[:3]}, doubled {doubled[:3]}, {backwards} times back, strange {strange[:3]}"
+    return [Finding("undecided", text)]
+
+
+def check_replicas(dumps: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[Finding]:
+    """Every leader tells the same log."""
+    if len({tuple(dump) for dump in dumps.values()}) <= 1:
+        return []
+    sizes = {name: len(dump) for name, dump in dumps.items()}
+    odd = set.symmetric_difference(*[set(dump) for dump in list(dumps.values())[:2]])
+    return [Finding("server", f"replicas differ: {sizes}, for example {sorted(odd)[:3]}")]
