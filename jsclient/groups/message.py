@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jsclient.jetstream import JetStreamMsg
+from jsclient.jetstream.api.headers import readable
 
 if TYPE_CHECKING:
     from jsclient._engine import Engine
@@ -40,8 +41,7 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
     @property
     def origin_seq(self) -> int:
         """The sequence in the stream to which it was published."""
-        headers = self.msg.headers
-        source = headers.get(_SOURCE) if headers is not None else None
+        source = readable(self.msg).get(_SOURCE)
         if source:
             fields = source.split(" ")
             if len(fields) > 1 and fields[1].isdigit():

@@ -182,6 +182,8 @@ class KeyValue:
         subject, revision, stamp, operation = direct_fields(block, reply)
         if subject != (self._prefix + key).encode():
             self._not_found(key)
+        if not revision.isdigit():
+            self._refused(key, reply)
         return KeyValueEntry(self.bucket, key, reply.payload, int(revision), operation, 0, stamp)
 
     def _from_leader(self, key: str, revision: int | None, deadline: Deadline) -> KeyValueEntry:

@@ -11,6 +11,7 @@ import msgspec
 
 from jsclient.durations import to_seconds
 from jsclient.jetstream.api.model_base import parse_time
+from protocol import MalformedHeaders
 
 if TYPE_CHECKING:
     from protocol import Msg
@@ -86,7 +87,11 @@ def operation_of_message(message: Msg) -> Operation:
     block = message.raw_headers
     if block is None or (b"KV-Operation" not in block and b"Nats-Marker-Reason" not in block):
         return Operation.PUT
-    return operation_of(message.headers)
+    try:
+        return operation_of(message.headers)
+    except MalformedHeaders:  # the server itself looks for the name in the bytes
+        word = field(block, b"KV-Operation") or field(block, b"Nats-Marker-Reason")
+        return _OPERATIONS.get(word.decode("latin-1"), Operation.PUT)
 
 
 def field(block: bytes, name: bytes) -> bytes:

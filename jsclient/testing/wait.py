@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import random
 import socket
 import time
 from collections.abc import Callable
@@ -28,7 +30,17 @@ def wait_until(predicate: Callable[[], T], timeout: float = 10.0, message: str =
 
 
 def free_port(host: str = "127.0.0.1") -> int:
-    """A TCP port that was free a moment ago. Prefer port=-1 (the server chooses) wherever that is possible."""
+    """A TCP port that was free a moment ago. Prefer port=-1 (the server chooses) wherever that is possible.
+
+    It lies below those that systems give to outgoing connections, if one is free there: a server that is down for a
+    while finds it free again.
+    """
+    for port in random.sample(range(15_000, 32_000), 50):
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            with contextlib.suppress(OSError):
+                probe.bind((host, port))
+                return port
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, 0))

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from jsclient.errors import ConfigError
+from jsclient.jetstream.api.headers import readable
 
 
 def _library() -> Any:
@@ -27,7 +28,7 @@ def traced(handler: Callable[[Any], Any], name: str | None = None) -> Callable[[
 
     @functools.wraps(handler)
     def run(message: Any) -> Any:
-        carrier = {key.lower(): value for key, value in message.headers.items()}
+        carrier = {key.lower(): value for key, value in readable(message).items()}
         parent = propagate.extract(carrier)
         token = context.attach(parent)
         try:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import attrs
 
 from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
-from tests.chaos.register import Entry, Finding, judge
+from tests.chaos.register import NONE, Entry, Finding, judge
 
 #: subject or key -> its messages, in the order of the stream
 Log = Mapping[str, Sequence[Entry]]
@@ -64,8 +64,7 @@ def check_deletes(ops: Iterable[Op], log: Log) -> list[Finding]:
     Others may have deleted the same revision: only as many are ok as markers are there."""
     found = []
     for (key, expected), group in _grouped(ops).items():
-        entries = log.get(key, ())
-        pairs = itertools.pairwise(entries)
+        pairs = itertools.pairwise([NONE, *log.get(key, ())])
         marked = any(before.seq == expected and after.value is None for before, after in pairs)
         done = [op for op in group if op.outcome == OK]
         unsure = [op for op in group if op.outcome == UNKNOWN]

@@ -27,6 +27,9 @@ class Entry:
     value: bytes | None
 
 
+NONE = Entry(0, None)  #: what lies before the first message of a key
+
+
 def step(state: State, op: Op) -> State | None:
     """The key after this operation, or None if it cannot have ended as it did with the key in this state."""
     revision, value = state
@@ -53,7 +56,7 @@ def resolve(ops: Iterable[Op], log: Sequence[Entry]) -> list[Op]:
     Left out: reads that failed, writes that said that they did nothing, and unknown writes that are not in the log.
     """
     seqs = {entry.value: entry.seq for entry in log if entry.value is not None}
-    markers = {before.seq: after.seq for before, after in itertools.pairwise(log) if after.value is None}
+    markers = {before.seq: after.seq for before, after in itertools.pairwise([NONE, *log]) if after.value is None}
     found = []
     for op in ops:
         if op.kind == "get" or op.outcome == REFUSED:

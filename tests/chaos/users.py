@@ -40,7 +40,6 @@ class PoolUser(clients.Consumer):
     def step(self) -> None:
         if self.messages is None:
             self.messages = WorkerPool(self.consumer, self.note, threads=2, key=lambda message: message.subject)
-            self.messages.start()
 
     def end(self) -> None:
         if self.messages is not None:

@@ -137,7 +137,7 @@ def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tu
             _check_follows(answer, previous)
             messages.append(stored_messages.stored_message(answer))
             previous = messages[-1].seq
-            if header_names.NUM_PENDING not in answer.headers:
+            if header_names.NUM_PENDING not in header_names.readable(answer):
                 raise NotSupported("the server answered a batched get with a single message: it is older than 2.11")
     except NoResponders as error:
         raise JetStreamUnavailable(
@@ -148,7 +148,7 @@ def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tu
 
 def _check_follows(answer: Msg, previous: int) -> None:
     """Each message, and the one at the end, names the sequence of the message sent before it; the first one says 0."""
-    if header_names.LAST_SEQUENCE in answer.headers:
+    if header_names.LAST_SEQUENCE in header_names.readable(answer):
         named = _number(answer, header_names.LAST_SEQUENCE)
         if named != previous:
             raise _LostError(f"after {previous} came what follows {named}")
@@ -164,7 +164,7 @@ def _check_end(answer: Msg, stream: str) -> None:
 
 
 def _number(message: Msg, name: str) -> int:
-    text = message.headers.get(name, "0")
+    text = header_names.readable(message).get(name, "0")
     return int(text) if text and text.isdigit() else 0
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+from protocol import Headers, MalformedHeaders
+
+if TYPE_CHECKING:
+    from jsclient.message import Msg
 
 # --- publishing: asked by the client ------------------------------------------------------------------------
 MSG_ID: Final = "Nats-Msg-Id"
@@ -61,3 +66,15 @@ CONSUMER_STALLED: Final = "Nats-Consumer-Stalled"
 TRACE_DEST: Final = "Nats-Trace-Dest"
 TRACE_ONLY: Final = "Nats-Trace-Only"
 TRACE_PARENT: Final = "traceparent"
+
+
+def readable(message: Msg) -> Headers:
+    """The headers as the library itself looks into them; none where they cannot be read.
+
+    The server passes on what a publisher sent as headers unread. A block that is broken is an error for whoever asks
+    the message for its headers, and no reason to stop reading a stream.
+    """
+    try:
+        return message.headers
+    except MalformedHeaders:
+        return Headers()

@@ -25,6 +25,7 @@ from jsclient.errors import (
     api_error,
 )
 from jsclient.jetstream.api import model_base, names
+from jsclient.jetstream.api.headers import readable
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -168,7 +169,8 @@ class Api:
         finally:
             if permits is not None:
                 permits.put(None)
-        _trace(self.on_response, subject, message.payload, message.headers)
+        if self.on_response is not None:
+            _trace(self.on_response, subject, message.payload, readable(message))
         return message
 
     def _take_turn(self, permits: queue.SimpleQueue[None], subject: str, deadline: Deadline) -> None:

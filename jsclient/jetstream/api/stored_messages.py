@@ -9,7 +9,7 @@ from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import MessageResponse, RawStreamMsg
-from protocol import Headers, Msg, has_wildcard
+from protocol import Headers, Msg, ProtocolError, has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.requests import Api
@@ -31,18 +31,18 @@ def from_leader(api: Api, stream: str, request: dict[str, Any], timeout: Timeout
 def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
     """The message in a leader's answer."""
     stored = answer.message
-    found = Headers()
-    if stored.hdrs:
-        # The block is as it was on the wire: let the protocol package read it as such.
-        found = Msg(b"", b"", None, b"", stored.hdrs).headers
-    return RawStreamMsg(
-        subject=stored.subject,
-        seq=stored.seq,
-        data=stored.data,
-        time=model_base.parse_time(stored.time) if stored.time else None,
-        headers=found,
-        stream=stream,
-    )
+    try:
+        return RawStreamMsg(
+            subject=stored.subject,
+            seq=stored.seq,
+            data=stored.data,
+            time=model_base.parse_time(stored.time) if stored.time else None,
+            # The block is as it was on the wire: let the protocol package read it as such.
+            headers=Msg(b"", b"", None, b"", stored.hdrs).headers if stored.hdrs else Headers(),
+            stream=stream,
+        )
+    except (ValueError, ProtocolError) as error:
+        raise BadResponse(f"message {stored.seq} of stream {stream!r} cannot be read: {error}", stored.data) from error
 
 
 def direct(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
@@ -75,8 +75,8 @@ def stored_message(message: Msg) -> RawStreamMsg:
 
     The last header of a name is the server's: a republished message that was stored again has the same names in it.
     """
-    kept, added = _split(message.headers)
     try:
+        kept, added = _split(message.headers)
         return RawStreamMsg(
             subject=added[names.SUBJECT],
             seq=int(added[names.SEQUENCE]),
@@ -85,7 +85,7 @@ def stored_message(message: Msg) -> RawStreamMsg:
             headers=kept,
             stream=added[names.STREAM],
         )
-    except (ValueError, KeyError) as error:
+    except (ValueError, KeyError, ProtocolError) as error:
         raise BadResponse(
             f"a direct get was answered without the stream's headers: {error}", message.payload
         ) from error

@@ -199,7 +199,7 @@ class OrderedPushMessages(MessageIterator):
         if item is LinkEvent.RECONNECTED:
             self._because = "reconnected"
         elif isinstance(item, Msg) and item.raw_headers is not None:
-            last = item.headers.get(header_names.LAST_CONSUMER)
+            last = header_names.readable(item).get(header_names.LAST_CONSUMER)
             if last is not None and last.isdigit() and self.source.state.behind(int(last)):
                 self._because = f"a heartbeat tells of message {last} that has not come"
         self._hear(self._push.control(item))

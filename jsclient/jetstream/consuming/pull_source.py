@@ -31,7 +31,7 @@ class PullSource:
     ack_none = False
 
     def learn_pin(self, group: str, message: Msg) -> None:
-        pin = message.headers.get(header_names.PIN_ID)
+        pin = header_names.readable(message).get(header_names.PIN_ID)
         if pin:
             self.pins[group] = pin
 

@@ -17,12 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 from jsclient import errors, waiting
 from jsclient._engine import Unkept
 from jsclient.connection import engine_of
+from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import ELECTION, FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
 from jsclient.jetstream.consuming.pull_options import Paused, Resumed
 from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.states import LinkEvent
+from protocol import Status
 
 if TYPE_CHECKING:
     from jsclient.durations import Deadline
@@ -49,6 +51,8 @@ class Told(NamedTuple):
 
 
 NOTHING: Final[Sequence[Told]] = ()
+
+UNREADABLE: Final = Status(0, "a status that cannot be read")
 
 
 def failed(error: Exception | None) -> list[Told]:
@@ -80,9 +84,8 @@ class Pulls:
         self._engine.post_now(Unkept(frame))
 
     def verdict(self, message: Msg) -> Verdict:
-        status = message.status
-        assert status is not None
-        return classify(status.code, status.description, message.headers, self.subject)
+        status = message.status or UNREADABLE
+        return classify(status.code, status.description, readable(message), self.subject)
 
 
 class Pump:

@@ -198,8 +198,7 @@ class PushIntake:
             if message.raw_reply:
                 self._answer(message.reply)  # flow control: everything before it was taken
             else:
-                headers = message.headers
-                stalled = headers.get(header_names.CONSUMER_STALLED) if headers is not None else None
+                stalled = header_names.readable(message).get(header_names.CONSUMER_STALLED)
                 if stalled:
                     self._answer(stalled)
             return NOTHING
