@@ -28,7 +28,7 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist clean chaos
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist clean chaos upgrade soak
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
@@ -39,8 +39,9 @@ help:
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
 	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all)"
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
-	@echo "make chaos         histories under faults, judged       (ARGS='--seed 7 --seconds 300')"
-	@echo "make lint | coverage | fuzz | bench-check | bench-spark | setup | clean"
+	@echo "make chaos         histories under faults, judged       make upgrade   2.10.27 -> newest -> 2.10.27 under load"
+	@echo "make soak          an hour over a bad link             make fuzz      the parser and the whole client"
+	@echo "make lint | coverage | bench-check | bench-spark | setup | clean"
 
 setup: $(STAMP)
 	@$(PY) tools/nats_server.py >/dev/null
@@ -108,12 +109,22 @@ coverage: $(STAMP)
 	@$(SERVER) && $(PY) -m coverage run -m pytest -q -m "$(SHORT)" tests/unit tests/protocol tests/live $(ARGS)
 	@$(PY) -m coverage report --skip-covered --show-missing $(REPORT)
 
+# The parser beside slow, obvious code; then the whole client against a server that answers anything.
 fuzz: $(STAMP)
 	@$(PY) tools/fuzz.py $(ARGS)
+	@$(PY) tools/fuzz_client.py $(ARGS)
 
 # Histories of a cluster under faults, judged: ARGS="--seed 7 --seconds 300 --runs 3"; reports lie in build/chaos.
 chaos: $(STAMP)
 	@$(SERVER) && $(PY) -m tests.chaos $(ARGS)
+
+# A cluster goes from 2.10.27 to the newest server and back, one node at a time, with every kind of user at work.
+upgrade: $(STAMP)
+	@$(SERVER) && $(PY) -m tests.chaos.upgrade --old "$$($(PY) tools/nats_server.py --suite trixie)" $(ARGS)
+
+# An hour over a bad link; the report and the picture lie in build/soak. ARGS="--seconds 600 --rate 500"
+soak: $(STAMP)
+	@$(SERVER) && $(PY) -m tests.chaos.soak $(ARGS)
 
 bench: $(STAMP)
 	@$(SERVER) && $(PY) -m tools.bench --json .tools/bench.jsonl $(if $(CASES),--cases '$(CASES)') $(ARGS)

@@ -48,6 +48,10 @@ class Worker:
         self.count += 1
         return b"<%s:%d>" % (self.name.encode(), self.count)
 
+    def patience(self) -> float:
+        """Seconds for a write: impatient calls end in every way there is."""
+        return self.chance.choice((0.3, 1.0, 15.0, 15.0))
+
     def step(self) -> None:
         raise NotImplementedError
 
@@ -87,22 +91,26 @@ class Keys(Worker):
         era = len(self.history.ops) // (PER_KEY * 6)
         key = f"k{self.chance.randrange(3)}.{era}"
         kind = self.chance.choices(("get", "update", "put", "create", "delete"), (35, 35, 10, 10, 10))[0]
-        expected = self.seen.get(key)
+        expected, patience = self.seen.get(key), self.patience()
         if kind == "get" or (kind in ("update", "delete") and expected is None):
             self.read(key)
         elif kind == "put":
             value = self.value()
-            self.change(self.history.invoke(self.name, kind, key, value), lambda: self.kv.put(key, value))
+            self.change(
+                self.history.invoke(self.name, kind, key, value), lambda: self.kv.put(key, value, timeout=patience)
+            )
         elif kind == "create":
             value = self.value()
-            self.change(self.history.invoke(self.name, kind, key, value), lambda: self.kv.create(key, value))
+            self.change(
+                self.history.invoke(self.name, kind, key, value), lambda: self.kv.create(key, value, timeout=patience)
+            )
         elif kind == "update":
             value = self.value()
             op = self.history.invoke(self.name, kind, key, value, expected)
-            self.change(op, lambda: self.kv.update(key, value, expected or 0))
+            self.change(op, lambda: self.kv.update(key, value, expected or 0, timeout=patience))
         else:
             op = self.history.invoke(self.name, kind, key, None, expected)
-            self.change(op, lambda: self.kv.delete(key, revision=expected))
+            self.change(op, lambda: self.kv.delete(key, revision=expected, timeout=patience))
 
     def read(self, key: str) -> None:
         op = self.history.invoke(self.name, "get", key)
@@ -147,7 +155,8 @@ class Appends(Worker):
             options["msg_id"] = value.decode()
         op = self.history.invoke(self.name, "append", subject, value, expected)
         if self.chance.random() < 0.5:
-            done = self.write(op, lambda: self.js.publish(subject, value, **options).seq)
+            patience = self.patience()
+            done = self.write(op, lambda: self.js.publish(subject, value, timeout=patience, **options).seq)
         else:
             done = self.write(op, lambda: self.js.publish_async(subject, value, **options).result(60).seq)
         if done and op.revision is not None:
@@ -176,8 +185,9 @@ class Publisher(Worker):
         value = self.value()
         kind = "publish with id" if self.ids else "publish"
         op = self.history.invoke(self.name, kind, f"queue.{self.name}", value)
-        options = {"msg_id": value.decode()} if self.ids else {}
-        self.write(op, lambda: self.js.publish(op.key, value, **options).seq)
+        options: dict[str, Any] = {"msg_id": value.decode()} if self.ids else {}
+        patience = self.patience()
+        self.write(op, lambda: self.js.publish(op.key, value, timeout=patience, **options).seq)
 
 
 class PlainPublisher(Publisher):

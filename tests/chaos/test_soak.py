@@ -1,0 +1,16 @@
+"""The short form of `make soak`: work at a fixed rate over a bad link; nothing is lost, and nothing grows."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.chaos.soak import Soak
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.timeout(400)
+def test_nothing_grows_and_nothing_is_lost() -> None:
+    result = Soak(seconds=75, rate=100, seed=3)()
+    print(result)
+    assert result.problems == [], str(result)
