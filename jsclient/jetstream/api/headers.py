@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final, Protocol
 
 from protocol import Headers, MalformedHeaders
-
-if TYPE_CHECKING:
-    from jsclient.message import Msg
 
 # --- publishing: asked by the client ------------------------------------------------------------------------
 MSG_ID: Final = "Nats-Msg-Id"
@@ -68,7 +65,14 @@ TRACE_ONLY: Final = "Nats-Trace-Only"
 TRACE_PARENT: Final = "traceparent"
 
 
-def readable(message: Msg) -> Headers:
+class HasHeaders(Protocol):
+    """A message of any layer."""
+
+    @property
+    def headers(self) -> Headers: ...
+
+
+def readable(message: HasHeaders) -> Headers:
     """The headers as the library itself looks into them; none where they cannot be read.
 
     The server passes on what a publisher sent as headers unread. A block that is broken is an error for whoever asks
