@@ -35,12 +35,12 @@ def free_port(host: str = "127.0.0.1") -> int:
     It lies below those that systems give to outgoing connections, if one is free there: a server that is down for a
     while finds it free again.
     """
-    for port in random.sample(range(15_000, 32_000), 50):
+    for quiet in random.sample(range(15_000, 32_000), 50):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             with contextlib.suppress(OSError):
-                probe.bind((host, port))
-                return port
+                probe.bind((host, quiet))
+                return quiet
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         probe.bind((host, 0))
