@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import math
 import os
+import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 import jsclient
 from jsclient import contexts, errors
@@ -15,11 +16,21 @@ from jsclient.jetstream import JetStream
 Run = Callable[[argparse.Namespace], "int | None"]
 
 
+_UNITS: Final = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+_DURATION: Final = re.compile(r"(?:[0-9]+(?:\.[0-9]+)?(?:ns|us|ms|[smhdw]))+")
+_PART: Final = re.compile(r"([0-9.]+)(ns|us|ms|[smhdw])")
+
+
 def seconds(text: str) -> float:
-    """An argument in seconds: 0 or more."""
-    value = float(text)
+    """An argument in seconds, 0 or more; also as the NATS CLI writes it: 500ms, 1h30m, 7d."""
+    if _DURATION.fullmatch(text):
+        return sum(float(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.inf
     if not 0 <= value < math.inf:
-        raise argparse.ArgumentTypeError(f"must be 0 or more seconds, not {text}")
+        raise argparse.ArgumentTypeError(f"must be 0 or more seconds, such as 90, 1.5 or 1h30m, not {text}")
     return value
 
 
@@ -50,18 +61,32 @@ def common_arguments() -> argparse.ArgumentParser:
     return common
 
 
+ALIASES: Final = {
+    "ls": ("list",),
+    "rm": ("delete",),
+    "del": ("rm", "delete"),
+    "increment": ("incr",),
+    "decrement": ("decr",),
+    "stream": ("str",),
+    "consumer": ("con",),
+    "counter": ("ctr",),
+}
+"""Other spellings that the NATS CLI knows."""
+
+
 def command(commands: Any, common: argparse.ArgumentParser, name: str, run: Run, text: str) -> argparse.ArgumentParser:
     """A sub-command with the common options."""
-    made: argparse.ArgumentParser = commands.add_parser(name, help=text, description=text, parents=[common])
+    made: argparse.ArgumentParser = commands.add_parser(
+        name, help=text, description=text, parents=[common], aliases=ALIASES.get(name, ())
+    )
     made.set_defaults(run=run)
     return made
 
 
 def group(commands: Any, name: str, text: str) -> Any:
     """A command that has sub-commands of its own."""
-    return commands.add_parser(name, help=text, description=text).add_subparsers(
-        dest="action", required=True, metavar="ACTION"
-    )
+    made = commands.add_parser(name, help=text, description=text, aliases=ALIASES.get(name, ()))
+    return made.add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
 def _context_name(options: argparse.Namespace) -> str | None:

@@ -14,9 +14,11 @@ from jsclient.cli import (
     consumers,
     context,
     core,
+    counters,
     dead,
     events,
     groups,
+    locks,
     objects,
     server,
     services,
@@ -26,8 +28,8 @@ from jsclient.cli import (
 )
 from jsclient.cli.arguments import common_arguments
 
-EVERYDAY = (core, streams, consumers, buckets, objects, services)
-OPERATING = (worker, groups, dead, events, check, top, account, context, server, bench, completion)
+EVERYDAY = (core, streams, consumers, buckets, objects, counters, services)
+OPERATING = (worker, groups, locks, dead, events, check, top, account, context, server, bench, completion)
 
 
 def parser() -> argparse.ArgumentParser:

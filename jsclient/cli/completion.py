@@ -17,17 +17,23 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 
 def words(commands: Any) -> dict[str, list[str]]:
     """path of sub-commands -> the words that may follow it."""
-    found = {"": list(commands.choices)}
+    found = {"": _names(commands)}
     for name, parser in commands.choices.items():
         _add(found, name, parser)
     return found
+
+
+def _names(commands: Any) -> list[str]:
+    """Each command once: its other spellings are understood, not offered."""
+    first = {id(parser): name for name, parser in reversed(commands.choices.items())}
+    return [name for name, parser in commands.choices.items() if first[id(parser)] == name]
 
 
 def _add(found: dict[str, list[str]], path: str, parser: argparse.ArgumentParser) -> None:
     found[path] = []
     for action in parser._actions:  # argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction):
-            found[path] += list(action.choices)
+            found[path] += _names(action)
             for name, sub in action.choices.items():
                 _add(found, f"{path} {name}", sub)
         else:

@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
+from jsclient.cli import server_check
 from jsclient.cli.arguments import command, connect, group
 from jsclient.cli.output import complain, fields, line, record, size, table
 from jsclient.system import Gathered, SystemClient
@@ -42,6 +43,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         made.add_argument("name", help="name or id of its server")
     reload = command(server, common, "reload", reload_server, "Have a server read its configuration (server 2.10).")
     reload.add_argument("name", help="name or id")
+    server_check.add_commands(server, common)
 
 
 def run(options: argparse.Namespace) -> None:

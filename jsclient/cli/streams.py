@@ -24,6 +24,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     order.add_argument(
         "--consumers", action="store_const", const="consumers", dest="order", help="most consumers first"
     )
+    order.add_argument("--storage", action="store_const", const=None, dest="order", help="most bytes first (default)")
     for name, run, text in (
         ("info", stream_info, "Configuration and state of a stream."),
         ("add", add_stream, "Create a stream."),
@@ -55,7 +56,7 @@ def _add(parser: argparse.ArgumentParser) -> None:
 
 def _limits(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--replicas", type=positive)
-    parser.add_argument("--max-age", type=seconds, help="seconds; 0: without limit")
+    parser.add_argument("--max-age", type=seconds, help="seconds, or as 90d; 0: without limit")
     parser.add_argument("--max-msgs", type=int)
     parser.add_argument("--max-bytes", type=int)
     parser.add_argument("--max-msg-size", type=int)
@@ -91,7 +92,7 @@ def _force(parser: argparse.ArgumentParser) -> None:
 def _view(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("count", nargs="?", type=positive, default=20, help="how many (default 20)")
     parser.add_argument("--id", type=positive, default=1, help="from this sequence on")
-    parser.add_argument("--since", type=seconds, help="from so many seconds ago on (server 2.11)")
+    parser.add_argument("--since", type=seconds, help="from so long ago on, as 1h (server 2.11)")
     parser.add_argument("--subject", help="only these; wildcards allowed")
     parser.add_argument("--raw", action="store_true", help="payloads alone")
 

@@ -11,7 +11,19 @@ with coordination.Lock(locks, "nightly-report", ttl=10) as lease:
 from __future__ import annotations
 
 from jsclient.coordination.election import Election
+from jsclient.coordination.holders import Holder, evict, holders
 from jsclient.coordination.lease import Lease, LeaseLost, lease_bucket
 from jsclient.coordination.lock import Lock, Semaphore, once_per
 
-__all__ = ["Election", "Lease", "LeaseLost", "Lock", "Semaphore", "lease_bucket", "once_per"]
+__all__ = [
+    "Election",
+    "Holder",
+    "Lease",
+    "LeaseLost",
+    "Lock",
+    "Semaphore",
+    "evict",
+    "holders",
+    "lease_bucket",
+    "once_per",
+]

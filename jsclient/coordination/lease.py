@@ -158,11 +158,16 @@ class Lease:
             ) from error
         return True
 
-    def _look(self, deadline: Deadline) -> KeyValueEntry | None:
-        """The key as the leader has it; a replica may be behind."""
+    def _look(self, deadline: Deadline, gone_is_news: bool = False) -> KeyValueEntry | None:
+        """The key as the leader has it (a replica may be behind), None when that is not known; `gone_is_news`: raise
+        KeyNotFound when there is none."""
         try:
             return self._kv.get(self.key, direct=False, timeout=deadline)
-        except (errors.KeyNotFound, errors.TimedOut, errors.NatsConnectionError, errors.NoResponders):
+        except errors.KeyNotFound:
+            if gone_is_news:
+                raise
+            return None
+        except (errors.TimedOut, errors.NatsConnectionError, errors.NoResponders):
             return None
 
     # --- keeping ------------------------------------------------------------------------------------------
@@ -198,7 +203,11 @@ class Lease:
         """A renewal whose answer was lost may have worked. It gives no new time: when it was stored is not known."""
         if self._over.is_set():
             return False
-        entry = self._look(Deadline(self._step))
+        try:
+            entry = self._look(Deadline(self._step), gone_is_news=True)
+        except errors.KeyNotFound:
+            self._end("it has expired, or was taken away")
+            return False
         if entry is None:
             return True  # not known: tried again while there is time
         if entry.value != self._value or entry.revision == self._revision:

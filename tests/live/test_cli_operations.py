@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -10,14 +11,16 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 
 import jsclient
-from jsclient import services
+from jsclient import coordination, errors, services
 from jsclient.cli.top import CONSUMERS, STREAMS, layout, spark
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.monitor import Monitor
 from jsclient.testing import NatsServer
+from jsclient.waiting import Gate
 from tests.live.test_cli import cli, environ, lines
 
 ACCOUNTS = """
@@ -143,6 +146,102 @@ def test_check_says_what_is_wrong(server: NatsServer, js: JetStream) -> None:
     assert "stuck: 1 unacknowledged" in told["consumer stuck"]["text"]
     assert "nobody pulls" in told["consumer idle"]["text"]
     assert cli(server, "check", "--stream", "NOPE").returncode == 1
+
+
+def test_locks_are_shown_and_taken_away(server: NatsServer, js: JetStream) -> None:
+    ttl = 5.0
+    kv = coordination.lease_bucket(js, ttl=ttl)
+    assert cli(server, "lock", "ls").stdout == "nothing is held\n"
+    assert cli(server, "lock", "release", "report", "-f").returncode == 3
+    lost = Gate()
+    lease = coordination.Lock(kv, "report", ttl=ttl, on_lost=lambda lease: lost.set()).acquire(5)
+    (held,) = lines(cli(server, "lock", "ls", "--json"))
+    assert (held["key"], held["pid"]) == ("report", os.getpid())
+    assert str(os.getpid()) in cli(server, "lock", "list").stdout
+    asked = cli(server, "lock", "release", "report")
+    assert asked.returncode == 2
+    assert "--force" in asked.stderr
+    assert "released report" in cli(server, "lock", "release", "report", "--force").stdout
+    with coordination.Lock(kv, "report", ttl=ttl).acquire(5) as successor:
+        assert successor.token > lease.token
+        assert lost.wait(30), "the holder learns at its next renewal that it was taken away"
+        assert not lease.valid
+        # What was read before is not taken away from somebody else.
+        (theirs,) = coordination.holders(kv)
+        lease_before = attrs.evolve(theirs, revision=theirs.revision - 1)
+        with pytest.raises(errors.RevisionMismatch):
+            coordination.evict(kv, lease_before)
+        assert successor.valid
+    kv.put("foreign", b"{")
+    assert [(one.key, one.host) for one in coordination.holders(kv)] == [("foreign", None)]
+    js.delete_stream("KV_leases")
+
+
+def test_counters_from_the_shell(server: NatsServer, js: JetStream) -> None:
+    if server.version < (2, 12, 0):
+        js.create_stream(StreamConfig(name="CT", subjects=["ct.>"]))
+        refused = cli(server, "counter", "increment", "ct.a")
+        assert refused.returncode == 2
+        assert "has no counters" in refused.stderr
+        return
+    js.create_stream(StreamConfig(name="CT", subjects=["ct.>"], allow_msg_counter=True, allow_direct=True))
+    assert cli(server, "counter", "get", "ct.a").returncode == 3
+    assert cli(server, "counter", "ls", "ct.>").returncode == 3
+    assert cli(server, "counter", "increment", "ct.a", "5").stdout == "5\n"
+    assert cli(server, "counter", "incr", "ct.a").stdout == "6\n"
+    assert cli(server, "counter", "decrement", "ct.a", "10").stdout == "-4\n"
+    assert cli(server, "counter", "increment", "ct.b", str(10**30)).stdout == f"{10**30}\n"
+    assert cli(server, "counter", "get", "ct.a").stdout == "-4\n"
+    assert lines(cli(server, "counter", "ls", "--stream", "CT", "--json")) == [
+        {"subject": "ct.a", "value": "-4"},
+        {"subject": "ct.b", "value": str(10**30)},
+    ]
+    (view,) = lines(cli(server, "counter", "view", "ct.a", "--json"))
+    assert (view["value"], view["increment"], view["sources"]) == ("-4", "-10", {})
+    assert "last increment  -10" in cli(server, "ctr", "view", "ct.a").stdout
+    assert cli(server, "counter", "ls").returncode == 2
+
+
+def test_checks_for_monitoring_systems(server: NatsServer, js: JetStream) -> None:
+    fine = cli(server, "server", "check", "connection", "--connect-warn", "1m", "--connect-critical", "1m")
+    assert fine.returncode == 0, fine.stdout
+    assert fine.stdout.startswith("OK connection: as it should be | connect_time=")
+    (slow,) = [json.loads(cli(server, "server", "check", "connection", "--rtt-critical", "1ns", "--json").stdout)]
+    assert slow["status"] == "CRITICAL"
+    assert cli("nats://127.0.0.1:1", "server", "check", "connection").returncode == 2
+    assert cli("nats://127.0.0.1:1", "server", "check", "stream", "--stream", "MON").returncode == 3
+    assert cli(server, "server", "check", "stream", "--stream", "MON").returncode == 2
+    assert cli(server, "server", "check", "stream").returncode == 2
+
+    stream = js.create_stream(StreamConfig(name="MON", subjects=["mon"], storage="memory"))
+    js.publish("mon", b"1")
+    js.publish("mon", b"2")
+
+    def stream_check(*limits: str) -> int:
+        return cli(server, "server", "check", "stream", "--stream", "MON", *limits).returncode
+
+    assert stream_check() == 0
+    assert stream_check("--msgs-warn", "3") == 1
+    assert stream_check("--msgs-warn", "3", "--msgs-critical", "3") == 2
+    assert stream_check("--subjects-critical", "0") == 2
+    assert stream_check("--peer-expect", "3") == 2
+    assert stream_check("--peer-expect", "1", "--max-sources", "0", "--msgs-critical", "2") == 0
+    assert stream_check("--min-sources", "1") == 2
+
+    consumer = stream.create_consumer(ConsumerConfig(durable_name="c"))
+
+    def consumer_check(*limits: str) -> int:
+        return cli(server, "server", "check", "consumer", "--stream", "MON", "--consumer", "c", *limits).returncode
+
+    assert consumer_check("--unprocessed-critical", "2", "--outstanding-ack-critical", "0") == 0
+    assert consumer_check("--unprocessed-critical", "1") == 2
+    assert consumer_check("--last-delivery-critical", "1h") == 2, "there was none"
+    consumer.next(5).double_ack()
+    assert consumer_check("--last-delivery-critical", "1h", "--last-ack-critical", "1h") == 0
+    assert consumer_check("--last-delivery-critical", "1us") == 2
+    assert consumer_check("--pinned") == 2
+    stream.delete_consumer("c")
+    assert consumer_check() == 2
 
 
 def lines_of(done: subprocess.CompletedProcess[str]) -> list[dict[str, str]]:

@@ -205,6 +205,8 @@ WAITS: dict[str, Call] = {
     "Lease.release": lambda e, t: e.lease.release(t),
     "Election.close": lambda e, t: e.election.close(t),
     "lease_bucket": lambda e, t: coordination.lease_bucket(e.js, "DLLEASES", ttl=LEASE, timeout=t),
+    "holders": lambda e, t: coordination.holders(e.leases, timeout=t),
+    "evict": lambda e, t: coordination.evict(e.leases, e.holder, timeout=t),
     "once_per": lambda e, t: coordination.once_per(e.leases, "job", 2.0, timeout=t),
     "Monitor.snapshot": lambda e, t: monitor.Monitor(e.js).snapshot(timeout=t),
     "backup_stream": lambda e, t: backup.backup_stream(e.js, "DL", e.path(), timeout=t),
@@ -453,6 +455,7 @@ class Env:
         self.letters = DeadLetters(js, "DL", "dl.js.x")
         self.leases = kvs.key_value(js, "DLLEASES")
         self.lease = coordination.Lock(self.leases, "held", ttl=LEASE).acquire(5)
+        (self.holder,) = coordination.holders(self.leases)
         self.election = coordination.Election(self.leases, "election", ttl=LEASE)
         wait_until(lambda: self.election.leading)
         self.service = services.add_service(nc, services.ServiceConfig(name="dl", version="1.0.0"))

@@ -1,0 +1,58 @@
+"""Who holds the leases of a bucket, and how to take one away: for operators."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import msgspec
+
+from jsclient.coordination.lease import MARKER_TTL
+from jsclient.durations import DEFAULT, Timeout, whole
+from protocol.errors import BAD_JSON
+
+if TYPE_CHECKING:
+    from jsclient.keyvalue import KeyValue, KeyValueEntry
+
+
+@attrs.frozen
+class Holder:
+    """A lease as the bucket has it. `host`, `pid` and `since` are what its holder has told of itself, None where the
+    value was not written by jsclient; `revision` is that of the last renewal, not the fencing token."""
+
+    key: str
+    revision: int
+    renewed: dt.datetime
+    host: str | None = None
+    pid: int | None = None
+    since: dt.datetime | None = None
+
+
+def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
+    """All leases that are held at this moment, by key."""
+    with kv.watch(ignore_deletes=True) as watcher:
+        found = watcher.initial(timeout)
+    return [_holder(entry) for entry in sorted(found, key=lambda entry: entry.key)]
+
+
+def _holder(entry: KeyValueEntry) -> Holder:
+    told: Any = None
+    try:
+        told = msgspec.json.decode(entry.value)
+        since = dt.datetime.fromtimestamp(float(told["since"]), dt.timezone.utc)
+        return Holder(entry.key, entry.revision, entry.created, str(told["host"]), int(told["pid"]), since)
+    except (*BAD_JSON, LookupError, TypeError, ValueError, OverflowError, OSError):
+        return Holder(entry.key, entry.revision, entry.created)
+
+
+def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
+    """Take a lease away: another candidate may have it at once.
+
+    Whoever held it learns that at its next renewal, a third of its time later at the most, and believes until then
+    that it holds it: only fencing tokens keep the two apart. Raises RevisionMismatch when it was renewed since `holder`
+    was read, or has changed hands: read again, and decide again.
+    """
+    timeout = whole(timeout)
+    per_key = kv.status(timeout=timeout).limit_marker_ttl is not None
+    kv.purge(holder.key, revision=holder.revision, ttl=MARKER_TTL if per_key else None, timeout=timeout)
