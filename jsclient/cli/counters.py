@@ -8,7 +8,8 @@ from typing import Any
 from jsclient import errors, nuid
 from jsclient.cli.arguments import command, connect, group, jetstream
 from jsclient.cli.output import fields, line, record, table
-from jsclient.jetstream import JetStream, RawStreamMsg, Stream, counter_sources, counter_value
+from jsclient.jetstream import JetStream, RawStreamMsg, Stream
+from jsclient.jetstream.counters import counter_sources, counter_value
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -80,8 +81,11 @@ def _add(options: argparse.Namespace, count: int) -> None:
     with connect(options) as nc:
         js = jetstream(nc, options)
         stream = _stream(js, options)
+        taken_by = js.stream_name_by_subject(options.subject)
+        if taken_by != stream.name:
+            raise errors.ConfigError(f"{options.subject!r} goes to stream {taken_by!r}, not to {stream.name!r}")
         # The id: a publish whose answer was lost is repeated, and counts once. The repeat's answer has no value.
-        ack = js.publish(options.subject, incr=count, msg_id=nuid.next_nuid(), expected_stream=stream.name)
+        ack = js.publish(options.subject, incr=count, msg_id=nuid.next_nuid())
         value = int(ack.val) if ack.val else counter_value(stream.get_last_msg(options.subject, direct=False))
     _print(options, value)
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 import msgspec
 
 from jsclient.coordination.lease import MARKER_TTL
-from jsclient.durations import DEFAULT, Timeout, whole
+from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue, KeyValueEntry
+
+LOOK_TIMEOUT: Final = 5.0
 
 
 @attrs.frozen
@@ -30,9 +32,11 @@ class Holder:
 
 
 def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
-    """All leases that are held at this moment, by key."""
-    with kv.watch(ignore_deletes=True) as watcher:
-        found = watcher.initial(timeout)
+    """All leases that are held at this moment, by key; 5 s for the whole by default."""
+    deadline = Deadline.of(timeout, LOOK_TIMEOUT)
+    left = deadline.remaining()
+    with kv.watch(ignore_deletes=True, timeout=None if left is None else max(left, 0.001)) as watcher:
+        found = watcher.initial(deadline)
     return [_holder(entry) for entry in sorted(found, key=lambda entry: entry.key)]
 
 

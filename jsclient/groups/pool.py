@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import random
 import threading
@@ -20,16 +21,16 @@ from jsclient.groups import config
 from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
 from jsclient.groups.membership import Membership
 from jsclient.groups.options import MemberOptions
-from jsclient.groups.order import Item
 from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
 from jsclient.jetstream import ConsumerConfig
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.options import PoolOptions
+from jsclient.workers.order import Item
 from jsclient.workers.parts import PoolEvent, StopReport, Worker, tell
 from jsclient.workers.progress import PART, Held, Progress
-from jsclient.workers.settle import Settler
+from jsclient.workers.settle import BY_HANDLER, Settler
 from jsclient.workers.signals import until_signal
 
 if TYPE_CHECKING:
@@ -42,6 +43,11 @@ RETRY: Final = (0.05, 0.15)
 
 TROUBLE: Final = 1.0
 """Seconds before another try when the server refused for another reason, or did not answer."""
+
+
+LEAVE: Final = 5.0
+LEAVE_PART: Final = 0.2
+"""Seconds, and part, of the time for a stop that are left for leaving when handlers do not end."""
 
 
 def _subject(message: Any) -> Any:
@@ -350,8 +356,8 @@ class GroupPool(Taker):
         with self.ready:
             worker.held = ()
             item.held.waiting = True
-            if delay is None:
-                term.order.finished(item)
+            if delay is None or delay == BY_HANDLER:
+                term.order.finished(item, again=delay == BY_HANDLER)
             else:
                 item.held.retries += 1
                 term.order.failed(item, time.monotonic() + delay)
@@ -430,7 +436,8 @@ class GroupPool(Taker):
         return True
 
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
-        """Start no more handlers, wait (30 s by default) for those that run, and give the partitions up.
+        """Start no more handlers, wait for those that run, and give the partitions up: 30 s by default, of which the
+        last 5 (or a fifth) are for leaving.
 
         Never raises for a handler that does not end: the report names what was cut off. Its partitions stay ours until
         the server counts this process as dead. `wait=False` returns None at once: safe in signal handlers.
@@ -439,14 +446,17 @@ class GroupPool(Taker):
         self._wake.set()
         if not wait or self.runs_here():
             return None
+        self.engine.check_process()
         deadline = Deadline.of(timeout, self.options.stop_timeout)
-        finished = self._ended.wait(deadline.remaining())
+        seconds = deadline.remaining()
+        # The last part of the time is for leaving: whoever comes next learns from the records what was cut off.
+        finished = self._ended.wait(None if seconds is None else max(seconds * (1 - LEAVE_PART), seconds - LEAVE))
         term = self._term
         running = [] if term is None else [item.message for item in list(term.order.running.values())]
         if not finished:
             self._cut_off = True
             self._wake.set()
-            self._ended.wait(5.0)
+            finished = self._ended.wait(deadline.remaining()) and not running
         for message in running:
             self.event("cut off", message)
         return StopReport(finished, tuple(running), 0)
@@ -489,7 +499,8 @@ class GroupPool(Taker):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.stop()
+        with contextlib.suppress(errors.ForkedConnection):  # a child that leaves the blocks of its parent
+            self.stop()
 
     def __repr__(self) -> str:
         return f"<GroupPool {self.member} of {self.group.name} {self.state} partitions={self.partitions}>"

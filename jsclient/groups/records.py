@@ -12,7 +12,7 @@ import attrs
 import msgspec
 
 from jsclient import coordination, errors
-from jsclient.groups.order import Tries
+from jsclient.workers.order import Tries
 
 if TYPE_CHECKING:
     from jsclient.groups.group import PartitionedGroup

@@ -15,8 +15,8 @@ from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.groups.config import PRIORITY_GROUP
 from jsclient.groups.message import GroupMessage, of_member
-from jsclient.groups.order import Item, Order, Tries
 from jsclient.waiting import Gate
+from jsclient.workers.order import Item, Order, Tries
 from jsclient.workers.parts import PoolMessages
 from jsclient.workers.progress import PART, Held
 

@@ -59,10 +59,6 @@ class KeyedQueue:
         """When the first parked message may run."""
         return self._parked[0][0] if self._parked else None
 
-    def behind(self, key: Hashable) -> list[Any]:
-        """What waits behind the message of this key that is being handled."""
-        return list(self._waiting.get(key, ()))
-
     def rest(self) -> Iterator[Any]:
         """Every message that waits, in no particular order between keys."""
         for _, _, _, message in list(self._parked):
@@ -75,15 +71,6 @@ class KeyedQueue:
         rest = list(self.rest())
         for _, _, key, _ in self._parked:
             del self._waiting[key]
-        self._parked.clear()
-        for queue in self._waiting.values():
-            queue.clear()
-        self.backlog = 0
-        return rest
-
-    def clear(self) -> list[Any]:
-        """Give up everything that waits; returns it."""
-        rest = list(self.rest())
         self._parked.clear()
         for queue in self._waiting.values():
             queue.clear()

@@ -2,35 +2,54 @@
 
 from __future__ import annotations
 
+import logging
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
-from jsclient.workers.keyed import KeyedQueue
+from jsclient.workers.order import Item, Order
 from jsclient.workers.progress import Held
+from jsclient.workers.settle import BY_HANDLER
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStreamMsg
     from jsclient.workers.parts import Worker
     from jsclient.workers.pool import WorkerPool
 
+log = logging.getLogger("jsclient.workers")
+
+LOOK: Final = 0.25
+"""Seconds between two questions whether everything is here, while the pool holds."""
+LOOK_TIMEOUT: Final = 2.0
+
+LONGEST_HOLD: Final = 60.0
+"""Seconds that a hold waits for a late entry of the consumer's back-off; for the first it waits as long as it takes."""
+HOLD_MARGIN: Final = 2.0
+
 
 class KeyedWork:
-    """What the workers of a pool share where order is kept by key; nothing is in it where it is not."""
+    """What the workers of a pool share where order is kept by key; nothing is in it where it is not.
 
-    def __init__(self, pool: WorkerPool) -> None:
+    `ack_waits`: after how many seconds the server delivers again what is not acked, per delivery.
+    """
+
+    def __init__(self, pool: WorkerPool, ack_waits: Sequence[float]) -> None:
         self._pool = pool
-        self._queue = KeyedQueue()
-        self._held: dict[int, Held] = {}  # by sequence in the stream
+        self._order = Order(None, shares=True)
         self._hung: set[Any] = set()  # keys whose handler has run too long
         self._taking = False
         self._ready = waiting.new_condition()
+        self._again = max(ack_waits[0], min(max(ack_waits), LONGEST_HOLD))  # by then a lost delivery has come again
+        self._interruptions = 0
+        self._held_since = 0.0
+        self._next_look = 0.0
+        self._room = 0  # how many may wait here while the pool holds
 
     @property
     def backlog(self) -> int:
         """Messages that wait behind others of their key, or for their next try."""
-        return self._queue.backlog
+        return self._order.backlog
 
     def wake(self) -> None:
         """Something has changed that workers wait for, such as the end."""
@@ -39,26 +58,25 @@ class KeyedWork:
 
     def held(self) -> Iterator[Held]:
         """Everything in hand, handled or waiting."""
-        if not self._held:
+        if not self._order.items:
             return iter(())
         with self._ready:
-            return iter(list(self._held.values()))
+            return iter([item.held for item in self._order.items.values()])
 
     def clear(self) -> list[JetStreamMsg]:
         """Give up everything that waits; returns it."""
         with self._ready:
-            rest = self._queue.clear()
-            for message in rest:
-                self._held.pop(sequence_of(message), None)
+            rest = self._order.give_up()
             self._ready.notify_all()
-        return rest
+        return [item.message for item in sorted(rest, key=lambda item: item.sequence)]
 
     def hung(self, key: Any) -> None:
         """A handler has run too long: others may have its message, and what waits behind it, too."""
         with self._ready:
             self._hung.add(key)
-            for message in self._queue.behind(key):
-                self._held[sequence_of(message)].interval = float("inf")
+            for item in self._order.waiting():
+                if item.key == key:
+                    item.held.interval = float("inf")
 
     # --- one worker -------------------------------------------------------------------------------------
 
@@ -66,99 +84,183 @@ class KeyedWork:
         """One worker at a time takes from the server, so that a key's messages are queued in stream order."""
         pool = self._pool
         while not pool.stopping:
-            found = self._next(worker)
-            while found is not None:
-                key, message = found
+            item = self._next(worker)
+            while item is not None:
                 if pool.stopping:
                     worker.held = ()
-                    pool.not_started(message)
+                    self._drop(item)
+                    pool.not_started(item.message)
                     return
-                found = self._handle(worker, key, message)
+                item = self._handle(worker, item)
 
-    def _next(self, worker: Worker) -> tuple[Any, JetStreamMsg] | None:
-        pool = self._pool
+    def _next(self, worker: Worker) -> Item | None:
         with self._ready:
             now = time.monotonic()
-            due = self._queue.due(now)
-            if due is not None:
-                worker.held = self._held_of(due[1])
-                return due
-            next_due = self._queue.next_due()
+            item = self._begin(worker, now)
+            if item is not None:
+                return item
+            next_due = self._order.next_due()
             timeout = None if next_due is None else max(next_due - now, 0.0)
-            full = self._queue.backlog >= pool.options.max_prefetch + pool.options.threads
-            if self._taking or full:
+            full = self._order.backlog >= self._limit()
+            if self._taking or (full and not self._order.missing):
                 self._ready.wait(timeout)
                 return None
             self._taking = True
         try:
-            return self._take(worker, timeout)
+            if self._order.missing:
+                timeout = self._look_in_time()
+            if full:
+                with self._ready:
+                    self._ready.wait(timeout)
+            else:
+                self._take(worker, timeout)
         finally:
             with self._ready:
                 self._taking = False
                 self._ready.notify()
+        return None
 
-    def _take(self, worker: Worker, timeout: float | None) -> tuple[Any, JetStreamMsg] | None:
+    def _begin(self, worker: Worker, now: float) -> Item | None:
+        """A message that may be started, as that of this worker; the caller has the lock."""
+        item = self._order.next(now)
+        if item is None:
+            return None
+        worker.held = (item.held,)
+        if self._order.startable:
+            self._ready.notify()
+        return item
+
+    def _limit(self) -> int:
+        options = self._pool.options
+        return self._room if self._order.missing else options.max_prefetch + options.threads
+
+    def _take(self, worker: Worker, timeout: float | None) -> None:
         pool = self._pool
         message = pool.take_for(worker, timeout)
         if message is None:
-            return None
+            return
         assert pool.options.key is not None
-        held = pool.hold(message)
-        held.waiting = True
+        item = self._item_of(message)
+        item.held.waiting = True
+        interruptions = pool.interruptions
+        if interruptions != self._interruptions:
+            self._interruptions = interruptions
+            self._order.doubt()
         try:
-            key = pool.options.key(message)
-            hash(key)
+            item.key = item.held.key = pool.options.key(message)
+            hash(item.key)
         except BaseException as error:
+            with self._ready:
+                self._order.seen(item.delivery)
             pool.settler.failed(worker, message, error, pool.count_of(message), 0.0)
-            return None
+            return
         with self._ready:
-            sequence = sequence_of(message)
-            if sequence in self._held:
-                # Its ack_wait ran out while it waits (or runs) here, after an outage: in hand already, and in order.
-                return None
-            self._held[sequence] = held
-            held.key = key
-            if key in self._hung:
-                held.interval = float("inf")
-            if self._queue.admit(key, message):
-                worker.held = (held,)
-                return key, message
-            return None
+            arrival = self._order.arrived(item)
+            if item.key in self._hung:
+                item.held.interval = float("inf")
+            if self._order.missing and not self._held_since:
+                self._begin_hold()
+        if arrival == "done":
+            self._done_before(item)
 
-    def _held_of(self, message: JetStreamMsg) -> tuple[Held, ...]:
-        held = self._held.get(sequence_of(message))
-        return () if held is None else (held,)
+    def _item_of(self, message: JetStreamMsg) -> Item:
+        held = self._pool.hold(message)
+        try:
+            meta = message.metadata
+            item = Item(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns)
+        except errors.NotJetStreamMessage:
+            # An account import rewrote the ack subject: what tells it apart is the object, and gaps are not seen.
+            item = Item(message, -id(message), (self._order.last or 0) + 1)
+        item.held = held
+        return item
 
-    def _handle(self, worker: Worker, key: Any, message: JetStreamMsg) -> tuple[Any, JetStreamMsg] | None:
-        """Handle one message; returns the next one of the same key, if any."""
-        pool = self._pool
-        (held,) = worker.held or (pool.hold(message),)
-        deliveries = pool.deliveries(worker, message)
+    def _done_before(self, item: Item) -> None:
+        """It was handled here. When the server counts its deliveries from 1 anew, the consumer was reset on purpose."""
+        if self._pool.count_of(item.message) == 1:
+            with self._ready:
+                self._order.admit_again(item)
+            return
+        try:
+            item.message.ack()
+        except errors.JsClientError as error:
+            log.info("%r was handled before, and is not acked yet: %s", item.message, error)
+
+    def _drop(self, item: Item) -> None:
+        with self._ready:
+            self._order.finished(item, again=True)
+
+    def _handle(self, worker: Worker, item: Item) -> Item | None:
+        """Handle one message; returns the next one, if any may be started."""
+        pool, held = self._pool, item.held
+        deliveries = pool.deliveries(worker, item.message)
         held.started = time.monotonic()
         held.waiting = False
-        delay = pool.settler.run_keyed(worker, message, deliveries, held.retries)
+        delay = pool.settler.run_keyed(worker, item.message, deliveries, held.retries)
+        finished = delay is None or delay == BY_HANDLER
         with self._ready:
             held.waiting, held.hung = True, None
             worker.held = ()
-            self._hung.discard(key)
-            if delay is not None and not pool.stopping:
+            self._hung.discard(item.key)
+            if not finished and not pool.stopping:
+                assert delay is not None
                 held.retries += 1
-                self._queue.park(key, message, time.monotonic() + delay)
+                self._order.failed(item, time.monotonic() + delay)
                 self._ready.notify_all()
                 return None
-            self._held.pop(sequence_of(message), None)
-            following = self._queue.done(key)
-            if following is not None:
-                worker.held = self._held_of(following)
-            self._ready.notify()
-        if delay is not None:
-            pool.settler.give_back(message)
-        return None if following is None else (key, following)
+            self._order.finished(item, again=delay is not None)
+            following = self._begin(worker, time.monotonic())
+            if following is None:
+                self._ready.notify()
+        if not finished:
+            pool.settler.give_back(item.message)
+        return following
 
+    # --- waiting until everything is here ---------------------------------------------------------------
 
-def sequence_of(message: JetStreamMsg) -> int:
-    """What tells messages of one stream apart."""
-    try:
-        return message.stream_seq
-    except errors.NotJetStreamMessage:
-        return -id(message)
+    def _begin_hold(self) -> None:
+        self._held_since = self._next_look = time.monotonic()
+        # No more than usual: what is not taken is not in the way of what the server delivers again.
+        self._room = self._order.backlog + self._pool.options.threads
+
+    def _look_in_time(self) -> float:
+        """Ask the server, if it is time, whether deliveries are missing; returns the seconds until the next look."""
+        now = time.monotonic()
+        if now < self._next_look:
+            return self._next_look - now
+        unacked, delivered = self._state()
+        with self._ready:
+            order = self._order
+            complete = unacked >= 0 and order.is_complete(unacked, delivered)
+            since = now - self._held_since
+            if complete or order.others or since > self._again + HOLD_MARGIN:
+                self._end_hold(complete, since)
+                return 0.0
+            if since > self._again and unacked > len(order.items):
+                self._room = order.backlog + unacked - len(order.items)  # they come before anything new
+            self._next_look = time.monotonic() + LOOK
+        return LOOK
+
+    def _state(self) -> tuple[int, int]:
+        """(deliveries that are not acked, number of the last one), -1 where they cannot be asked for."""
+        try:
+            info = self._pool.consumer.info(timeout=LOOK_TIMEOUT)
+        except errors.JsClientError as error:
+            log.info("%s: not known whether deliveries are missing: %s", self._pool.consumer, error)
+            return -1, -1
+        return info.num_ack_pending, info.delivered.consumer_seq
+
+    def _end_hold(self, complete: bool, since: float) -> None:
+        self._held_since = 0.0
+        order, consumer = self._order, self._pool.consumer
+        if complete:
+            order.others = False
+            log.info("%s: everything delivered is here after %.2f s", consumer, since)
+        elif not order.others:
+            log.warning(
+                "%s: after %.1f s the server still knows of deliveries that are not here: other processes have them, "
+                "or the order of their keys is lost",
+                consumer,
+                since,
+            )
+        order.release()
+        self._ready.notify_all()

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.pump import COMPLETED
+from jsclient.states import LinkEvent
 from jsclient.workers import stats
 
 if TYPE_CHECKING:
@@ -18,6 +20,9 @@ if TYPE_CHECKING:
     from jsclient.workers.progress import Held
 
 log = logging.getLogger("jsclient.workers")
+
+_REFUSED = (b"NATS/1.0 409", b"NATS/1.0 503")
+"""How the headers of a status begin that ends pulls: the server that led the consumer gives up, or is gone."""
 
 
 @attrs.frozen
@@ -77,6 +82,9 @@ class PoolMessages(Messages):
     """The pool's iterator: it gives back, and counts, also what the pool had taken and not started."""
 
     given_back = 0
+    interruptions = 0
+    """How often something happened after which deliveries may be missing: links that ended, pulls that the server
+    ended before their time. See also `missed_heartbeats`."""
 
     def __init__(self, consumer: Consumer, **options: Any) -> None:
         super().__init__(consumer, consumer.pull_options(options))  # type: ignore[arg-type]
@@ -84,6 +92,13 @@ class PoolMessages(Messages):
     def take(self, timeout: float | None) -> JetStreamMsg | None:
         """The next message, None after the timeout or at the end."""
         return self._get(timeout)
+
+    def _handle(self, item: Any) -> JetStreamMsg | None:
+        if isinstance(item, LinkEvent):
+            self.interruptions += 1
+        elif (raw := getattr(item, "raw_headers", None)) is not None and raw.startswith(_REFUSED):
+            self.interruptions += not raw.startswith(COMPLETED)
+        return super()._handle(item)
 
     @property
     def pulls_outstanding(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -50,7 +51,8 @@ class WorkerPool(Taker):
     While a handler runs, the server is told so after a third of `ack_wait` (or of the consumer's back-off entry in
     force), for at most `progress_limit` seconds (an hour). `key=function(message)` keeps order: messages of one key
     are handled one after another in stream order, a failed one is tried again in this process before the next; that
-    holds within one pool, not between pools that share a consumer.
+    holds within one pool, not between pools that share a consumer (see GroupPool). After a lost link it starts nothing
+    until the server knows of no unfinished delivery that is not here: for `ack_wait` if some were lost.
     `batch=(size, seconds)`: the handler gets a list of up to `size` messages, at the latest `seconds` after the
     first; it may return an outcome per message or raise BatchFailed.
 
@@ -84,7 +86,7 @@ class WorkerPool(Taker):
             self.connection, self._held, intervals, self.options.progress_limit, self._hung, self._stuck
         )
         self._first_interval = self._progress.intervals[0]
-        self._keyed = KeyedWork(self)
+        self._keyed = KeyedWork(self, waits.ack)
         self._turn = waiting.new_turn()  # of the thread that takes a message while nothing is prefetched
         self._suspects = waiting.new_turn()
         self._first_prefix = b"\0"
@@ -351,6 +353,11 @@ class WorkerPool(Taker):
             self._prefetch.make_room(worker)
         return self._messages.take(timeout)
 
+    @property
+    def interruptions(self) -> int:
+        """How often something happened after which deliveries may be missing."""
+        return self._messages.interruptions + self._messages.missed_heartbeats
+
     def not_started(self, message: JetStreamMsg) -> None:
         """A message that was taken when the end came: it goes back."""
         self._messages.not_started([message])
@@ -486,15 +493,18 @@ class WorkerPool(Taker):
         """Start no more handlers, give back what was not started, and wait (30 s by default) for those that run.
 
         Never raises for a handler that does not end: the report names what was cut off. `wait=False` returns None
-        at once: safe in signal handlers; so does a call inside a handler. Acks are flushed before it returns.
+        at once: safe in signal handlers; so does a call inside a handler. Acks are flushed before it returns. In a
+        forked child it raises ForkedConnection, as nobody there knows how the parent's handlers ended.
         """
         self.stopping = True
         self._messages.stop()
         if not wait or self.runs_here():
             if not self._release_asked:
                 self._release_asked = True
-                self._engine.clock.call_soon(self._release_in_background)
+                with contextlib.suppress(errors.ForkedConnection):  # in a forked child there is nothing to give back
+                    self._engine.clock.call_soon(self._release_in_background)
             return None
+        self._engine.check_process()
         deadline = Deadline.of(timeout, self.options.stop_timeout)
         self._release(deadline.at_most(FLUSH_TIMEOUT))
         finished = self._ended.wait(deadline.remaining())
@@ -570,7 +580,8 @@ class WorkerPool(Taker):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.stop()
+        with contextlib.suppress(errors.ForkedConnection):  # a child that leaves the blocks of its parent
+            self.stop()
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "stopping" if self.stopping else "running"

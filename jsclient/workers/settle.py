@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors
 from jsclient.jetstream.consuming.double_ack import double_ack_many
@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from jsclient.workers.parts import Worker
 
 log = logging.getLogger("jsclient.workers")
+
+BY_HANDLER: Final = -1.0
+"""Instead of a delay: see Settler.run_keyed."""
 
 
 class Host(Protocol):
@@ -207,7 +210,8 @@ class Settler:
     def run_keyed(self, worker: Worker, message: JetStreamMsg, deliveries: int, retries: int) -> float | None:
         """Call the handler; None when the message is finished, else the seconds until it is tried again here.
 
-        `retries` are the tries in this process, beside the `deliveries` that the server counts.
+        `retries` are the tries in this process, beside the `deliveries` that the server counts. BY_HANDLER: it is
+        finished, the handler has settled it, in what way is not known: perhaps it has given it back.
         """
         tries = deliveries + retries
         if self.is_spent(message, deliveries):
@@ -220,12 +224,13 @@ class Settler:
             error = raised
         seconds = time.monotonic() - started
         self._pool.count(worker, seconds, message)
+        by_handler = self._options.manual or message.is_acked
         if error is None:
             self.handled(worker, message, seconds)
-            return None
+            return BY_HANDLER if by_handler else None
         if message.is_acked:
             self._note_failure(worker, message, error, seconds)
-            return None  # the handler has settled it
+            return BY_HANDLER
         if self.gives_up(error, tries):
             return None if self.give_up(worker, message, error, tries) else self._backoff[-1]
         self._note_failure(worker, message, error, seconds)

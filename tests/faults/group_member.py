@@ -2,7 +2,8 @@
 
     python group_member.py URLS STREAM GROUP THREADS LEASE LOG [ATTEMPTS]
 
-A message "kill" kills its process; with ATTEMPTS it ends as a dead letter.
+A message "kill" kills its process; with ATTEMPTS it ends as a dead letter. With MEMBER in the environment it works
+under that name, else partitions are spread over all processes.
 
 What a key has seen is in a bucket, and each step is written by compare-and-set: two handlers of one key at a time, or a
 message before its predecessor, cannot go unnoticed. Findings are lines in LOG.
@@ -49,6 +50,7 @@ def main() -> int:
             priority_timeout=2.0,
             backoff=[0.05],
             max_ack_pending=64,
+            member=os.environ.get("MEMBER"),
             **giving_up,
         )
         print("ready", flush=True)

@@ -17,7 +17,7 @@ import pytest
 import jsclient
 from jsclient import errors, groups, keyvalue
 from jsclient.groups import Filter
-from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.jetstream import JetStream, StreamConfig, SubjectTransform
 from jsclient.keyvalue import KeyValueConfig
 from jsclient.testing import Cluster, NatsServer, wait_until
 
@@ -40,24 +40,29 @@ class Members:
         self.urls = ",".join(urls)
         self.log = log
         self.all: list[subprocess.Popen[bytes]] = []
+        self.names: list[str] = []
         self.codes: list[int] = []
 
-    def start(self) -> None:
+    def start(self, name: str = "") -> None:
         command = [sys.executable, str(MEMBER), self.urls, "SRC", "work", "8", "3", str(self.log), *self.more]
-        self.all.append(subprocess.Popen(command, stdout=subprocess.DEVNULL))
+        environ = {**os.environ, "MEMBER": name} if name else None
+        self.all.append(subprocess.Popen(command, stdout=subprocess.DEVNULL, env=environ))
+        self.names.append(name)
 
     def leave(self) -> None:
         """The oldest one goes, as in a rolling deploy, and a new one comes."""
         self.all[0].terminate()
         self.start()
         gone = self.all.pop(0)
+        self.names.pop(0)
         self.codes.append(gone.wait(30))
 
     def crash(self, chance: random.Random) -> None:
-        gone = self.all.pop(chance.randrange(len(self.all)))
+        which = chance.randrange(len(self.all))
+        gone, name = self.all.pop(which), self.names.pop(which)
         os.kill(gone.pid, signal.SIGKILL)
         gone.wait(10)
-        self.start()
+        self.start(name)
 
     def stop(self) -> None:
         for process in self.all:
@@ -73,11 +78,11 @@ class Members:
         return self.log.read_text().splitlines() if self.log.exists() else []
 
 
-def elect(nc: jsclient.Connection, chance: random.Random) -> None:
+def elect(nc: jsclient.Connection, chance: random.Random, stream: str = "SRC-work") -> None:
     """Another leader for a consumer: it forgets whom it has pinned, and may forget what was acked last."""
     try:
-        names = list(JetStream(nc, timeout=5).consumer_names("SRC-work"))
-        nc.request(f"$JS.API.CONSUMER.LEADER.STEPDOWN.SRC-work.{chance.choice(names)}", b"", timeout=5)
+        names = list(JetStream(nc, timeout=5).consumer_names(stream))
+        nc.request(f"$JS.API.CONSUMER.LEADER.STEPDOWN.{stream}.{chance.choice(names)}", b"", timeout=5)
     except (errors.JsClientError, IndexError):
         pass  # there is none, or no leader at the moment
 
@@ -150,6 +155,60 @@ def publish(cluster: Cluster, keys: int, per_key: int) -> None:
             for key in range(keys):
                 js.publish_async(f"src.k{key}", b"%d" % number, msg_id=f"{key}.{number}")
             js.publish_async_complete(120)
+
+
+@pytest.mark.slow
+@pytest.mark.faults
+@pytest.mark.timeout(600)
+def test_static_members_take_over_from_each_other_in_order(cluster: Cluster, tmp_path: Path) -> None:
+    """200 keys x 50 messages, two members of two processes each: step-downs, elections, 4 processes killed."""
+    keys, per_key = 200, 50
+    chance = random.Random(21)
+    with jsclient.connect(cluster.urls, connect_timeout=20) as nc:
+        js = JetStream(nc, timeout=20)
+        transform = SubjectTransform(src="src.*", dest="{{Partition(8,1)}}.src.{{Wildcard(1)}}")
+        js.create_stream(
+            StreamConfig(name="SRC", subjects=["src.*"], num_replicas=3, subject_transform=transform), timeout=20
+        )
+        seen = keyvalue.create_key_value(js, KeyValueConfig(bucket="seen", replicas=3))
+        group = groups.create_static(js, "SRC", "work", partitions=8, filters=["src.*"], members=["a", "b"], timeout=30)
+        members = Members(cluster.urls, tmp_path / "findings")
+        for name in "abab":
+            members.start(name)
+        publisher = threading.Thread(target=publish, args=(cluster, keys, per_key))
+        publisher.start()
+        pause, kills, now, beats = threading.Event(), 4, 0, 0
+        started = time.monotonic()
+        try:
+            while (now < keys * per_key or kills) and time.monotonic() < started + 500:
+                pause.wait(1)
+                beats += 1
+                if beats % 3 == 0:
+                    step_down(group, "ab"[beats % 2])
+                if beats % 5 == 0:
+                    elect(nc, chance, "SRC")
+                if kills and beats % 6 == 0:
+                    kills -= 1
+                    members.crash(chance)
+                try:
+                    now = handled(seen)
+                except errors.JsClientError:
+                    continue
+                print(f"{time.monotonic() - started:.0f} s: {now} of {keys * per_key}, {kills} kills", flush=True)
+                assert not members.findings()
+            assert (now, kills) == (keys * per_key, 0)
+        finally:
+            publisher.join()
+            members.stop()
+        assert members.findings() == []
+        assert group.lag(timeout=30).total == 0
+
+
+def step_down(group: groups.PartitionedGroup, member: str) -> None:
+    try:
+        group.step_down(member)
+    except errors.JsClientError:
+        pass  # nobody is pinned, or there is no leader at the moment
 
 
 @pytest.mark.slow

@@ -187,7 +187,7 @@ def test_counters_from_the_shell(server: NatsServer, js: JetStream) -> None:
     js.create_stream(StreamConfig(name="CT", subjects=["ct.>"], allow_msg_counter=True, allow_direct=True))
     assert cli(server, "counter", "get", "ct.a").returncode == 3
     assert cli(server, "counter", "ls", "ct.>").returncode == 3
-    assert cli(server, "counter", "increment", "ct.a", "5").stdout == "5\n"
+    assert lines(cli(server, "counter", "increment", "ct.a", "5", "--json")) == [{"subject": "ct.a", "value": "5"}]
     assert cli(server, "counter", "incr", "ct.a").stdout == "6\n"
     assert cli(server, "counter", "decrement", "ct.a", "10").stdout == "-4\n"
     assert cli(server, "counter", "increment", "ct.b", str(10**30)).stdout == f"{10**30}\n"

@@ -30,13 +30,14 @@ import msgspec
 import pytest
 
 import jsclient
-from jsclient import backup, coordination, errors, monitor, services, waiting
+from jsclient import backup, coordination, errors, groups, monitor, services, waiting
 from jsclient import jetstream as jets
 from jsclient import keyvalue as kvs
 from jsclient import objectstore as objs
 from jsclient._engine import Engine
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
+from jsclient.groups.message import of_member
 from jsclient.system import SystemClient
 from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.workers import DeadLetters, WorkerPool
@@ -51,7 +52,7 @@ AT_ONCE = 24
 
 PACKAGES = (
     "", ".jetstream", ".keyvalue", ".objectstore", ".services", ".workers", ".system", ".coordination", ".backup",
-    ".monitor",
+    ".monitor", ".groups",
 )  # fmt: skip
 
 MONITOR = ("Monitor",)
@@ -209,6 +210,22 @@ WAITS: dict[str, Call] = {
     "evict": lambda e, t: coordination.evict(e.leases, e.holder, timeout=t),
     "once_per": lambda e, t: coordination.once_per(e.leases, "job", 2.0, timeout=t),
     "Monitor.snapshot": lambda e, t: monitor.Monitor(e.js).snapshot(timeout=t),
+    "create_elastic": lambda e, t: groups.create_elastic(e.js, "DL", "new", partitions=4, timeout=t),
+    "create_static": lambda e, t: groups.create_static(e.js, "DL", "new", partitions=4, timeout=t),
+    "open_group": lambda e, t: groups.open_group(e.js, "DL", "group", timeout=t),
+    "group_names": lambda e, t: through(groups.group_names(e.js, "DL", timeout=t)),
+    "PartitionedGroup.add": lambda e, t: e.group.add("one", timeout=t),
+    "PartitionedGroup.config": lambda e, t: e.group.config(timeout=t),
+    "PartitionedGroup.delete": lambda e, t: groups.PartitionedGroup(e.js, "DL", "none", elastic=True).delete(timeout=t),
+    "PartitionedGroup.drop": lambda e, t: e.group.drop("one", timeout=t),
+    "PartitionedGroup.lag": lambda e, t: e.group.lag(timeout=t),
+    "PartitionedGroup.members": lambda e, t: e.group.members(timeout=t),
+    "PartitionedGroup.set_mappings": lambda e, t: e.group.set_mappings({"one": [0]}, timeout=t),
+    "PartitionedGroup.step_down": lambda e, t: e.group.step_down("one", timeout=t),
+    "GroupMessage.ack_next": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).ack_next(t),
+    "GroupMessage.double_ack": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_ack(t),
+    "GroupPool.stop": lambda e, t: [pool.stop(t) for pool in e.group_pools[:1]],
+    "GroupPool.wait": lambda e, t: [pool.wait(t) for pool in e.group_pools[1:]],
     "backup_stream": lambda e, t: backup.backup_stream(e.js, "DL", e.path(), timeout=t),
     "backup_account": lambda e, t: backup.backup_account(e.js, e.path(), include=["DL"], timeout=t),
     "restore_stream": lambda e, t: backup.restore_stream(e.js, e.backups / "GONE", timeout=t),
@@ -287,6 +304,7 @@ BOUNDED: dict[str, tuple[float, Call]] = {
 FOREVER = {
     # Wait as long as it takes, by their definition; close() and Ctrl-C end them.
     "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal", "WorkerPool.take_for",
+    "GroupPool.run_until_signal",
     "KeyWatcher.__next__", "ObjectWatcher.__next__", "ConnectionEvents.__next__",
 }  # fmt: skip
 
@@ -298,6 +316,7 @@ ITS_OWN_PARTS = {
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
     "AtomicBatch.add_msg", "AtomicBatch.__exit__", "FastBatch.add_msg", "FastBatch.__exit__",
     "AsyncPublisher.__exit__", "ConsumeContext.__exit__", "Service.__exit__", "WorkerPool.__exit__",
+    "GroupPool.__exit__",
     "Messages.__exit__", "Subscription.__exit__", "KeyWatcher.__exit__", "ObjectWatcher.__exit__",
     "FiniteRead.close", "FiniteRead.__exit__", "OrderedConsumer.close", "OrderedConsumer.__exit__",
     "OrderedConsumer.fetch_no_wait", "OrderedConsumer.messages", "OrderedConsumer.open_messages",
@@ -311,7 +330,7 @@ NO_TIMEOUT_YET: set[str] = set()
 
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
 NEVER_NAMES = """
-    add add_group add_link_listener add_violation_listener advisories all_received atomic_batch begin_drain
+    add add_group add_link_listener assignment add_violation_listener advisories all_received atomic_batch begin_drain
     cancel check check_draining check_headers check_process check_takes check_usable chunks close closed_error
     complete count count_of decode deliver deliveries discard encode end ends enter error event events fail failed
     fast_batch finish_drain flush forget_reply forked frame get get_all hand_back health hold index info initial items
@@ -321,10 +340,13 @@ NEVER_NAMES = """
     remove_violation_listener report_error required_permissions reset resize resolve respond respond_json reveal
     run_callback run_last_callback runs_here set_callbacks
     set_pending_limits set_servers snapshot stats stop succeed take to_concurrent to_dict under_way
+    consumer_of reported filters_of partitions_of same_shape with_mappings with_members
     unwatch wake watch when_closed when_read withdraw withdrawn
 """
 NEVER = set(NEVER_NAMES.split())
 NEVER_FUNCTIONS = {
+    "balanced",
+    "partition_of",
     "extract",
     "inspect",
     "load",
@@ -404,7 +426,17 @@ class Env:
         self._open()
 
     def _prepare(self, js: jets.JetStream) -> None:
-        for name in ("DL", "DL2", "GONE", "KV_DLKV", "KV_DLLEASES", "OBJ_DLOBJ", "OBJ_DLOBJ2"):
+        for name in (
+            "DL",
+            "DL-group",
+            "DL2",
+            "GONE",
+            "KV_elastic-consumer-groups",
+            "KV_DLKV",
+            "KV_DLLEASES",
+            "OBJ_DLOBJ",
+            "OBJ_DLOBJ2",
+        ):
             with contextlib.suppress(errors.StreamNotFound):
                 js.delete_stream(name)
         stream = js.create_stream(jets.StreamConfig(name="DL", subjects=["dl.js.>"], allow_direct=True))
@@ -413,7 +445,7 @@ class Env:
         stream.create_consumer(jets.ConsumerConfig(durable_name="full"))
         stream.create_consumer(jets.ConsumerConfig(durable_name="expendable"))
         stream.create_push_consumer(PUSH.replace(durable_name="p"))
-        for _ in range(20):
+        for _ in range(30):
             js.publish("dl.js.x", b"x")
         kvs.create_key_value(js, kvs.KeyValueConfig(bucket="DLKV", history=5)).put("a", b"1")
         objects = objs.create_object_store(js, objs.ObjectStoreConfig(bucket="DLOBJ"))
@@ -423,6 +455,8 @@ class Env:
         coordination.lease_bucket(js, "DLLEASES", ttl=LEASE)
         gone = js.create_stream(jets.StreamConfig(name="GONE", subjects=["dl.gone"]))
         js.publish("dl.gone", b"x" * 1000)
+        if js.nc.server_info.at_least(2, 11):
+            groups.create_elastic(js, "DL", "group", partitions=4)
         self.backups = self.path()
         backup.backup_stream(js, "GONE", self.backups / "GONE")
         gone.delete()
@@ -438,7 +472,7 @@ class Env:
         self.expendable = self.stream.consumer("expendable")
         self.read = self.consumer.read_until(10**9, timeout=TIMEOUT)
         self.push = self.stream.push_consumer("p")
-        self.messages = list(self.stream.consumer("full").fetch(10, 5))
+        self.messages = list(self.stream.consumer("full").fetch(15, 5))
         self.ordered = self.stream.ordered_consumer()
         with contextlib.suppress(errors.NoMessages):
             self.ordered.next(1)
@@ -452,6 +486,11 @@ class Env:
         self.object_info = self.objects.info("o")
         self.object_watchers = [self.stack.enter_context(self.objects.watch())]
         self.object_watcher = self.stack.enter_context(self.objects.watch(updates_only=True))
+        self.group = groups.PartitionedGroup(js, "DL", "group", elastic=True)
+        self.group_pools: list[groups.GroupPool] = []
+        if nc.server_info.at_least(2, 11):
+            self.group_pools = [groups.GroupPool(self.group, lambda message: None, settle=0.1) for _ in range(2)]
+            wait_until(lambda: all(pool.state == "working" for pool in self.group_pools), 30)
         self.letters = DeadLetters(js, "DL", "dl.js.x")
         self.leases = kvs.key_value(js, "DLLEASES")
         self.lease = coordination.Lock(self.leases, "held", ttl=LEASE).acquire(5)
@@ -484,7 +523,7 @@ class Env:
     def close(self) -> None:
         self.lease.release()
         self.election.close()
-        for closing in (*self.consuming, *self.pools):
+        for closing in (*self.consuming, *self.pools, *self.group_pools):
             with contextlib.suppress(errors.JsClientError):
                 closing.stop()
         self.stack.close()

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import ConnectOptions, errors
+from jsclient import ConnectOptions, coordination, errors, groups
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -126,7 +126,9 @@ def test_whoever_handles_messages_in_the_parent_does_not_hold_up_a_child(server:
                 ("subscription", sub.close, "None"),
                 ("consume", lambda: running.__exit__(None, None, None), "None"),
                 ("wait for consume", running.wait, "ForkedConnection"),
-                ("pool", lambda: pool.__exit__(None, None, None), "ForkedConnection"),
+                ("pool", lambda: pool.__exit__(None, None, None), "None"),
+                ("stop the pool", lambda: pool.stop(wait=False), "None"),
+                ("stop the pool and wait", pool.stop, "ForkedConnection"),
                 ("wait for pool", pool.wait, "ForkedConnection"),
             ):
                 start = time.monotonic()
@@ -137,6 +139,34 @@ def test_whoever_handles_messages_in_the_parent_does_not_hold_up_a_child(server:
             pool.stop()
             running.close()
         js.delete_stream("HANDLE")
+
+
+def test_a_child_leaves_the_blocks_of_its_parent_quietly(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="LEAVE", subjects=["leave.js"]))
+        consumer = stream.create_consumer(ConsumerConfig(durable_name="c"))
+        leases = coordination.lease_bucket(js, "LEAVE", ttl=6.0)
+        election = coordination.Election(leases, "leader", ttl=6.0)
+        wait_until(lambda: election.leading)
+        lease = coordination.Lock(leases, "lock", ttl=6.0).acquire(5)
+        blocks: dict[str, Any] = {"iterator": consumer.messages(), "election": election, "lease": lease}
+        if server.version >= (2, 11):
+            group = groups.create_elastic(js, "LEAVE", "work", partitions=2)
+            pool = groups.GroupPool(group, lambda message: None)
+            blocks["group"] = pool
+            assert in_child(lambda: pool.stop(wait=False)) == "None"
+            assert in_child(pool.stop) == "ForkedConnection"
+        for name, block in blocks.items():
+            start = time.monotonic()
+            assert in_child(lambda block=block: block.__exit__(None, None, None)) == "None", name  # type: ignore[misc]
+            assert time.monotonic() - start < 3, name
+        assert election.leading, "the parent still has it"
+        assert lease.valid
+        for block in blocks.values():
+            block.__exit__(None, None, None)
+        for name in list(js.stream_names()):
+            js.delete_stream(name)
 
 
 def test_no_byte_of_the_children_reaches_the_parents_socket(proxy: Proxy, count: Count) -> None:

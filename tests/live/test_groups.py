@@ -15,7 +15,7 @@ from jsclient import errors, groups
 from jsclient.groups import Filter, GroupPool, PartitionedGroup
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, SubjectTransform
 from jsclient.testing import NatsServer, wait_until
-from jsclient.workers import Reject
+from jsclient.workers import PoolEvent, Reject
 from tests.live.test_cli import cli, lines
 
 Count = Callable[[int, int], int]
@@ -196,6 +196,36 @@ def test_a_partition_is_given_up_late_and_taken_early(
     assert begins[0][0] - ends[0] < 1.0
 
 
+def test_a_hand_over_with_a_limit_says_whose_order_is_lost(js: JetStream, group: PartitionedGroup) -> None:
+    """The handler does not end within `hand_over_timeout`: the partition goes on elsewhere, and that is told."""
+    group.set_mappings({"a": range(8), "b": []})
+    release, begun = threading.Event(), threading.Event()
+    told: list[Any] = []
+    at_b: list[int] = []
+
+    def slow(message: Any) -> None:
+        begun.set()
+        release.wait(60)
+
+    def note(event: PoolEvent) -> None:
+        if event.kind == "order lost":
+            told.append(event.message)
+
+    publish(js, 1, range(3))
+    first = GroupPool(group, slow, member="a", hand_over_timeout=0.2, on_event=note, **QUICK)
+    try:
+        assert begun.wait(20)
+        with GroupPool(group, lambda message: at_b.append(int(message.data)), member="b", **QUICK):
+            group.set_mappings({"a": [], "b": range(8)})
+            wait_until(lambda: at_b == [0, 1, 2], 30)  # from the one that still runs at the other
+            assert not release.is_set()
+            assert [(message.subject, message.data) for message in told] == [("src.k0", b"0")]
+    finally:
+        release.set()
+        first.stop()
+    wait_until(lambda: group.lag().total == 0, 10)
+
+
 def test_failures_are_tried_again_in_their_place_and_given_up(js: JetStream, group: PartitionedGroup) -> None:
     js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
     calls: list[tuple[str, bytes]] = []
@@ -216,6 +246,21 @@ def test_failures_are_tried_again_in_their_place_and_given_up(js: JetStream, gro
     letter = js.stream("DEAD").get_msg(1)
     assert letter.headers is not None
     assert letter.headers["Dead-Letter-Subject"] == "src.k0", "the subject under which it was published"
+
+
+def test_a_message_that_the_handler_gave_back_is_handled_again(js: JetStream, group: PartitionedGroup) -> None:
+    """It was taken for handled when it came again, and acked: lost."""
+    given: list[bytes] = []
+
+    def handle(message: Any) -> None:
+        given.append(message.data)
+        if len(given) == 1:
+            message.nak()
+
+    publish(js, 1, range(1))
+    with GroupPool(group, handle, **QUICK):
+        wait_until(lambda: len(given) == 2, 20)
+        wait_until(lambda: group.lag().total == 0, 10)
 
 
 def test_a_second_process_of_a_member_takes_over_in_order(

@@ -29,13 +29,14 @@ def test_a_parked_message_stays_first_in_line() -> None:
     assert queue.backlog == 0
 
 
-def test_clear_gives_up_everything_that_waits() -> None:
+def test_recall_takes_back_everything_that_waits() -> None:
     queue = KeyedQueue()
     queue.admit("a", 1)
     queue.admit("a", 2)
     queue.admit("b", 3)
     queue.park("b", 3, until=1.0)
-    assert sorted(queue.clear()) == [2, 3]
+    assert sorted(queue.recall()) == [2, 3]
     assert queue.backlog == 0
     assert queue.next_due() is None
-    assert queue.done("a") is None
+    assert queue.done("a") is None, "it stayed busy"
+    assert queue.admit("b", 4), "it was parked, and is free"

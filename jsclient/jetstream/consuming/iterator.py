@@ -319,7 +319,9 @@ class MessageIterator(Taker):
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self.close()
+        with contextlib.suppress(errors.ForkedConnection):  # a child that leaves the blocks of its parent
+            self._engine.check_process()  # before the lock: a thread of the parent may have had it
+            self.close()
 
     def __reduce__(self) -> Any:
         return self._engine.refuse_pickle(self)

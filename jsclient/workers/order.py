@@ -1,9 +1,13 @@
-"""In which order a member may handle what it holds, and when it must wait. Pure: no thread, clock, socket or lock.
+"""In which order a pool may handle what it holds, and when it must wait. Pure: no thread, clock, socket or lock.
 
 The server numbers the deliveries of a consumer. As long as each number follows the one before, everything that was
 delivered is here, in the order of the stream. A gap means that a delivery went elsewhere: to another process that has,
 or had, the consumer, or down with a connection. It may be an earlier message of a key of which a later one is here.
 From then on nothing is started (`holding`) until the server knows of no unfinished delivery that is not here.
+
+A member of a group has its consumer to itself: for it every gap counts. Other pools may share theirs (`shares`), and
+then gaps are what is normal: they count only after something that may have lost deliveries (`doubt`), such as the end
+of a connection.
 """
 
 from __future__ import annotations
@@ -56,10 +60,16 @@ class Item:
 
 
 class Order:
-    """The messages that a member holds. `last` is the consumer's number of the last delivery, None: not known."""
+    """The messages that a pool holds. `last` is the consumer's number of the last delivery, None: not known."""
 
-    def __init__(self, last: int | None = 0, done: OrderedDict[tuple[int, int], None] | None = None) -> None:
+    def __init__(
+        self, last: int | None = 0, done: OrderedDict[tuple[int, int], None] | None = None, *, shares: bool = False
+    ) -> None:
         self.last = last
+        self.others = False
+        """Whether others were seen to get messages of the consumer, as far as gaps tell it (with `shares`)."""
+        self._shares = shares
+        self._doubt = False  # deliveries may have been lost since the last one that came
         self.items: dict[int, Item] = {}
         self.running: dict[int, Item] = {}
         self.done = OrderedDict() if done is None else done
@@ -84,16 +94,33 @@ class Order:
 
     def arrived(self, item: Item) -> Arrival:
         """A delivery. "new": it is kept; "known": it is here already; "done": it was finished here, ack it again."""
-        if self.last is None or item.delivery != self.last + 1:
-            self.hold()
-        self.last = item.delivery
+        self.seen(item.delivery)
         if item.sequence in self.items:
             return "known"
         if (item.sequence, item.stored) in self.done:
             return "done"
+        self.admit_again(item)
+        return "new"
+
+    def admit_again(self, item: Item) -> None:
+        """Keep it, whether it was finished before or not."""
         self.items[item.sequence] = item
         self._admit(item)
-        return "new"
+
+    def seen(self, delivery: int) -> None:
+        """A delivery has this number; `arrived` says it for those that are kept."""
+        last, self.last = self.last, delivery
+        doubt, self._doubt = self._doubt, False
+        if last is not None and delivery == last + 1:
+            return
+        if doubt or not self._shares:
+            self.hold()
+        elif last is not None:
+            self.others = True
+
+    def doubt(self) -> None:
+        """Deliveries may have been lost: the number of the next one tells."""
+        self._doubt = True
 
     def next(self, now: float) -> Item | None:
         """A message that may be started now; it runs from here on."""
@@ -107,17 +134,24 @@ class Order:
         self.running[item.sequence] = item
         return item
 
+    @property
+    def startable(self) -> bool:
+        """Whether more is there that may be started at once."""
+        return bool(self._ready) and not self.holding
+
     def next_due(self) -> float | None:
         """When a failed message may be tried again."""
         return None if self.holding else self._queue.next_due()
 
-    def finished(self, item: Item) -> None:
-        """Acked, or given up for good."""
+    def finished(self, item: Item, again: bool = False) -> None:
+        """Acked, or given up for good. `again`: if it comes again it is to be handled again, as for all we know it
+        was not acked."""
         self.running.pop(item.sequence, None)
         self.items.pop(item.sequence, None)
-        self.done[item.sequence, item.stored] = None
-        while len(self.done) > DONE_KEPT:
-            self.done.popitem(last=False)
+        if not again:
+            self.done[item.sequence, item.stored] = None
+            while len(self.done) > DONE_KEPT:
+                self.done.popitem(last=False)
         following = self._queue.done(item.lane)
         if following is not None:
             self._ready.append(following)

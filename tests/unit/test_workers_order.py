@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from jsclient.groups.order import DONE_KEPT, Item, Order
+from jsclient.workers.order import DONE_KEPT, Item, Order
 
 
 def item(sequence: int, delivery: int, key: str = "a") -> Item:
@@ -44,6 +44,42 @@ def test_a_gap_in_the_deliveries_holds_everything_until_the_missing_one_is_here(
     assert started(order) == [2]
     order.finished(order.items[2])
     assert started(order) == [3]
+
+
+def test_gaps_of_a_shared_consumer_count_only_after_an_interruption() -> None:
+    order = Order(None, shares=True)
+    order.arrived(item(1, 7))
+    assert not order.others, "nothing is known before the first delivery"
+    order.arrived(item(5, 9, "b"))
+    assert order.others
+    assert started(order) == [1, 5]
+    order.doubt()
+    order.arrived(item(6, 10, "c"))
+    assert started(order) == [6], "the numbers follow each other: nothing was lost"
+    order.doubt()
+    order.arrived(item(9, 12, "d"))
+    assert started(order) == []
+    order.arrived(item(8, 13, "d"))
+    order.release()
+    assert started(order) == [8]
+
+
+def test_a_delivery_that_is_not_kept_has_its_number_all_the_same() -> None:
+    order = Order()
+    order.seen(1)
+    order.arrived(item(2, 2))
+    assert started(order) == [2]
+    order.seen(4)
+    assert order.holding
+
+
+def test_what_was_given_back_is_handled_again() -> None:
+    order = Order()
+    order.arrived(item(1, 1))
+    assert started(order) == [1]
+    order.finished(order.items[1], again=True)
+    assert order.arrived(item(1, 2)) == "new"
+    assert started(order) == [1]
 
 
 def test_a_consumer_that_others_used_before_begins_with_a_hold() -> None:
