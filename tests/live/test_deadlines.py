@@ -224,6 +224,8 @@ WAITS: dict[str, Call] = {
     "PartitionedGroup.step_down": lambda e, t: e.group.step_down("one", timeout=t),
     "GroupMessage.ack_next": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).ack_next(t),
     "GroupMessage.double_ack": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_ack(t),
+    "GroupMessage.double_nak": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_nak(timeout=t),
+    "GroupMessage.double_term": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_term(timeout=t),
     "GroupPool.stop": lambda e, t: [pool.stop(t) for pool in e.group_pools[:1]],
     "GroupPool.wait": lambda e, t: [pool.wait(t) for pool in e.group_pools[1:]],
     "backup_stream": lambda e, t: backup.backup_stream(e.js, "DL", e.path(), timeout=t),
