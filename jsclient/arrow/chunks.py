@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from jsclient import waiting
+from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from protocol import Msg
 from protocol.columns import Acks
 from protocol.errors import BAD_JSON
 
@@ -32,6 +32,7 @@ class Chunk(msgspec.Struct, gc=False):
     first_delivery: int  # consumer sequences of the first and the last message
     last_delivery: int
     pending: int  # messages that the consumer has left after the last one
+    size: int = 0  # bytes, as the server counts them against the limit of a pull
 
     def __len__(self) -> int:
         return len(self.sequences)
@@ -116,7 +117,13 @@ def chunk_of(messages: list[Msg]) -> Chunk:
         deliveries[0],
         deliveries[-1],
         pending[-1],
+        _size(messages),
     )
+
+
+def _size(messages: list[Msg]) -> int:
+    lengths = [len(m.raw_subject) + len(m.payload) + len(m.raw_reply or b"") for m in messages]
+    return sum(lengths) + sum([len(m.raw_headers) for m in messages if m.raw_headers is not None])
 
 
 _Numbers = tuple[list[int], list[int], list[int], list[int]]

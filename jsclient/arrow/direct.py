@@ -21,9 +21,10 @@ from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
+from jsclient.message import Msg
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
-from protocol import Msg, matches
+from protocol import matches
 
 log = logging.getLogger("jsclient.arrow")
 

@@ -1,4 +1,4 @@
-"""A range of a stream read through an ephemeral pull consumer.
+"""A range of a stream read as columns, through an ephemeral pull consumer and the pump of all pulls.
 
 The consumer acknowledges nothing, lives in the memory of one server and vanishes by itself when a task is killed.
 Sequences decide where the range ends, never counts: messages may be deleted, and filters skip some. Whatever goes
@@ -8,36 +8,99 @@ a new consumer after the last message that was handed out.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient._engine import Unkept
 from jsclient.arrow.access import StreamAccess
-from jsclient.arrow.chunks import Chunk, ChunkQueue, chunk_of, split_statuses
+from jsclient.arrow.chunks import Chunk, chunk_of, split_statuses
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
-from jsclient.connection import engine_of
-from jsclient.durations import Deadline, to_ns
-from jsclient.jetstream.api.headers import PENDING_MESSAGES
-from jsclient.jetstream.consuming.pull_statuses import row_of
-from jsclient.states import LinkEvent
-from protocol import Msg, matches
+from jsclient.connection import Connection, engine_of
+from jsclient.durations import Deadline
+from jsclient.jetstream.consuming.credit import Credit
+from jsclient.jetstream.consuming.pull_inboxes import PullInbox
+from jsclient.jetstream.consuming.pull_request import PullTerms
+from jsclient.jetstream.consuming.pull_source import PullSource
+from jsclient.jetstream.consuming.pump import Pump, Told
+from jsclient.message import Msg
+from protocol import matches
 
 log = logging.getLogger("jsclient.arrow")
 
-PULL_EXPIRES: Final = 30.0
-HEARTBEAT: Final = 5.0
-SILENCE: Final = 2 * HEARTBEAT  # no frame for so long: the pull, the consumer or the link is gone
+TERMS: Final = PullTerms(expires=30.0, heartbeat=5.0)
 PAUSE: Final = 0.05  # seconds before the first new consumer; grows with each one that brings nothing
 RESTARTS: Final = 50  # new consumers without one message of progress in between, before the task gives up
 
 
 class Interrupted(Exception):
     """The consumer cannot be read on; a new one continues after the last message."""
+
+
+class RangeSource(PullSource):
+    """Where the pulls of one consumer go. What is wrong with it is not asked: a new consumer goes on."""
+
+    ack_none = True
+
+    def __init__(self, nc: Connection, pull_subject: str, name: str) -> None:
+        super().__init__(nc, pull_subject)
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"consumer {self.name}"
+
+
+class RangeCredit(Credit):
+    """Up to `prefetch` pulls are under way, but never for more messages than the range can still have. For one thread.
+
+    The owner sets `count` and `taken_bytes` to what has come, and `left` and `expected` to what may still come.
+    """
+
+    def __init__(self, size: int, prefetch: int, max_bytes: int, expected: int | None = None) -> None:
+        super().__init__(max_bytes, numbers=PullInbox.numbers)
+        self.count = 0
+        self.left = 0  # sequences up to the end of the range
+        self.expected = expected  # messages that a filtered range still has, and one that shows its end
+        self.alone = False  # the next message is larger than max_bytes: it is asked for by itself
+        self._size = size
+        self._most = size * prefetch
+
+    def taken(self) -> int:
+        return self.count
+
+    def need(self, now: float = 0.0, round_trip: float = 0.0) -> tuple[int, int] | None:
+        if now < self.retry_at:
+            return None
+        if self.alone:
+            return None if self.outstanding(0) else (1, 0)
+        outstanding = self._under_way(self.count)
+        left = self.left - outstanding
+        if self.expected is not None:
+            # What was deleted or stored since it was counted makes it wrong by a few: then one by one.
+            left = min(left, max(self.expected - outstanding, 0 if outstanding else 1))
+        count = min(self._size, left, self._most - outstanding)
+        # At the end of the range whatever is left is asked for; before it, only pulls of half a size and more.
+        if count <= 0 or (count < left and count < self._size // 2):
+            return None
+        return count, self.max_bytes
+
+    def opened(self, batch: int, nbytes: int) -> int:
+        self.due = True  # there may be room for another one
+        return super().opened(batch, nbytes)
+
+    def received(self, count: int, nbytes: int) -> None:
+        self.count += count
+        self.taken_bytes += nbytes
+        if self.expected is not None:
+            self.expected -= count
+        self.alone, self.due = False, True
+
+    def too_large(self) -> None:
+        """The next message does not fit into any pull."""
+        self.alone = self.due = True
+        self.works()
 
 
 class RangeConsumer:
@@ -55,11 +118,7 @@ class RangeConsumer:
         self._local: tuple[str, ...] = ()  # filters that the server does not take, matched on this side
         self.next = part.start  # the first sequence that was not handed out yet
         self._name = ""
-        self._outstanding = 0
-        self._expected: int | None = None  # messages that a filtered range still has, and one that shows its end
         self._delivery = 1
-        self._too_large_at = 0  # the delivery at which a message did not fit into pullBytes
-        self._alone = False  # the next message is larger than pullBytes: it is asked for by itself
 
     def chunks(self) -> Iterator[Chunk]:
         restarts = 0
@@ -108,19 +167,20 @@ class RangeConsumer:
             more["filter_subjects"] = list(self._filters)
             behind = self._behind_the_end()
         info = access.create_consumer(self._name, more, self._options.consumer_inactive_threshold)
-        self._expected = None if behind is None else max(0, info.num_pending - behind) + 1
         if info.num_pending == 0:
             access.delete_consumer(self._name)
             self._nothing_left()
             return
-        inbox = self._nc.new_inbox()
-        queue = ChunkQueue()
-        subscription = self._engine.open_sink(inbox, queue)
-        self._outstanding, self._delivery, self._too_large_at, self._alone = 0, 1, 0, False
+        expected = None if behind is None else max(0, info.num_pending - behind) + 1
+        credit = RangeCredit(self._options.pull_records, self._options.prefetch, self._options.pull_bytes, expected)
+        subject = access.api.subject(f"CONSUMER.MSG.NEXT.{access.stream}.{self._name}")
+        pump = Pump(RangeSource(self._nc, subject, self._name), TERMS, credit)
+        self._delivery = 1
         try:
-            yield from self._deliveries(queue, inbox)
+            yield from self._deliveries(pump)
         finally:
-            subscription.close()
+            pump.release()
+            pump.settle(False)
             access.delete_consumer(self._name)
 
     def _behind_the_end(self) -> int:
@@ -131,20 +191,19 @@ class RangeConsumer:
         self._access.delete_consumer(name)
         return info.num_pending
 
-    def _deliveries(self, queue: ChunkQueue, inbox: str) -> Iterator[Chunk]:
+    def _deliveries(self, pump: Pump[RangeCredit]) -> Iterator[Chunk]:
         while True:
-            self._refill(inbox)
-            item = queue.next(self._access.deadline.at_most(SILENCE))
-            if item is None:
-                self._check_time()
-                raise Interrupted(f"consumer {self._name} has been silent for {SILENCE:g} s")
-            if isinstance(item, LinkEvent):
-                self._engine.check_usable()
-                raise Interrupted(f"the link was {item.value}")
-            messages, statuses = split_statuses(item)
+            items = self._take(pump)
+            try:
+                messages, statuses = split_statuses(items)
+                event = None
+            except AttributeError:
+                place = next(place for place, item in enumerate(items) if not isinstance(item, Msg))
+                messages, statuses = split_statuses(items[:place])
+                event = items[place]
             if messages:
                 chunk = chunk_of(messages)
-                last = self._account(chunk)
+                last = self._account(chunk, pump.state)
                 self._gaps.check(self.next, chunk.sequences)
                 if self.next > chunk.sequences[0] or chunk.sequences[-1] >= self._part.end:
                     chunk = self._inside(chunk)
@@ -158,7 +217,40 @@ class RangeConsumer:
                     self._nothing_left()
                     return
             for status in statuses:
-                self._status(status)
+                if pump.inbox.is_control(status):
+                    self._hear(pump.status(status), pump.state)
+            if event is not None:
+                self._broken(event)
+
+    def _take(self, pump: Pump[RangeCredit]) -> list[Any]:
+        """What is there, in order; nothing when there was only a reason to look."""
+        credit = pump.state
+        credit.left = self._part.end - self.next
+        while credit.due:
+            pump.keep_pulling()
+        items = pump.inbox.take_all()
+        if items:
+            return items
+        item = pump.wait(self._access.deadline)
+        if item is not None:
+            return [item, *pump.inbox.take_all()]
+        self._check_time()
+        self._hear(pump.look(self._access.deadline), credit)
+        return []
+
+    def _hear(self, told: Sequence[Told], credit: RangeCredit) -> None:
+        """What ends a pull otherwise than in good order ends its consumer, too."""
+        for kind, what in told:
+            if isinstance(what, errors.MaxBytesExceeded):
+                credit.too_large()
+            elif kind != "event":
+                raise Interrupted(f"{type(what).__name__}: {what}")
+
+    def _broken(self, event: Any) -> None:
+        if isinstance(event, BaseException):
+            raise event  # no permission to pull
+        self._engine.check_usable()
+        raise Interrupted(f"the link was {event.value}")
 
     def _nothing_left(self) -> None:
         """The consumer has no more: the tail of the range was deleted or does not match, or its replica lags behind."""
@@ -174,7 +266,7 @@ class RangeConsumer:
         if len(chunk):
             yield chunk
 
-    def _account(self, chunk: Chunk) -> int:
+    def _account(self, chunk: Chunk, credit: RangeCredit) -> int:
         """Check that no delivery is missing; returns the last stream sequence that was delivered."""
         count = len(chunk)
         if chunk.first_delivery != self._delivery or chunk.last_delivery != self._delivery + count - 1:
@@ -183,64 +275,10 @@ class RangeConsumer:
                 f"expected from {self._delivery}"
             )
         self._delivery += count
-        self._outstanding -= count
-        if self._expected is not None:
-            self._expected -= count
-        self._alone = False
+        credit.received(count, chunk.size)
         return chunk.sequences[-1]
 
     def _inside(self, chunk: Chunk) -> Chunk:
         """Only what belongs to the range and was not handed out before."""
         first, end = self.next, self._part.end
         return chunk.keep([first <= sequence < end for sequence in chunk.sequences])
-
-    # --- pulls ------------------------------------------------------------------------------------------
-
-    def _refill(self, inbox: str) -> None:
-        """Keep up to `prefetch` pulls under way, but never ask for more messages than the range can still have."""
-        if self._alone:
-            if self._outstanding == 0:
-                self._pull(inbox, 1)
-            return
-        size = self._options.pull_records
-        most = size * self._options.prefetch
-        while True:
-            left = self._part.end - self.next - self._outstanding
-            if self._expected is not None:
-                # What was deleted or stored since it was counted makes it wrong by a few: then one by one.
-                left = min(left, max(self._expected - self._outstanding, 0 if self._outstanding else 1))
-            count = min(size, left, most - self._outstanding)
-            # At the end of the range whatever is left is asked for; before it, only pulls of half a size and more.
-            if count <= 0 or (count < left and count < size // 2):
-                return
-            self._pull(inbox, count)
-
-    def _pull(self, inbox: str, count: int) -> None:
-        body: dict[str, Any] = {"batch": count, "expires": to_ns(PULL_EXPIRES), "idle_heartbeat": to_ns(HEARTBEAT)}
-        if not self._alone:
-            body["max_bytes"] = self._options.pull_bytes
-        subject = self._access.api.subject(f"CONSUMER.MSG.NEXT.{self._access.stream}.{self._name}")
-        self._outstanding += count
-        self._engine.post_now(Unkept(self._engine.encode(subject, json.dumps(body).encode(), reply=inbox)))
-
-    def _status(self, message: Msg) -> None:
-        """A pull has ended without bringing all it was to bring, or the consumer cannot be read on."""
-        status = message.status
-        if status is None or status.code == 100:
-            return
-        row = row_of(status.code, status.description)
-        if row.kind == "quiet" and row.reason != "max bytes":
-            self._give_back(message)
-        elif row.reason == "max bytes":
-            self._give_back(message)
-            # Twice at the same place without a message in between: the next one does not fit into any pull.
-            self._alone = self._too_large_at == self._delivery
-            self._too_large_at = self._delivery
-        else:
-            raise Interrupted(f"pull on {self._name} ended with {status.code} {status.description}")
-
-    def _give_back(self, message: Msg) -> None:
-        pending = message.headers.get(PENDING_MESSAGES)
-        if pending is None:
-            raise Interrupted("a pull ended without saying what it left")
-        self._outstanding = max(0, self._outstanding - int(pending))

@@ -139,9 +139,9 @@ class Consumer(PullSource):
                 min_pending=min_pending,
                 min_ack_pending=min_ack_pending,
                 priority=priority,
+                no_wait=seconds == 0 or no_wait_then is not None,
             )
         )
-        no_wait = seconds == 0 or no_wait_then is not None
         return Fetch(
             self,
             max_messages,
@@ -149,7 +149,6 @@ class Consumer(PullSource):
             JetStreamMsg,
             timeout=seconds,
             max_bytes=max_bytes,
-            no_wait=no_wait,
             cancel=cancel,
         ).run()
 
@@ -162,8 +161,8 @@ class Consumer(PullSource):
         if within is None or within >= NO_WAIT_TIMEOUT:
             return self.fetch(max_messages, 0)
         check_number(max_messages)
-        terms = self._limited(terms_for(0, 0.0))
-        return Fetch(self, max_messages, terms, JetStreamMsg, timeout=0, no_wait=True, answer_within=within).run()
+        terms = self._limited(terms_for(0, 0.0, no_wait=True))
+        return Fetch(self, max_messages, terms, JetStreamMsg, timeout=0, answer_within=within).run()
 
     def fetch_bytes(
         self,
@@ -199,8 +198,7 @@ class Consumer(PullSource):
         limit = seconds_of(self._info.config.max_expires or 0) if self._info is not None else 0.0
         if not limit or terms.expires <= limit:
             return terms
-        heartbeat = terms.heartbeat if 2 * terms.heartbeat <= limit else 0.0
-        return PullTerms(limit, heartbeat, terms.group, terms.min_pending, terms.min_ack_pending, terms.priority)
+        return terms.within(limit)
 
     # --- continuous pulls -------------------------------------------------------------------------------------
 

@@ -64,6 +64,17 @@ def test_fetch_returns_what_there_is_at_the_timeout(js: JetStream) -> None:
     assert (batch.ended, batch.error) == (Ended.TIMEOUT, None)
 
 
+def test_an_empty_fetch_from_afar_is_no_error_either(server: NatsServer, js: JetStream) -> None:
+    """The status that ends the pull comes after the timeout; heartbeats that came in time are no silence."""
+    durable(js)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        consumer = JetStream(nc).consumer("F", "C")
+        proxy.delay(0.15)
+        for _ in range(2):
+            batch = consumer.fetch(10, timeout=2, heartbeat=0.9)
+            assert (len(batch), batch.ended, batch.error) == (0, Ended.TIMEOUT, None)
+
+
 def test_an_empty_fetch_is_no_error(js: JetStream) -> None:
     batch = durable(js).fetch(10, timeout=0.2)
     assert not batch

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -322,3 +323,51 @@ def test_a_thread_that_waits_does_not_hold_up_the_timeout_of_another(js: JetStre
         messages.stop()
         waiting.join(5)
         assert not waiting.is_alive()
+
+
+def test_a_read_whose_link_is_down_is_closed_by_another_thread(server: NatsServer, js: JetStream, kind: str) -> None:
+    publish(js, 10)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        messages = everything(JetStream(nc), kind).read_until(end_seq=20, timeout=60)  # type: ignore[attr-defined]
+        taken: list[int] = []
+        reading = threading.Thread(target=lambda: taken.extend(int(message.data) for message in messages))
+        reading.start()
+        wait_until(lambda: len(taken) == 10, 10)
+        proxy.refuse()
+        proxy.cut()
+        wait_until(lambda: not nc.is_connected, 10)
+        before = time.monotonic()
+        messages.close()
+        assert time.monotonic() - before < 10
+        proxy.accept()
+        reading.join(20)
+        assert not reading.is_alive()
+    assert taken == list(range(1, 11))
+
+
+def test_a_read_that_waits_for_a_link_is_closed_at_once(server: NatsServer, js: JetStream) -> None:
+    publish(js, 10)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        messages = everything(JetStream(nc), "pull").read_until(end_seq=20, timeout=60)  # type: ignore[attr-defined]
+        assert [int(next(messages).data) for _ in range(10)] == list(range(1, 11))
+        proxy.refuse()
+        proxy.cut()
+        wait_until(lambda: not nc.is_connected, 10)
+        taken: list[int] = []
+        reading = threading.Thread(target=lambda: taken.extend(int(message.data) for message in messages))
+        reading.start()
+        wait_until(lambda: "wait_connected" in functions_of(reading), 10)
+        before = time.monotonic()
+        messages.close()
+        reading.join(20)
+        assert time.monotonic() - before < 10
+        assert taken == []
+
+
+def functions_of(thread: threading.Thread) -> list[str]:
+    """The names of the functions that it is in."""
+    frame, found = sys._current_frames().get(thread.ident or 0), []
+    while frame is not None:
+        found.append(frame.f_code.co_name)
+        frame = frame.f_back
+    return found

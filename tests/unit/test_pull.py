@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 
 import protocol
 from jsclient import errors
-from jsclient.jetstream.consuming.pull import (
-    LONGEST_DELAY,
-    REMEMBERED,
-    UNLIMITED_BATCH,
-    PullState,
-)
+from jsclient.jetstream.consuming.credit import LONGEST_DELAY, REMEMBERED
+from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import PullTerms
 from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 
@@ -455,7 +451,7 @@ def test_a_request_names_only_what_is_set_and_keeps_priority_zero() -> None:
         "id": "pin",
         "priority": 0,
     }
-    assert msgspec.json.decode(PullTerms(expires=0.0).request(1, no_wait=True)) == {"batch": 1, "no_wait": True}
+    assert msgspec.json.decode(PullTerms(expires=0.0, no_wait=True).request(1)) == {"batch": 1, "no_wait": True}
 
 
 def test_pending_below_zero_gives_no_credit() -> None:

@@ -38,11 +38,6 @@ def test_without_heartbeats_nothing_is_owed() -> None:
     assert Watchdog.of_heartbeats(0.0, 5.0).due(0.0) == NEVER
 
 
-def test_the_end_of_a_call_is_the_latest_alarm() -> None:
-    watchdog = Watchdog.of_pulls(PullTerms(30.0, 5.0), 100.0, latest=104.0)
-    assert (watchdog.due(100.0), watchdog.alarm_at(103.0)) == (104.0, 104.0)
-
-
 class Stalled(AssertionError):
     """Nobody would ever look again."""
 

@@ -23,7 +23,8 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.consuming.fetch import GRACE, NO_WAIT_TIMEOUT, Batch, Ended
 from jsclient.jetstream.consuming.listing import Reading
-from jsclient.jetstream.consuming.pull_inboxes import nak_all, nak_frames
+from jsclient.jetstream.consuming.ordered_reset import take_turn
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.publishing.attempts import wait_connected
@@ -147,7 +148,7 @@ class FiniteRead(Taker):
             while True:
                 if self._closed is not None:
                     raise self._closed
-                if self._left.cancelled:
+                if self._left.cancelled and not self._done:
                     self._end()
                 if self._ready:
                     message = self._ready.popleft()
@@ -216,13 +217,17 @@ class FiniteRead(Taker):
                 return call()
             except errors.ConnectionLost:
                 self._doubt = True
-                if not wait_connected(self.consumer.nc, deadline.remaining()):
+                self._left.check()
+                if not wait_connected(self.consumer.nc, deadline.remaining(), self._left):
                     raise
             except (errors.NoResponders, errors.RequestTimeout, errors.ReadStalled):
                 self._doubt = True
+                self._left.check()
                 if deadline.at_most(RETRY) < RETRY or not self._may_be_there(deadline):
                     raise
-                waiting.Gate().wait(RETRY)
+                pause = waiting.Gate()
+                with self._left.ends(pause.set):
+                    pause.wait(RETRY)
 
     def _may_be_there(self, deadline: Deadline) -> bool:
         """Whether a server that does not answer may answer again: the consumer is there, or it is not known."""
@@ -283,12 +288,18 @@ class FiniteRead(Taker):
         return nak_frames(ready)
 
     def close(self) -> None:
-        """End here, also while another thread waits for the next message; idempotent."""
+        """End here, also while another thread waits for the next message; idempotent.
+
+        Where that thread asks the server and gets no answer, it gives back what there is, as soon as it hears of it.
+        """
         waiting.check_turn(self._turn, "a finite read was used")
         self._left.cancel()
-        with self._turn:
-            if self._closed is None:
-                self._end()
+        if take_turn(self._turn, FLUSH_TIMEOUT):
+            try:
+                if self._closed is None:
+                    self._end()
+            finally:
+                self._turn.release()
 
     def __enter__(self) -> FiniteRead:
         return self
@@ -380,8 +391,13 @@ class OrderedRead:
         reading = self._reading
         if reading is not None:
             reading.messages.stop()
-        with self._turn:
-            self._close()
+        if take_turn(self._turn, FLUSH_TIMEOUT):
+            try:
+                self._close()
+            finally:
+                self._turn.release()
+        elif reading is not None:
+            reading.messages.close()  # the thread that asks the server and gets no answer finds it closed
 
     def __enter__(self) -> OrderedRead:
         return self

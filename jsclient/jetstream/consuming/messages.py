@@ -14,7 +14,7 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.pull_inboxes import PullInbox
-from jsclient.jetstream.consuming.pump import Pump
+from jsclient.jetstream.consuming.pump import WindowPump
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.states import WAKE, LinkEvent
 
@@ -35,7 +35,7 @@ class Messages(MessageIterator):
         engine_of(source.nc).check_usable()
         if options.cancel is not None:
             options.cancel.check()
-        self._pump = Pump(source, options.terms(), options.state(PullInbox.numbers))
+        self._pump = WindowPump(source, options.terms(), options.state(PullInbox.numbers))
         self._state = self._pump.state
         self._take = self._state.take
         self._popleft = self._pump.mailbox.popleft

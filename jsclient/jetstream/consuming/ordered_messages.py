@@ -36,8 +36,8 @@ from jsclient.jetstream.consuming.ordered_sequence import (
 )
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, message_size
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
-from jsclient.jetstream.consuming.pull_source import PullSource
-from jsclient.jetstream.consuming.pump import Pump, Told
+from jsclient.jetstream.consuming.pull_source import PullSource, QuestionLimit
+from jsclient.jetstream.consuming.pump import Told, WindowPump
 from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.states import WAKE, LinkEvent
@@ -145,7 +145,7 @@ class OrderedMessages(MessageIterator):
         self._questions: deque[float] = deque()  # when to ask whether the consumer is still there
         source.create(timeout)
         # Asking costs less than waiting for the old consumer, so there is no limit on that.
-        self._pump = Pump(source, options.terms(), options.state(PullInbox.numbers), ask_every=0.0)
+        self._pump = WindowPump(source, options.terms(), options.state(PullInbox.numbers), questions=QuestionLimit(0.0))
         self._pump.inbox.one_server = True
         self._state = self._pump.state
         super().__init__(source, options, self._pump, options.cancel)

@@ -1,9 +1,7 @@
-"""The bookkeeping of pull requests: credit and back-off. No socket, no clock, no thread.
+"""The credit of a continuous consume: how large its window is, and when the next pull is due.
 
 Invariant: what is buffered and what is requested never exceed `max_messages` together (and `max_bytes`): credit
-returns when the *application* takes a message. The server answers every pull on its own reply subject
-`<inbox>.<number>`, so a status names the pull that it ends and a late one is told from a current one; messages
-keep their own subject and count against the whole.
+returns when the *application* takes a message.
 """
 
 from __future__ import annotations
@@ -12,13 +10,10 @@ import itertools
 from collections.abc import Iterator
 from typing import Final
 
-from jsclient.jetstream.consuming.pull_statuses import Verdict
+from jsclient.jetstream.consuming.credit import Credit
 
 UNLIMITED_BATCH: Final = 1_000_000
 """Messages asked for where only bytes are limited (nats.go, nats.java)."""
-
-REMEMBERED: Final = 1_024
-"""Pulls remembered as open; the server holds at most max_waiting, 512 by default."""
 
 WINDOW: Final = 0.1
 """Seconds: a window that may grow holds as many messages as the application takes in this time."""
@@ -36,19 +31,16 @@ FASTEST: Final = 40_000
 without acks a message of 128 B costs us 2.6 us at 500, 2.2 at 2,000 and 2.0 at 4,000, the server 3.9, 2.9 and 2.9, and
 the time from one to the next is 4.3, 3.0 and 2.9."""
 
-FIRST_DELAY: Final = 0.1
-LONGEST_DELAY: Final = 1.0
-"""Back-off after statuses that would come again at once, such as 503 while a leader is elected (4-8 s): with 5 s the
-first message after an election that took 4.3 s came after 9.3 s."""
 
-
-class PullState:
+class PullState(Credit):
     """The credit of one continuous consume.
 
     `take()` counts a message that the application takes and is the only call on the hot path: an
     `itertools.count`, atomic without a lock. A new pull is due as soon as its result reaches `check_at`.
     All other methods are called under the owner's lock.
     """
+
+    endless = True
 
     def __init__(
         self,
@@ -62,8 +54,8 @@ class PullState:
         most_messages: int = 0,
     ) -> None:
         """Above 0, `most_messages` lets `max_messages` grow up to there: see `_fit_window`."""
+        super().__init__(max_bytes, numbers=numbers)
         self.max_messages = max_messages
-        self.max_bytes = max_bytes
         self.threshold_messages = (max_messages + 1) // 2 if threshold_messages is None else threshold_messages
         if threshold_bytes is None:
             # Where messages are limited too, a pull that is out of bytes ends, and that makes the next one due.
@@ -71,22 +63,11 @@ class PullState:
         self.threshold_bytes = threshold_bytes
         self.stop_after = stop_after
         self.take = itertools.count(1).__next__
-        self.due = True  # a pull may be due: look when the application comes for the next message
-        self.granted = 0  # messages requested up to now, without those that the server said will not come
-        self.granted_bytes = 0
-        self.taken_bytes = 0  # the owner adds the size of what is taken
         self.check_at = 1
-        self.open: dict[int, tuple[int, int]] = {}
         self._least_messages = max_messages
         self._most_messages = most_messages
         self._asked_at = (0.0, 0)  # when the last pull was due, and the messages taken until then
-        self._numbers = itertools.count(1) if numbers is None else numbers
-        self._newest = 0  # pull
-        self._settled = 0  # the newest pull with bytes given back before its status came
-        self._too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
-        self._failures = 0
         self._reads = 0  # how often the count was read
-        self.retry_at = 0.0
 
     def taken(self) -> int:
         """Messages taken up to now. A count is read by counting once more, so every limit moves along by one."""
@@ -98,24 +79,12 @@ class PullState:
         return self.take()
 
     def need(self, now: float = 0.0, round_trip: float = 0.0) -> tuple[int, int] | None:
-        """(messages, bytes) of the pull that is due, or None. 0 bytes: no limit. `round_trip`: seconds of the link."""
         taken = self.taken()
-        # More may come than was asked for: after a reconnect the old pull can be served beside the new one.
-        self.granted = max(self.granted, taken)
-        pending = self.granted - taken
-        if pending == 0:
-            # Nothing is under way, so no bytes are either; 2.9 ends a full pull without saying what was left.
-            self.granted_bytes = self.taken_bytes
-            self._settled = self._newest
-        elif self.max_bytes and self.granted_bytes <= self.taken_bytes:
-            # No bytes are under way, so no messages are either: no server tells the end of a pull whose bytes were
-            # used up exactly.
-            self.open.clear()
-            self.granted, pending = taken, 0
+        pending = self._under_way(taken)
         pending_bytes = max(self.granted_bytes - self.taken_bytes, 0)
         if pending < self.threshold_messages and self._most_messages:
             self._fit_window(taken, now, round_trip)
-        self._set_check(taken)
+        self._recount(taken)
         low = pending < self.threshold_messages
         low_bytes = pending_bytes < self.threshold_bytes
         if self._too_small and pending:
@@ -148,8 +117,6 @@ class PullState:
         self._hold(max(self._least_messages, min(int(rate * seconds), self._most_messages)))
 
     def stop_growing(self, batch: int) -> bool:
-        """A pull of so many was refused because of its size. True when it was only that large because the window had
-        grown, which is over now."""
         if batch <= self._least_messages:
             return False
         self._most_messages = 0
@@ -173,7 +140,7 @@ class PullState:
             return min(credit, self.max_bytes if self._too_small else wanted)
         return wanted if credit >= wanted else 0
 
-    def _set_check(self, taken: int) -> None:
+    def _recount(self, taken: int) -> None:
         check_at = max(taken + 1, self.granted - self.threshold_messages + 1)
         if self.threshold_bytes:
             # Half of the messages, by their mean size, that may be taken before the bytes run low.
@@ -181,68 +148,6 @@ class PullState:
             mean = self.taken_bytes // max(taken - self._reads, 1) or 1
             check_at = min(check_at, taken + max(spare // (2 * mean), 1) if self.taken_bytes else taken + 1)
         self.check_at = check_at if self.stop_after is None else min(check_at, self.stop_after)
-
-    def outstanding(self, buffered: int) -> int:
-        """Messages asked for that have not come yet; with any, the server owes us heartbeats."""
-        taken = self.taken()  # first: it moves `granted` along
-        return max(self.granted - taken - buffered, 0)
-
-    def opened(self, batch: int, nbytes: int) -> int:
-        """A pull goes out; its number is the last token of its reply subject."""
-        number = self._newest = next(self._numbers)
-        if len(self.open) >= REMEMBERED:
-            del self.open[next(iter(self.open))]
-        self.open[number] = (batch, nbytes)
-        self.granted += batch
-        self.granted_bytes += nbytes
-        self._set_check(self.taken())
-        return number
-
-    def ended(
-        self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0, buffered_bytes: int = 0
-    ) -> bool:
-        """A status ended a pull. False when that pull is forgotten already: then it says nothing new.
-
-        `buffered` is the number of messages received and not taken.
-        """
-        asked = self.open.pop(number, None) if number is not None else None
-        if number is not None and asked is None:
-            return False
-        taken = self.taken()
-        if verdict.all_pulls:
-            self.lost(buffered, buffered_bytes)
-        else:
-            messages, nbytes = verdict.unserved or asked or (0, 0)
-            if asked is not None:
-                messages, nbytes = min(messages, asked[0]), min(nbytes, asked[1])
-            self.granted = max(self.granted - messages, taken + buffered)
-            if number is None or number > self._settled:
-                self.granted_bytes = max(self.granted_bytes - nbytes, self.taken_bytes)
-            self._too_small = verdict.reason == "max bytes" and asked is not None and nbytes >= asked[1]
-            if verdict.reason == "complete":
-                self.works()
-        if verdict.back_off:
-            self.failed(now)
-        self._set_check(taken)
-        return True
-
-    def lost(self, buffered: int, buffered_bytes: int = 0) -> None:
-        """No pull is alive (leader change, reconnect, missed heartbeats): only what is buffered counts."""
-        self.open.clear()
-        taken = self.taken()
-        self.granted = taken + buffered
-        self.granted_bytes = self.taken_bytes + buffered_bytes
-        self._set_check(taken)
-
-    def failed(self, now: float) -> None:
-        """Wait before the next pull: 0.1 s, doubled up to 5 s until something works."""
-        self.retry_at = now + min(FIRST_DELAY * 2**self._failures, LONGEST_DELAY)
-        self._failures = min(self._failures + 1, 16)
-
-    def works(self) -> None:
-        """A message or heartbeat came, or the link is new: pull at once."""
-        self._failures = 0
-        self.retry_at = 0.0
 
     def delivered(self, count: int) -> int:
         """How many messages were taken when `take()` returned `count`, without the times it was only read."""

@@ -15,6 +15,7 @@ from collections import deque
 from contextlib import suppress
 from hashlib import blake2b
 from hmac import compare_digest
+from itertools import repeat, starmap
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
@@ -93,6 +94,11 @@ class PullInbox:
         if not digits.isdigit() or not compare_digest(seal, _seal(int(digits))):
             return FORGED
         return int(digits)
+
+    def take_all(self) -> list[Any]:
+        """Everything that is there: messages, statuses, link events. For an inbox with one taker."""
+        mailbox = self.mailbox
+        return list(starmap(mailbox.popleft, repeat((), len(mailbox.items))))
 
     def snapshot(self) -> tuple[int, int]:
         """(messages, bytes) received and not taken, without statuses and link events."""
@@ -246,6 +252,11 @@ class PullInboxes:
             self._idle.append(inbox)
         else:
             inbox.inbox.close()
+
+    def electing(self, now: float, since: float = float("-inf")) -> bool:
+        """Whether leaders may still be elected, after a reconnect or what happened at `since`: what is not there now
+        may be there soon."""
+        return now < max(self.reconnected_at, since) + ELECTION
 
     def close_idle(self) -> None:
         """Drop the idle subscriptions."""

@@ -43,15 +43,17 @@ class PullTerms(msgspec.Struct, frozen=True):
     min_pending: int = 0
     min_ack_pending: int = 0
     priority: int | None = None
+    no_wait: bool = False
+    """The pull ends when nothing is there; with `expires`, when nothing has come by then."""
 
-    def request(self, batch: int, max_bytes: int = 0, pin_id: str = "", no_wait: bool = False) -> bytes:
+    def request(self, batch: int, max_bytes: int = 0, pin_id: str = "") -> bytes:
         """The body of one pull."""
         return msgspec.json.encode(
             PullRequest(
                 batch=batch,
                 expires=to_ns(self.expires),
                 max_bytes=max_bytes,
-                no_wait=no_wait,
+                no_wait=self.no_wait,
                 idle_heartbeat=to_ns(self.heartbeat),
                 group=self.group,
                 min_pending=self.min_pending,
@@ -60,6 +62,11 @@ class PullTerms(msgspec.Struct, frozen=True):
                 priority=self.priority,
             )
         )
+
+    def within(self, seconds: float) -> PullTerms:
+        """The same for the rest of the time: a heartbeat must be at most half of it, or the server refuses the pull."""
+        heartbeat = self.heartbeat if 2 * self.heartbeat <= seconds else 0.0
+        return msgspec.structs.replace(self, expires=seconds, heartbeat=heartbeat)
 
 
 def terms_for(
@@ -70,6 +77,7 @@ def terms_for(
     min_pending: int = 0,
     min_ack_pending: int = 0,
     priority: int | None = None,
+    no_wait: bool = False,
 ) -> PullTerms:
     """The pull terms of a fetch; heartbeats by default from 10 s on. Raises ConfigError."""
     expires = FETCH_TIMEOUT if timeout is None else timeout
@@ -82,7 +90,7 @@ def terms_for(
         if 2 * beat > expires:
             raise ConfigError(f"heartbeat must be at most half of the timeout, {expires / 2:g} s; got {beat:g}")
     check_priority(group, min_pending, min_ack_pending, priority)
-    return PullTerms(expires, beat, group, min_pending, min_ack_pending, priority)
+    return PullTerms(expires, beat, group, min_pending, min_ack_pending, priority, no_wait)
 
 
 def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
 from jsclient.jetstream.api import headers as header_names
+from jsclient.jetstream.api.ack_words import NEXT
 from jsclient.jetstream.consuming.pull_options import Paused
 
 if TYPE_CHECKING:
@@ -18,6 +19,29 @@ EXAMINE_EVERY: Final = 5.0
 """Seconds between two CONSUMER.INFO that fetches of one handle send to find out about silence."""
 
 
+class QuestionLimit:
+    """When the next CONSUMER.INFO may be sent: that request is expensive for a server with many consumers."""
+
+    def __init__(self, every: float) -> None:
+        self._every = every
+        self._lock = waiting.new_lock()
+        self._from = float("-inf")
+
+    def allow(self) -> bool:
+        """Whether to ask now; then the next time is `every` seconds later."""
+        with self._lock:
+            now = time.monotonic()
+            if now < self._from:
+                return False
+            self._from = now + self._every
+            return True
+
+    def shorten(self, seconds: float) -> None:
+        """Ask again in so many seconds already."""
+        with self._lock:
+            self._from = min(self._from, time.monotonic() + seconds)
+
+
 class PullSource:
     """What pulls need to know of a consumer: where they go, its pin ids, and how to find out what is wrong."""
 
@@ -25,8 +49,8 @@ class PullSource:
         self.nc = connection
         self.pull_subject = pull_subject
         self.pins: dict[str, str] = {}  # priority group -> the id by which the server knows its pinned client: us
-        self._examine_lock = waiting.new_lock()
-        self._examined_at = float("-inf")
+        self.questions = QuestionLimit(EXAMINE_EVERY)  # of all fetches
+        self.pull_prefix = b""  # of the body of every pull
 
     ack_none = False
 
@@ -47,22 +71,13 @@ class PullSource:
         """Ask the server whether it is the whole stream that was deleted."""
         return deleted
 
-    def diagnose(self, timeout: float) -> Exception | None:
-        """`examine`, but not too often; a pause is no error."""
-        with self._examine_lock:
-            now = time.monotonic()
-            if now < self._examined_at + EXAMINE_EVERY:
-                return None
-            self._examined_at = now
-        found = self.examine(timeout)
-        return None if isinstance(found, Paused) else found
-
 
 class AckedConsumer(PullSource):
-    """The consumer behind a message, for +NXT: nothing is known of it but the ack subject."""
+    """The consumer behind a message: its next pull is the ack (+NXT). Nothing else is known of it."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection, "")
+    def __init__(self, connection: Connection, ack: bytes) -> None:
+        super().__init__(connection, ack.decode())
+        self.pull_prefix = NEXT + b" "
 
     def __str__(self) -> str:
         return "the consumer of an acked message"

@@ -1,9 +1,10 @@
-"""The pump of everything that pulls for ever: it keeps pulls under way, reads what comes beside messages, and finds
-out what silence means.
+"""The pump of everything that pulls: it keeps pulls under way, reads what comes beside messages, and finds out what
+silence means.
 
 It has no thread. Whoever takes messages drives it: calls `keep_pulling` when `state.due`, `status` and `link_event`
 for what is no message, `wait` when nothing is there and `look` when the wait brought nothing. What the application has
-to hear of is returned (`Told`), so the pump knows nothing of the one that drives it. All counting is in PullState.
+to hear of is returned (`Told`), so the pump knows nothing of the one that drives it. All counting is in its Credit,
+which also says what to ask for; fetches, iterators and the reader of columns differ in that alone.
 The lock is taken when something else than a plain message comes, when a pull is due, and before waiting: never for a
 message that is there.
 """
@@ -12,15 +13,18 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from jsclient import errors, waiting
 from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.headers import readable
+from jsclient.jetstream.consuming.credit import Credit
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
-from jsclient.jetstream.consuming.pull_inboxes import ELECTION, FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
+from jsclient.jetstream.consuming.pull import PullState
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
 from jsclient.jetstream.consuming.pull_options import Paused, Resumed
+from jsclient.jetstream.consuming.pull_source import QuestionLimit
 from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
 from jsclient.states import LinkEvent
@@ -28,15 +32,17 @@ from protocol import Status
 
 if TYPE_CHECKING:
     from jsclient.durations import Deadline
-    from jsclient.jetstream.consuming.pull import PullState
     from jsclient.jetstream.consuming.pull_request import PullTerms
     from jsclient.jetstream.consuming.pull_source import PullSource
     from jsclient.message import Msg
 
 DIAGNOSE_EVERY: Final = 10.0
-"""Seconds between two CONSUMER.INFO of one iterator: that request is expensive for a server with many consumers."""
+"""Seconds between two CONSUMER.INFO of one iterator."""
 
 ASK_AGAIN: Final = 2.0
+
+CLOSE: Final = 0.01
+"""Seconds that a pull may outlive its read: the first one is sent a moment after the read has begun."""
 
 COMPLETED: Final = b"NATS/1.0 409 Batch Completed\r\nNats-Pending-Messages: 0\r\nNats-Pending-Bytes: "
 """How nearly every pull with a byte limit ends; read without the detour that other statuses take (10 us)."""
@@ -49,6 +55,8 @@ class Told(NamedTuple):
     """"failed": nothing can come any more · "reported": an error that the pump survives · "event": no error."""
     what: Any
 
+
+C = TypeVar("C", bound=Credit)
 
 NOTHING: Final[Sequence[Told]] = ()
 
@@ -63,38 +71,24 @@ def reported(error: Exception | None) -> list[Told]:
     return [Told("reported", error)]
 
 
-class Pulls:
-    """Sends pulls of one inbox, and reads what ends them. It knows nothing of credit."""
-
-    def __init__(self, source: PullSource, inbox: PullInbox, subject: str, body_prefix: bytes = b"") -> None:
-        self._source = source
-        self._inbox = inbox
-        self._engine = engine_of(source.nc)
-        self._body_prefix = body_prefix
-        self.subject = subject
-
-    def frame(self, number: int, terms: PullTerms, batch: int, max_bytes: int, no_wait: bool = False) -> bytes:
-        """A pull. With a pinned priority group it says the pin that the server gave us."""
-        pins = self._source.pins
-        body = terms.request(batch, max_bytes, pins.get(terms.group, "") if pins else "", no_wait)
-        return self._engine.encode(self.subject, self._body_prefix + body, self._inbox.reply(number))
-
-    def post(self, frame: bytes) -> None:
-        """Send it now, or never: a link that is lost takes it along. Raises ConnectionLost."""
-        self._engine.post_now(Unkept(frame))
-
-    def verdict(self, message: Msg) -> Verdict:
-        status = message.status or UNREADABLE
-        return classify(status.code, status.description, readable(message), self.subject)
+def too_large(limit: int) -> errors.MaxBytesExceeded:
+    text = f"the next message is larger than max_bytes={limit}"
+    return errors.MaxBytesExceeded(409, "Message Size Exceeds MaxBytes", text)
 
 
-class Pump:
-    """Keeps the window of one continuous read full. Threads may share it."""
+class Pump(Generic[C]):
+    """Keeps the pulls of one read under way. Threads may share it."""
 
     def __init__(
-        self, source: PullSource, terms: PullTerms, state: PullState, *, ask_every: float = DIAGNOSE_EVERY
+        self,
+        source: PullSource,
+        terms: PullTerms,
+        state: C,
+        *,
+        watchdog: Watchdog | None = None,
+        questions: QuestionLimit | None = None,
     ) -> None:
-        """`state` counts with the numbers of PullInbox; `ask_every`: seconds between two questions about silence."""
+        """`state` counts with the numbers of PullInbox; `questions`: how often it asks about silence, 10 s."""
         self.source = source
         self.terms = terms
         self.state = state
@@ -108,80 +102,53 @@ class Pump:
         self.lock = waiting.new_lock()  # reentrant: a signal handler may stop what its own thread takes from
         self.connected = True
         self.halted = False  # it was stopped or drains: no further pull
+        self.doubtful = False
+        """A pull may be alive on the server that is not counted on: after a lost link, or silence."""
         self.waiting = 0
-        self._pulls = Pulls(source, self.inbox, source.pull_subject)
-        self._watchdog = Watchdog.of_pulls(terms, time.monotonic())
-        self._ask_every = ask_every
-        self._asked_at = -NEVER
+        self.ends_at = NEVER
+        """By `time.monotonic()`: no pull lives longer than the read."""
+        self.unsent: errors.ConnectionLost | None = None
+        """Why a pull could not be sent."""
+        self._subject = source.pull_subject
+        self._watchdog = watchdog or Watchdog.of_pulls(terms, time.monotonic())
+        self._questions = questions or QuestionLimit(DIAGNOSE_EVERY)
 
     # --- pulls --------------------------------------------------------------------------------------------
-
-    @property
-    def delivered(self) -> int:
-        """Messages taken up to now."""
-        with self.lock:
-            return self.state.delivered(self.state.taken())
-
-    def count(self, item: Msg) -> bool:
-        """The application takes this message. True when it is the last one (`stop_after`)."""
-        state = self.state
-        last = state.take() >= state.check_at and self.reached()
-        if state.max_bytes:
-            # Summed up before it is added: between reading and writing a count no other thread may run.
-            size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
-            if item.raw_headers is not None:
-                size += len(item.raw_headers)
-            state.taken_bytes += size
-        return last
-
-    def reached(self) -> bool:
-        """The threshold is reached: pull now if somebody waits for messages, else when the next one is asked for.
-
-        A worker that takes one message at a time must not have another one sent while it works (nats.go #1338).
-        True when all messages of `stop_after` were taken.
-        """
-        state = self.state
-        if state.stop_after is not None:
-            with self.lock:
-                if state.taken() >= state.stop_after:
-                    return True
-        if self.waiting:
-            self.keep_pulling()
-        else:
-            state.due = True
-        return False
 
     def keep_pulling(self, now: float | None = None) -> None:
         """Send the pull that is due, if any."""
         with self.lock:
             self.state.due = False
             now = time.monotonic() if now is None else now
-            need = self.state.need(now, self._engine.round_trip) if self._active else None
+            need = self.state.need(now, self._engine.round_trip) if self._active and now < self.ends_at else None
             if need is None:
                 return
+            if now + self.terms.expires > self.ends_at + CLOSE:
+                self.terms = self.terms.within(self.ends_at - now)
+                self._watchdog = Watchdog.of_pulls(self.terms, now)
             number = self.state.opened(*need)
             self.inbox.inbox.grant(*need)
             self._watchdog.restart(time.monotonic())
-            frame = self._pulls.frame(number, self.terms, *need)
+            frame = self._frame(number, *need)
         try:
-            self._pulls.post(frame)
-        except errors.ConnectionLost:
+            self._engine.post_now(Unkept(frame))  # now, or never: a link that is lost takes it along
+        except errors.ConnectionLost as error:
             with self.lock:
+                self.unsent = error
                 self._lost_link()
                 # Another thread may have dealt with the reconnect already: then nothing else would tell us of it.
                 self.connected = self.connection.is_connected
                 self.state.failed(time.monotonic())
 
+    def _frame(self, number: int, batch: int, max_bytes: int) -> bytes:
+        """A pull. With a pinned priority group it says the pin that the server gave us."""
+        source, terms = self.source, self.terms
+        body = terms.request(batch, max_bytes, source.pins.get(terms.group, "") if source.pins else "")
+        return self._engine.encode(self._subject, source.pull_prefix + body, self.inbox.reply(number))
+
     @property
     def _active(self) -> bool:
         return self.connected and not self.halted
-
-    def resize(self, max_messages: int, threshold_messages: int) -> None:
-        """From the next pull on; what is under way is not taken back."""
-        with self.lock:
-            self.state.max_messages = max_messages
-            self.state.threshold_messages = threshold_messages
-            self.state.due = True
 
     # --- waiting ------------------------------------------------------------------------------------------
 
@@ -241,16 +208,14 @@ class Pump:
 
     def _pulls_are_dead(self) -> None:
         self.state.lost(0)
+        self.doubtful = True
         self._watchdog.restart(time.monotonic())
         self.missed_heartbeats += 1
 
     def diagnose(self, timeout: float = ASK_TIMEOUT) -> Sequence[Told]:
         """Ask why nothing comes, not too often: one CONSUMER.INFO."""
-        with self.lock:
-            now = time.monotonic()
-            if now < self._asked_at + self._ask_every:
-                return NOTHING
-            self._asked_at = now
+        if not self._questions.allow():
+            return NOTHING
         found = self.source.examine(min(timeout, ASK_TIMEOUT))
         if isinstance(found, Paused):
             self.paused_until = found
@@ -263,10 +228,9 @@ class Pump:
             with self.lock:
                 self.state.failed(time.monotonic())
             told += reported(found)
-        elif found is not None and time.monotonic() < self._pool.reconnected_at + ELECTION:
+        elif found is not None and self._pool.electing(time.monotonic()):
             # A cluster that has just come up may not know the consumer yet: ask again before it is believed.
-            with self.lock:
-                self._asked_at = now - self._ask_every + ASK_AGAIN
+            self._questions.shorten(ASK_AGAIN)
             told += reported(found)
         elif found is not None:
             told += failed(found)
@@ -290,7 +254,7 @@ class Pump:
             self._lost_link()
 
     def _lost_link(self) -> None:
-        self.connected = False
+        self.connected, self.doubtful = False, True
         self.state.lost(*self.inbox.snapshot())
 
     def status(self, message: Msg) -> Sequence[Told]:
@@ -302,7 +266,8 @@ class Pump:
                 # The bytes that were not needed come back. No look at what is due: no message came or went.
                 self.state.ended(self.inbox.number(message), verdict, 0)
             return NOTHING
-        verdict = self._pulls.verdict(message)
+        sent = message.status or UNREADABLE
+        verdict = classify(sent.code, sent.description, readable(message), self._subject)
         if verdict.kind == "alive":
             self.state.works()
             return NOTHING
@@ -329,12 +294,19 @@ class Pump:
                 error = self.source.why_deleted(error, min(ASK_TIMEOUT, 2 * self._watchdog.doubt))
             return failed(error)
         if verdict.kind == "report":
-            # Nobody there: gone for good, or without a leader for the moment?
-            told = self.diagnose() if isinstance(error, errors.NoResponders) else NOTHING
+            # Nobody there: gone for good, or without a leader for the moment? A read that ends asks for itself.
+            ask = self.state.endless and isinstance(error, errors.NoResponders)
+            told = self.diagnose() if ask else NOTHING
             return told if _explains(told) else [*told, *reported(error)]
         if verdict.reason == "max bytes":
             return self._too_large(verdict, asked, buffered)
-        if verdict.reason == "timeout" and asked and verdict.unserved and verdict.unserved[0] == asked[0]:
+        if (
+            verdict.reason == "timeout"
+            and self.state.endless
+            and asked
+            and verdict.unserved
+            and verdict.unserved[0] == asked[0]
+        ):
             return self.diagnose()  # it brought nothing: perhaps the consumer is paused
         return NOTHING
 
@@ -345,8 +317,7 @@ class Pump:
             return NOTHING
         with self.lock:
             self.state.failed(time.monotonic())
-        text = f"the next message is larger than max_bytes={limit}"
-        return reported(errors.MaxBytesExceeded(409, "", text))
+        return reported(too_large(limit))
 
     # --- a new consumer takes the place of the old one: for ordered reads ---------------------------------------
 
@@ -360,7 +331,7 @@ class Pump:
     def go_on(self, ready: int, ready_bytes: int) -> None:
         """The new consumer is made: pull from it."""
         with self.lock:
-            self.inbox.pull_subject = self._pulls.subject = self.source.pull_subject
+            self.inbox.pull_subject = self._subject = self.source.pull_subject
             self.state.lost(ready, ready_bytes)
             self.state.works()
             self._watchdog.restart(time.monotonic())
@@ -386,6 +357,10 @@ class Pump:
         """Nobody takes from it any more."""
         self._pool.forget(self.inbox)
 
+    def put_back(self) -> None:
+        """As `release`, after a clean end: the next fetch may use the inbox."""
+        self._pool.give_back(self.inbox)
+
     def settle(self, give_back: bool, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
         """Unsubscribe, wait for what is on its way, and return what was delivered and not taken. `more`: other messages
         go back with these."""
@@ -396,6 +371,52 @@ class Pump:
         work is done on another thread."""
         self.release()
         self._engine.run_callback(_abandon, self.inbox, give_back)
+
+
+class WindowPump(Pump[PullState]):
+    """Keeps the window of an iterator full: its credit returns with each message that the application takes."""
+
+    @property
+    def delivered(self) -> int:
+        """Messages taken up to now."""
+        with self.lock:
+            return self.state.delivered(self.state.taken())
+
+    def count(self, item: Msg) -> bool:
+        """The application takes this message. True when it is the last one (`stop_after`)."""
+        state = self.state
+        last = state.take() >= state.check_at and self.reached()
+        if state.max_bytes:
+            # Summed up before it is added: between reading and writing a count no other thread may run.
+            size = len(item.raw_subject) + len(item.payload) + len(item.raw_reply or b"")
+            if item.raw_headers is not None:
+                size += len(item.raw_headers)
+            state.taken_bytes += size
+        return last
+
+    def reached(self) -> bool:
+        """The threshold is reached: pull now if somebody waits for messages, else when the next one is asked for.
+
+        A worker that takes one message at a time must not have another one sent while it works (nats.go #1338).
+        True when all messages of `stop_after` were taken.
+        """
+        state = self.state
+        if state.stop_after is not None:
+            with self.lock:
+                if state.taken() >= state.stop_after:
+                    return True
+        if self.waiting:
+            self.keep_pulling()
+        else:
+            state.due = True
+        return False
+
+    def resize(self, max_messages: int, threshold_messages: int) -> None:
+        """From the next pull on; what is under way is not taken back."""
+        with self.lock:
+            self.state.max_messages = max_messages
+            self.state.threshold_messages = threshold_messages
+            self.state.due = True
 
 
 def _explains(told: Sequence[Told]) -> bool:

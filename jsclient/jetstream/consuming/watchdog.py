@@ -10,7 +10,7 @@ import enum
 from typing import Final
 
 from jsclient.durations import Deadline
-from jsclient.jetstream.consuming.pull import PullState
+from jsclient.jetstream.consuming.credit import Credit
 from jsclient.jetstream.consuming.pull_request import PullTerms
 
 NEVER: Final = float("inf")
@@ -39,15 +39,12 @@ class Watchdog:
     (ADR-37). A pull without heartbeats owes nothing but its end, so frames count for nothing there.
     """
 
-    __slots__ = ("_asked_about", "_frames_count", "doubt", "latest", "patience", "since")
+    __slots__ = ("_asked_about", "_frames_count", "doubt", "patience", "since")
 
-    def __init__(
-        self, patience: float, doubt: float, now: float, *, frames_count: bool = True, latest: float = NEVER
-    ) -> None:
-        """`patience`: seconds until the alarm; `doubt`: so many before it ask; `latest`: no alarm comes after it."""
+    def __init__(self, patience: float, doubt: float, now: float, *, frames_count: bool = True) -> None:
+        """`patience`: seconds until the alarm; `doubt`: so many before it ask."""
         self.patience = patience
         self.doubt = doubt
-        self.latest = latest
         self.since = now
         self._frames_count = frames_count
         self._asked_about = 0.0  # the alarm before which we asked
@@ -58,10 +55,10 @@ class Watchdog:
         return cls(2 * heartbeat or NEVER, heartbeat / 2, now)
 
     @classmethod
-    def of_pulls(cls, terms: PullTerms, now: float, latest: float = NEVER) -> Watchdog:
+    def of_pulls(cls, terms: PullTerms, now: float) -> Watchdog:
         if terms.heartbeat:
-            return cls(2 * terms.heartbeat, terms.heartbeat / 2, now, latest=latest)
-        return cls(terms.expires + ENDS_LATE, ENDS_LATE / 2, now, frames_count=False, latest=latest)
+            return cls.of_heartbeats(terms.heartbeat, now)
+        return cls(terms.expires + ENDS_LATE, ENDS_LATE / 2, now, frames_count=False)
 
     def ask_time(self, deadline: Deadline, last_frame: float, now: float) -> float:
         """Seconds that the question may take, so that neither the alarm nor the caller is late."""
@@ -77,15 +74,14 @@ class Watchdog:
     def alarm_at(self, last_frame: float) -> float:
         """When this silence is an alarm, unless something comes."""
         since = max(last_frame, self.since) if self._frames_count else self.since
-        return min(since + self.patience, self.latest)
+        return since + self.patience
 
     def due(self, last_frame: float) -> float:
         """When to look next."""
         alarm = self.alarm_at(last_frame)
         if self._asked_about == alarm:
             return alarm
-        # Where the end of the call is the alarm, only the status that ends the pull is waited for: no question before.
-        return alarm - (self.doubt if alarm < self.latest else 0.0)
+        return alarm - self.doubt
 
     def look(self, now: float, last_frame: float) -> Look:
         """What to do now. Each silence is asked about once; after an alarm call `restart`."""
@@ -98,7 +94,7 @@ class Watchdog:
         return Look.ASK
 
 
-def next_look(state: PullState, watchdog: Watchdog, buffered: int, now: float, last_frame: float) -> float:
+def next_look(state: Credit, watchdog: Watchdog, buffered: int, now: float, last_frame: float) -> float:
     """When a thread that waits for messages has to look although nothing came: at a doubt, an alarm, or the end of a
     back-off. As long as a message that was asked for has not come, the server owes signs of life."""
     if state.outstanding(buffered):

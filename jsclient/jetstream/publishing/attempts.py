@@ -8,6 +8,7 @@ message id makes sending again safe then, within the stream's duplicate window.
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -32,6 +33,7 @@ from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
+    from jsclient.cancel import Cancel
     from jsclient.connection import Connection
 
 PUBLISH_TIMEOUT: Final = 15.0
@@ -96,20 +98,25 @@ def has_id(block: bytes | None) -> bool:
     return block is not None and _MSG_ID_LINE in block
 
 
-def wait_connected(nc: Connection, timeout: float | None) -> bool:
-    """Wait for the link to come back; False after `timeout` seconds. Raises ConnectionClosed."""
+def wait_connected(nc: Connection, timeout: float | None, cancel: Cancel | None = None) -> bool:
+    """Wait for the link to come back; False after `timeout` seconds. Raises ConnectionClosed, Cancelled."""
     deadline = Deadline(timeout)
     while not nc.is_connected:  # it may come and go
         if deadline.expired():
             return False
-        wait_for_event(nc, (LinkEvent.RECONNECTED, LinkEvent.CLOSED), deadline.remaining(), lambda: nc.is_connected)
+        events = LinkEvent.RECONNECTED, LinkEvent.CLOSED
+        wait_for_event(nc, events, deadline.remaining(), lambda: nc.is_connected, cancel)
     return True
 
 
 def wait_for_event(
-    nc: Connection, events: tuple[LinkEvent, ...], timeout: float | None, done: Callable[[], bool]
+    nc: Connection,
+    events: tuple[LinkEvent, ...],
+    timeout: float | None,
+    done: Callable[[], bool],
+    cancel: Cancel | None = None,
 ) -> None:
-    """Wait for one of the events, or `timeout` seconds; raises ConnectionClosed."""
+    """Wait for one of the events, or `timeout` seconds; raises ConnectionClosed, Cancelled."""
     happened = waiting.Gate()
 
     def listener(event: LinkEvent) -> None:
@@ -119,9 +126,12 @@ def wait_for_event(
     engine_of(nc).add_link_listener(listener)
     try:
         engine_of(nc).check_usable()
-        if not done():
-            happened.wait(timeout)
+        with nullcontext() if cancel is None else cancel.ends(happened.set):
+            if not done():
+                happened.wait(timeout)
         engine_of(nc).check_usable()
+        if cancel is not None:
+            cancel.check()
     finally:
         engine_of(nc).remove_link_listener(listener)
 

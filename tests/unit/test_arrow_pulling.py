@@ -1,0 +1,76 @@
+"""A range that is read as columns, beside the model of the server: every row comes once and in order."""
+
+from __future__ import annotations
+
+import random
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyarrow")
+
+from jsclient.arrow.pulling import RangeConsumer
+from jsclient.arrow.ranges import Range
+from jsclient.durations import Deadline
+from tests.pull_rig import Connection, Server, Stored, some_stored
+
+
+class Access:
+    """What the reader of a range asks of its stream: here the model is the stream, and its consumers."""
+
+    stream = "S"
+    deadline = Deadline(None)
+    api = SimpleNamespace(subject=lambda operation: operation)
+
+    def __init__(self, server: Server, held: list[Stored], pull_records: int, prefetch: int) -> None:
+        self.server, self.held = server, held
+        self.nc = Connection(server)
+        self.consumers = 0
+        self.options = SimpleNamespace(
+            reconnect_timeout=30.0,
+            consumer_inactive_threshold=30.0,
+            pull_records=pull_records,
+            prefetch=prefetch,
+            pull_bytes=1000,
+        )
+
+    def new_name(self, label: str) -> str:
+        self.consumers += 1
+        return f"{label}_{self.consumers}"
+
+    def create_consumer(self, name: str, more: dict[str, Any], threshold: float) -> Any:
+        self.server.begin([each for each in self.held if each.sequence >= more["opt_start_seq"]])
+        return SimpleNamespace(num_pending=len(self.server.left))
+
+    def delete_consumer(self, name: str) -> None:
+        pass
+
+
+class NoGaps:
+    """The end of a range is believed."""
+
+    def check(self, start: int, sequences: list[int]) -> None:
+        pass
+
+    def ahead(self, start: int) -> None:
+        return None
+
+    def finish(self, start: int) -> None:
+        pass
+
+
+@pytest.mark.parametrize("seed", range(0, 2000, 200))
+def test_every_row_of_the_range_comes_once(seed: int) -> None:
+    for number in range(seed, seed + 200):
+        r = random.Random(number)
+        held = some_stored(r, r.choice([300, 1000, 1500]))  # what is larger than a pull may be is asked for alone
+        server = Server(r, [], trouble=r.choice([0.0, 0.0, 0.0, 0.01]))
+        access: Any = Access(server, held, r.choice([1, 3, 10, 50]), r.choice([1, 2, 4]))
+        server.most = access.options.pull_records * access.options.prefetch
+        gaps: Any = NoGaps()
+        start, end = sorted(r.choices(range(1, 82), k=2))
+        chunks = RangeConsumer(access, Range(0, start, end), "read", gaps).chunks()
+        found = [sequence for chunk in chunks for sequence in chunk.sequences]
+        assert found == [each.sequence for each in held if start <= each.sequence < end], number
+        assert not server.pulls
