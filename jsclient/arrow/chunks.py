@@ -106,24 +106,14 @@ def chunk_of(messages: list[Msg]) -> Chunk:
     """Deliveries of a pull consumer as columns; ProtocolError when a reply subject is not one of JetStream."""
     replies = [m.raw_reply for m in messages]
     sequences, deliveries, timestamps, pending = _first_deliveries(replies) or _deliveries(replies)
-    count = len(messages)
+    subjects, payloads = [m.raw_subject for m in messages], [m.payload for m in messages]
+    size = sum(map(len, subjects)) + sum(map(len, payloads)) + sum(map(len, replies))  # type: ignore[arg-type]
     headers = [m.raw_headers for m in messages]
-    return Chunk(
-        [m.raw_subject for m in messages],
-        sequences,
-        timestamps,
-        [m.payload for m in messages],
-        None if headers.count(None) == count else headers,
-        deliveries[0],
-        deliveries[-1],
-        pending[-1],
-        _size(messages),
-    )
-
-
-def _size(messages: list[Msg]) -> int:
-    lengths = [len(m.raw_subject) + len(m.payload) + len(m.raw_reply or b"") for m in messages]
-    return sum(lengths) + sum([len(m.raw_headers) for m in messages if m.raw_headers is not None])
+    some = headers.count(None) < len(messages)
+    if some:
+        size += sum(len(block) for block in headers if block is not None)
+    kept = headers if some else None
+    return Chunk(subjects, sequences, timestamps, payloads, kept, deliveries[0], deliveries[-1], pending[-1], size)
 
 
 _Numbers = tuple[list[int], list[int], list[int], list[int]]

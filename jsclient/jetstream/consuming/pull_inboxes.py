@@ -76,6 +76,9 @@ class PullInbox:
         self.pull_subject = ""  # where the pulls of whoever holds it go
         self.one_server = False
         """The consumer lives on one server: its taker wants to know when a server of the cluster leaves."""
+        self.lock = waiting.new_lock()
+        """Of whoever holds it; reentrant: a signal handler may stop what its own thread takes from. A lock costs as
+        much as the rest of what a fetch makes."""
         self._cut = len(self.prefix)
 
     def reply(self, number: int) -> bytes:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NamedTuple, TypeVar
 
-from jsclient import errors, waiting
+from jsclient import errors
 from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.headers import readable
@@ -99,7 +99,7 @@ class Pump(Generic[C]):
         self._pool = pool_of(self.connection)
         self.inbox = self._pool.lease(self.connection, source.pull_subject)
         self.mailbox = self.inbox.mailbox
-        self.lock = waiting.new_lock()  # reentrant: a signal handler may stop what its own thread takes from
+        self.lock = self.inbox.lock
         self.connected = True
         self.halted = False  # it was stopped or drains: no further pull
         self.doubtful = False
