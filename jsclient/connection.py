@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal
 
 import protocol
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.cancel import Cancel
+    from jsclient.jetstream import JetStream
+    from jsclient.jetstream.publishing.keywords import JetStreamDict
 
 
 class Connection:
@@ -128,6 +131,16 @@ class Connection:
     def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
         """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
         return self._engine.rtt(timeout, cancel=cancel)
+
+    # --- JetStream --------------------------------------------------------------------------------------
+
+    def jetstream(self, **options: Unpack[JetStreamDict]) -> JetStream:
+        """JetStream of this connection's account, of a `domain` or an `api_prefix`; see JetStream for the options.
+
+        Costs nothing to make; the same as `JetStream(nc, **options)`.
+        """
+        # The connection knows nothing of what is built on it, so the import is made when somebody asks for it.
+        return import_module("jsclient.jetstream").JetStream(self, **options)  # type: ignore[no-any-return]
 
     # --- requests ---------------------------------------------------------------------------------------
 

@@ -70,7 +70,7 @@ DOORS = {"jsclient._engine": {"__init__", "connection", "subscription", "process
 CONNECTION = {
     *("options", "state", "closed", "is_connected", "is_draining", "connected_url", "servers", "server_info"),
     *("max_payload", "client_id", "last_error", "stats", "health", "link", "discovered_servers"),
-    *("events", "set_callbacks", "barrier"),
+    *("events", "set_callbacks", "barrier", "jetstream"),
     *("publish", "request", "request_many", "subscribe", "new_inbox", "flush", "rtt"),
     *("set_servers", "force_reconnect", "drain", "close"),
 }

@@ -12,6 +12,7 @@ from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, Strea
 from jsclient.jetstream.advisories import Advisories, Advisory, E
 from jsclient.jetstream.api import consumer_requests, model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS, Capabilities
+from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict, given
 from jsclient.jetstream.api.models import (
     AccountInfo,
     ConsumerConfig,
@@ -136,41 +137,60 @@ class JetStream(Publishing):
 
     # --- streams --------------------------------------------------------------------------------------------
 
-    def create_stream(self, config: StreamConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT) -> Stream:
+    def create_stream(
+        self,
+        config: StreamConfig | None = None,
+        *,
+        pedantic: bool = False,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[StreamConfigDict],
+    ) -> Stream:
         """Create a stream; the same configuration again is fine, another one raises StreamNameInUse.
 
         `pedantic` makes the server refuse what it would otherwise adjust (server 2.11).
         """
+        config = given(StreamConfig, config, fields)
         return self._handle(self.put_stream("CREATE", config, pedantic=pedantic, timeout=timeout))
 
     def update_stream(
         self,
-        config: StreamConfig,
+        config: StreamConfig | None = None,
         *,
         drop_unknown: bool = False,
         pedantic: bool = False,
         timeout: Timeout = DEFAULT,
+        **fields: Unpack[StreamConfigDict],
     ) -> Stream:
         """Replace the whole configuration of a stream; raises StreamNotFound.
 
-        Start from `stream.info().config.replace(...)`. Settings of a newer server that this client does not know
-        would be lost: that raises NotSupported unless `drop_unknown`.
+        Start from `stream.info().config.replace(...)`: then settings of a newer server that this client does not know
+        go back as they came (`config.extra`), unless `drop_unknown`.
         """
+        config = given(StreamConfig, config, fields)
         info = self.put_stream("UPDATE", config, drop_unknown=drop_unknown, pedantic=pedantic, timeout=timeout)
         return self._handle(info)
 
     def create_or_update_stream(
-        self, config: StreamConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
+        self,
+        config: StreamConfig | None = None,
+        *,
+        drop_unknown: bool = False,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[StreamConfigDict],
     ) -> Stream:
         """Replace the configuration of a stream, or create it."""
+        config = given(StreamConfig, config, fields)
         timeout = Deadline.of(timeout, self.api.timeout)
         try:
             return self.update_stream(config, drop_unknown=drop_unknown, timeout=timeout)
         except StreamNotFound:
             return self._handle(self.put_stream("CREATE", config, drop_unknown=drop_unknown, timeout=timeout))
 
-    def get_or_create_stream(self, config: StreamConfig, *, timeout: Timeout = DEFAULT) -> Stream:
+    def get_or_create_stream(
+        self, config: StreamConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[StreamConfigDict]
+    ) -> Stream:
         """The existing stream of that name as it is, else a new one with this configuration."""
+        config = given(StreamConfig, config, fields)
         timeout = Deadline.of(timeout, self.api.timeout)
         config.check()
         try:
@@ -194,7 +214,8 @@ class JetStream(Publishing):
         """The request behind create and update; returns the server's info."""
         timeout = Deadline.of(timeout, self.api.timeout)
         config.check()
-        consumer_requests.refuse_unknown(config.unknown_fields, drop_unknown, "stream")
+        if drop_unknown:
+            config = model_base.without_unknown(config)
         self.capabilities.check_config(config, timeout)
         metadata = user_metadata(config.metadata)
         body = model_base.to_wire(config if metadata == config.metadata else config.replace(metadata=metadata))
@@ -243,24 +264,50 @@ class JetStream(Publishing):
     # --- consumers: the same methods as on Stream, for callers that have only the stream's name -----------------
 
     def create_consumer(
-        self, stream: str, config: ConsumerConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT
+        self,
+        stream: str,
+        config: ConsumerConfig | None = None,
+        *,
+        pedantic: bool = False,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
     ) -> Consumer:
         """See Stream.create_consumer."""
-        return Stream(self, stream).create_consumer(config, pedantic=pedantic, timeout=timeout)
+        return Stream(self, stream).create_consumer(config, pedantic=pedantic, timeout=timeout, **fields)
 
     def update_consumer(
-        self, stream: str, config: ConsumerConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
+        self,
+        stream: str,
+        config: ConsumerConfig | None = None,
+        *,
+        drop_unknown: bool = False,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
     ) -> Consumer:
         """See Stream.update_consumer."""
-        return Stream(self, stream).update_consumer(config, drop_unknown=drop_unknown, timeout=timeout)
+        return Stream(self, stream).update_consumer(config, drop_unknown=drop_unknown, timeout=timeout, **fields)
 
-    def create_or_update_consumer(self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> Consumer:
+    def create_or_update_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | None = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
+    ) -> Consumer:
         """See Stream.create_or_update_consumer."""
-        return Stream(self, stream).create_or_update_consumer(config, timeout=timeout)
+        return Stream(self, stream).create_or_update_consumer(config, timeout=timeout, **fields)
 
-    def get_or_create_consumer(self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> Consumer:
+    def get_or_create_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | None = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
+    ) -> Consumer:
         """See Stream.get_or_create_consumer."""
-        return Stream(self, stream).get_or_create_consumer(config, timeout=timeout)
+        return Stream(self, stream).get_or_create_consumer(config, timeout=timeout, **fields)
 
     def consumer(self, stream: str, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Consumer:
         """See Stream.consumer. `fetch_info=False` sends nothing."""
@@ -276,21 +323,39 @@ class JetStream(Publishing):
         """See Stream.ordered_push_consumer."""
         return Stream(self, stream).ordered_push_consumer(heartbeat=heartbeat, **options)
 
-    def create_push_consumer(self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> PushConsumer:
+    def create_push_consumer(
+        self,
+        stream: str,
+        config: ConsumerConfig | None = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
+    ) -> PushConsumer:
         """See Stream.create_push_consumer."""
-        return Stream(self, stream).create_push_consumer(config, timeout=timeout)
+        return Stream(self, stream).create_push_consumer(config, timeout=timeout, **fields)
 
     def update_push_consumer(
-        self, stream: str, config: ConsumerConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
+        self,
+        stream: str,
+        config: ConsumerConfig | None = None,
+        *,
+        drop_unknown: bool = False,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
     ) -> PushConsumer:
         """See Stream.update_push_consumer."""
-        return Stream(self, stream).update_push_consumer(config, drop_unknown=drop_unknown, timeout=timeout)
+        return Stream(self, stream).update_push_consumer(config, drop_unknown=drop_unknown, timeout=timeout, **fields)
 
     def create_or_update_push_consumer(
-        self, stream: str, config: ConsumerConfig, *, timeout: Timeout = DEFAULT
+        self,
+        stream: str,
+        config: ConsumerConfig | None = None,
+        *,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
     ) -> PushConsumer:
         """See Stream.create_or_update_push_consumer."""
-        return Stream(self, stream).create_or_update_push_consumer(config, timeout=timeout)
+        return Stream(self, stream).create_or_update_push_consumer(config, timeout=timeout, **fields)
 
     def push_consumer(
         self, stream: str, name: str, *, config: ConsumerConfig | None = None, timeout: Timeout = DEFAULT

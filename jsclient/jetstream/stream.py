@@ -10,6 +10,7 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerExists, ConsumerNotFound, NotPullConsumer, NotPushConsumer
 from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
+from jsclient.jetstream.api.config_fields import ConsumerConfigDict, given
 from jsclient.jetstream.api.models import (
     ConsumerConfig,
     ConsumerInfo,
@@ -217,37 +218,54 @@ class Stream:
     # --- its pull consumers ---------------------------------------------------------------------------------
 
     def create_consumer(
-        self, config: ConsumerConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT
+        self,
+        config: ConsumerConfig | None = None,
+        *,
+        pedantic: bool = False,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
     ) -> Consumer:
         """Create a pull consumer; the same configuration again is fine, another one raises ConsumerExists.
 
         Without a name an ephemeral consumer with a generated one is made.
         """
+        config = given(ConsumerConfig, config, fields)
         return self._put(config, "create", timeout, pedantic=pedantic)
 
     def update_consumer(
         self,
-        config: ConsumerConfig,
+        config: ConsumerConfig | None = None,
         *,
         drop_unknown: bool = False,
         pedantic: bool = False,
         timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
     ) -> Consumer:
         """Replace the whole configuration of a consumer; raises ConsumerDoesNotExist.
 
-        Start from `info().config.replace(...)`. Settings of a newer server that this client does not know would be
-        lost: that raises NotSupported unless `drop_unknown`.
+        Start from `info().config.replace(...)`: then settings of a newer server that this client does not know go back
+        as they came (`config.extra`), unless `drop_unknown`.
         """
+        config = given(ConsumerConfig, config, fields)
         return self._put(config, "update", timeout, pedantic=pedantic, drop_unknown=drop_unknown)
 
     def create_or_update_consumer(
-        self, config: ConsumerConfig, *, pedantic: bool = False, timeout: Timeout = DEFAULT
+        self,
+        config: ConsumerConfig | None = None,
+        *,
+        pedantic: bool = False,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
     ) -> Consumer:
         """Create a pull consumer, or replace the configuration of the existing one."""
+        config = given(ConsumerConfig, config, fields)
         return self._put(config, "", timeout, pedantic=pedantic)
 
-    def get_or_create_consumer(self, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> Consumer:
+    def get_or_create_consumer(
+        self, config: ConsumerConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[ConsumerConfigDict]
+    ) -> Consumer:
         """The existing consumer of that name as it is, else a new one with this configuration."""
+        config = given(ConsumerConfig, config, fields)
         timeout = Deadline.of(timeout, self.js.api.timeout)
         config.check()
         config.check_pull()
@@ -303,18 +321,30 @@ class Stream:
 
     # --- its push consumers ---------------------------------------------------------------------------------
 
-    def create_push_consumer(self, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> PushConsumer:
+    def create_push_consumer(
+        self, config: ConsumerConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[ConsumerConfigDict]
+    ) -> PushConsumer:
         """Create a push consumer (deliver_subject is required); raises ConsumerExists for another configuration."""
+        config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "create", timeout)
 
     def update_push_consumer(
-        self, config: ConsumerConfig, *, drop_unknown: bool = False, timeout: Timeout = DEFAULT
+        self,
+        config: ConsumerConfig | None = None,
+        *,
+        drop_unknown: bool = False,
+        timeout: Timeout = DEFAULT,
+        **fields: Unpack[ConsumerConfigDict],
     ) -> PushConsumer:
         """Replace the whole configuration of a push consumer; raises ConsumerDoesNotExist."""
+        config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "update", timeout, drop_unknown=drop_unknown)
 
-    def create_or_update_push_consumer(self, config: ConsumerConfig, *, timeout: Timeout = DEFAULT) -> PushConsumer:
+    def create_or_update_push_consumer(
+        self, config: ConsumerConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[ConsumerConfigDict]
+    ) -> PushConsumer:
         """Create a push consumer, or replace the configuration of the existing one."""
+        config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "", timeout)
 
     def _put_push(

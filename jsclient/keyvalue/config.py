@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import attrs
 
@@ -114,6 +114,26 @@ class KeyValueConfig:
             discard="new",
             **settings,
         )
+
+
+class KeyValueConfigDict(TypedDict, total=False):
+    """The fields of KeyValueConfig, as keyword arguments."""
+
+    bucket: str
+    description: str | None
+    max_value_size: int | None
+    history: int
+    ttl: float | dt.timedelta | None
+    max_bytes: int | None
+    storage: StorageWord | None
+    replicas: int
+    placement: Placement | None
+    republish: Republish | None
+    mirror: StreamSource | None
+    sources: Sequence[StreamSource]
+    compression: bool
+    limit_marker_ttl: float | dt.timedelta | None
+    metadata: Mapping[str, str] | None
 
 
 def subjects(bucket: str) -> str:

@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import BadBucket, BucketExists, BucketNotFound, StreamNameInUse, StreamNotFound
+from jsclient.jetstream.api.config_fields import given
 from jsclient.keyvalue.bucket import KeyValue
-from jsclient.keyvalue.config import KeyValueConfig, KeyValueStatus
+from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict, KeyValueStatus
 from jsclient.keyvalue.keys import STREAM_PREFIX, stream_name
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream import JetStream, StreamInfo
 
 _ALL_BUCKETS: Final = "$KV.*.>"
@@ -35,12 +38,19 @@ def key_value(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: T
     return KeyValue(js, bucket, info)
 
 
-def create_key_value(js: JetStream, config: KeyValueConfig, *, timeout: Timeout = DEFAULT) -> KeyValue:
+def create_key_value(
+    js: JetStream,
+    config: KeyValueConfig | None = None,
+    *,
+    timeout: Timeout = DEFAULT,
+    **fields: Unpack[KeyValueConfigDict],
+) -> KeyValue:
     """Make a bucket; the same configuration again is fine, another one raises BucketExists.
 
     A bucket made by an old client, which differs in what newer ones always set (direct reads, discard policy), is
     brought up to date.
     """
+    config = given(KeyValueConfig, config, fields)
     wanted = config.to_stream()
     deadline = Deadline(resolve(timeout, js.api.timeout))
     try:
@@ -60,23 +70,37 @@ def _only_old(existing: StreamInfo, wanted: object) -> bool:
         return False
     for field in wanted.__struct_fields__:  # type: ignore[attr-defined]
         value = getattr(wanted, field)
-        if field in ("allow_direct", "discard", "metadata", "unknown_fields") or value is None:
+        if field in ("allow_direct", "discard", "metadata", "extra") or value is None:
             continue
         if getattr(config, field) != value:
             return False
     return True
 
 
-def update_key_value(js: JetStream, config: KeyValueConfig, *, timeout: Timeout = DEFAULT) -> KeyValue:
+def update_key_value(
+    js: JetStream,
+    config: KeyValueConfig | None = None,
+    *,
+    timeout: Timeout = DEFAULT,
+    **fields: Unpack[KeyValueConfigDict],
+) -> KeyValue:
     """Change a bucket to this configuration; BucketNotFound when there is none."""
+    config = given(KeyValueConfig, config, fields)
     try:
         return KeyValue(js, config.bucket, js.update_stream(config.to_stream(), timeout=timeout).cached_info)
     except StreamNotFound as error:
         raise _not_found(config.bucket) from error
 
 
-def create_or_update_key_value(js: JetStream, config: KeyValueConfig, *, timeout: Timeout = DEFAULT) -> KeyValue:
+def create_or_update_key_value(
+    js: JetStream,
+    config: KeyValueConfig | None = None,
+    *,
+    timeout: Timeout = DEFAULT,
+    **fields: Unpack[KeyValueConfigDict],
+) -> KeyValue:
     """Make a bucket, or change the one that is there to this configuration."""
+    config = given(KeyValueConfig, config, fields)
     stream = js.create_or_update_stream(config.to_stream(), timeout=timeout)
     return KeyValue(js, config.bucket, stream.cached_info)
 

@@ -7,10 +7,19 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadBucket, BucketExists, BucketNotFound, StreamNameInUse, StreamNotFound
-from jsclient.objectstore.models import STREAM_PREFIX, ObjectStoreConfig, ObjectStoreStatus, stream_name
+from jsclient.jetstream.api.config_fields import given
+from jsclient.objectstore.models import (
+    STREAM_PREFIX,
+    ObjectStoreConfig,
+    ObjectStoreConfigDict,
+    ObjectStoreStatus,
+    stream_name,
+)
 from jsclient.objectstore.store import ObjectStore
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.jetstream import JetStream
 
 _ALL_STORES: Final = "$O.*.C.>"
@@ -32,8 +41,15 @@ def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout
     return ObjectStore(js, bucket)
 
 
-def create_object_store(js: JetStream, config: ObjectStoreConfig, *, timeout: Timeout = DEFAULT) -> ObjectStore:
+def create_object_store(
+    js: JetStream,
+    config: ObjectStoreConfig | None = None,
+    *,
+    timeout: Timeout = DEFAULT,
+    **fields: Unpack[ObjectStoreConfigDict],
+) -> ObjectStore:
     """Make a store; the same configuration again is fine, another one raises BucketExists."""
+    config = given(ObjectStoreConfig, config, fields)
     try:
         js.create_stream(config.to_stream(), timeout=timeout)
     except StreamNameInUse as error:
@@ -42,8 +58,15 @@ def create_object_store(js: JetStream, config: ObjectStoreConfig, *, timeout: Ti
     return ObjectStore(js, config.bucket)
 
 
-def update_object_store(js: JetStream, config: ObjectStoreConfig, *, timeout: Timeout = DEFAULT) -> ObjectStore:
+def update_object_store(
+    js: JetStream,
+    config: ObjectStoreConfig | None = None,
+    *,
+    timeout: Timeout = DEFAULT,
+    **fields: Unpack[ObjectStoreConfigDict],
+) -> ObjectStore:
     """Change a store to this configuration; BucketNotFound when there is none."""
+    config = given(ObjectStoreConfig, config, fields)
     try:
         js.update_stream(config.to_stream(), timeout=timeout)
     except StreamNotFound as error:
@@ -52,9 +75,14 @@ def update_object_store(js: JetStream, config: ObjectStoreConfig, *, timeout: Ti
 
 
 def create_or_update_object_store(
-    js: JetStream, config: ObjectStoreConfig, *, timeout: Timeout = DEFAULT
+    js: JetStream,
+    config: ObjectStoreConfig | None = None,
+    *,
+    timeout: Timeout = DEFAULT,
+    **fields: Unpack[ObjectStoreConfigDict],
 ) -> ObjectStore:
     """Make a store, or change the one that is there to this configuration."""
+    config = given(ObjectStoreConfig, config, fields)
     js.create_or_update_stream(config.to_stream(), timeout=timeout)
     return ObjectStore(js, config.bucket)
 

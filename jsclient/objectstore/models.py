@@ -7,7 +7,7 @@ import binascii
 import datetime as dt
 import hashlib
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import attrs
 import msgspec
@@ -283,6 +283,20 @@ class ObjectStoreConfig:
             allow_direct=True,
             **settings,
         )
+
+
+class ObjectStoreConfigDict(TypedDict, total=False):
+    """The fields of ObjectStoreConfig, as keyword arguments."""
+
+    bucket: str
+    description: str | None
+    ttl: float | dt.timedelta | None
+    max_bytes: int | None
+    storage: StorageWord | None
+    replicas: int
+    placement: Placement | None
+    compression: bool
+    metadata: Mapping[str, str] | None
 
 
 class ObjectStoreStatus:

@@ -336,7 +336,7 @@ NEVER_NAMES = """
     cancel check check_draining check_headers check_process check_takes check_usable chunks close closed_error
     complete count count_of decode deliver deliveries discard encode end ends enter error event events fail failed
     fast_batch finish_drain flush forget_reply forked frame get get_all hand_back health hold index info initial items
-    json keys learn_pin leave link_event new_inbox not_started open_inbox open_sink ordered_consumer
+    jetstream json keys learn_pin leave link_event new_inbox not_started open_inbox open_sink ordered_consumer
     ordered_push_consumer pending ping pub_start put publish_async_pending pull_options read readable readall
     readinto reads_direct refuse_pickle release remove_link_listener remove_subscription
     remove_violation_listener report_error required_permissions reset resize resolve respond respond_json reveal

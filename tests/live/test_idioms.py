@@ -9,7 +9,8 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
-from jsclient.keyvalue import KeyValueConfig, create_key_value
+from jsclient.keyvalue import KeyValueConfig, create_key_value, create_or_update_key_value, update_key_value
+from jsclient.objectstore import create_object_store, create_or_update_object_store, update_object_store
 from jsclient.testing import NatsServer, wait_until
 
 
@@ -101,3 +102,38 @@ def test_a_bucket_is_a_mapping_where_that_is_honest(js: JetStream) -> None:
         kv.get("bad key", default=None)
     with pytest.raises(TypeError):
         len(kv)  # type: ignore[arg-type]
+
+
+def test_a_configuration_may_be_given_as_its_fields(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        js = nc.jetstream(timeout=10)
+        assert isinstance(js, JetStream)
+        assert js.api.timeout == 10
+        stream = js.create_stream(name="F", subjects=["f.>"], storage="memory")
+        assert js.update_stream(name="F", subjects=["f.>"], storage="memory", max_msgs=5).info().config.max_msgs == 5
+        assert js.create_or_update_stream(name="F", subjects=["f.>", "g"], storage="memory").name == "F"
+        assert js.get_or_create_stream(name="F").info().config.subjects == ["f.>", "g"]
+        assert stream.create_consumer(durable_name="C").name == "C"
+        assert js.update_consumer("F", durable_name="C", max_ack_pending=7).info().config.max_ack_pending == 7
+        assert stream.create_or_update_consumer(durable_name="C", max_ack_pending=8).name == "C"
+        assert js.get_or_create_consumer("F", durable_name="C").info().config.max_ack_pending == 8
+        push = js.create_push_consumer("F", durable_name="P", deliver_subject="to")
+        assert push.info().config.deliver_subject == "to"
+        js.update_push_consumer("F", durable_name="P", deliver_subject="other")
+        assert stream.create_or_update_push_consumer(durable_name="P", deliver_subject="third").name == "P"
+        for call in (create_key_value, update_key_value, create_or_update_key_value):
+            assert call(js, bucket="b", history=3, ttl=60).status().history == 3
+        for make in (create_object_store, update_object_store, create_or_update_object_store):
+            assert make(js, bucket="o", ttl=60).bucket == "o"
+        for wrong in (
+            lambda: js.create_stream(StreamConfig(name="F"), name="F"),
+            lambda: js.create_stream(),
+            lambda: js.create_stream("F"),  # type: ignore[arg-type]
+            lambda: js.create_stream(nam="F"),  # type: ignore[call-arg]
+            lambda: js.create_consumer("F", durabel="C"),  # type: ignore[call-arg]
+            lambda: create_key_value(js),
+        ):
+            with pytest.raises(errors.ConfigError):
+                wrong()
+        for name in list(js.stream_names()):
+            js.delete_stream(name)

@@ -71,7 +71,7 @@ def test_a_configuration_goes_back_unchanged(js: JetStream) -> None:
     """Read, send back, read: exact in every field, also in what only the server had set."""
     js.create_stream(StreamConfig(name="S", subjects=["s.*"], max_age=1.000000001, storage=Storage.MEMORY))
     first = js.stream("S").info().config
-    assert first.unknown_fields == ()
+    assert first.extra is None
     assert js.update_stream(first).info().config == first
 
 
@@ -274,14 +274,15 @@ def test_fields_of_newer_servers(
         return
     kept = js.create_stream(config).info().config
     assert {name: getattr(kept, name) for name in fields} == fields
-    assert kept.unknown_fields == ()
+    assert kept.extra is None
     assert js.update_stream(kept).info().config == kept  # the server's own metadata does not get in the way
 
 
 def test_unknown_settings_are_not_reset_in_silence(js: JetStream) -> None:
+    """They go back as they came. A server that does not know them either refuses them (2.12 on), or it is told here."""
     stream = js.create_stream(StreamConfig(name="S", subjects=["s.*"]))
-    newer = stream.info().config.replace(unknown_fields=("quantum", "placement.zone"))
-    with pytest.raises(errors.NotSupported, match=r"quantum, placement\.zone"):
+    newer = stream.info().config.replace(extra={"quantum": {"on": True}})
+    with pytest.raises((errors.NotSupported, errors.ApiError), match="quantum|JSON"):
         js.update_stream(newer)
     assert js.update_stream(newer, drop_unknown=True).name == "S"
 

@@ -155,25 +155,35 @@ ANSWER = {
 }
 
 
-def test_a_newer_server_is_understood_and_its_settings_are_named() -> None:
+def test_a_newer_server_is_understood_and_its_settings_go_back_untouched() -> None:
     info = model_base.from_wire(json.loads(json.dumps(ANSWER)), StreamInfo)
-    assert info.config.retention == "some-later-policy"
-    assert set(info.config.unknown_fields) == {
-        "quantum",
+    config = info.config
+    assert config.retention == "some-later-policy"
+    assert (info.extra, info.state.extra) == ({"newer": 1}, {"something": 5})
+    assert config.extra == {"quantum": {"on": True}}
+    assert sorted(model_base.unknown_names(config)) == [
         "placement.zone",
-        "sources[1].speed",
+        "quantum",
         "sources[1].external.via",
-    }
-    sent = wire_of(info.config)
-    assert "unknown_fields" not in sent
-    assert "quantum" not in sent
+        "sources[1].speed",
+    ]
+    assert wire_of(config) == ANSWER["config"]
+    assert wire_of({"config": config}) == {"config": ANSWER["config"]}  # as in the request about a consumer
+    changed = wire_of(config.replace(max_msgs=5, metadata={"extra": "mine"}))
+    assert changed == {**ANSWER["config"], "max_msgs": 5, "metadata": {"extra": "mine"}}  # type: ignore[dict-item]
+    assert list(model_base.unknown_names(model_base.without_unknown(config))) == []
+    assert "quantum" not in wire_of(model_base.without_unknown(config))
     copy = pickle.loads(pickle.dumps(info))
     assert copy == info
 
 
-def test_a_server_cannot_forge_the_names_of_unknown_fields() -> None:
-    config = model_base.from_wire({"name": "S", "unknown_fields": ["x"]}, StreamConfig)
-    assert config.unknown_fields == ()
+def test_what_a_server_calls_extra_does_not_become_other_fields() -> None:
+    """It would be put in their places when it goes back."""
+    config = model_base.from_wire({"name": "S", "extra": {"sealed": True}}, StreamConfig)
+    assert config.extra == {"extra": {"sealed": True}}
+    assert wire_of(config) == {"name": "S", "extra": {"sealed": True}}
+    forged = StreamConfig(name="S", extra={"name": "T", "later": 1})
+    assert wire_of(forged) == {"name": "S", "later": 1}  # what we know is ours to say
 
 
 @pytest.mark.parametrize(

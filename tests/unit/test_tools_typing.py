@@ -11,12 +11,17 @@ from typing import Any
 import attrs
 import pytest
 
-from jsclient.jetstream import AtomicBatch, Consumer, FastBatch, JetStream
+from jsclient.jetstream import AtomicBatch, Consumer, ConsumerConfig, FastBatch, JetStream, StreamConfig
+from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict
 from jsclient.jetstream.consuming.pull_options import FetchBytesDict, FetchDict, PullOptions, PullOptionsDict
 from jsclient.jetstream.publishing import keywords
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
-from jsclient.options import ConnectOptions, ConnectOptionsDict
+from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict
+from jsclient.objectstore.models import ObjectStoreConfig, ObjectStoreConfigDict
+from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict
 from jsclient.workers.options import PoolOptions, PoolOptionsDict
+
+KEPT = {"extra"}
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -74,6 +79,15 @@ def fields(options: type[attrs.AttrsInstance]) -> set[str]:
             names(JetStream.publish, "subject", "payload", "headers") | set(keywords.PublishOptions.__annotations__),
         ),
         (keywords.PublishAsyncDict, {"msg_id"} | set(keywords.PublishOptions.__annotations__)),
+        (CallbacksDict, {name for name in fields(ConnectOptions) if name.startswith("on_")}),
+        (StreamConfigDict, set(StreamConfig.__struct_fields__) - KEPT),
+        (ConsumerConfigDict, set(ConsumerConfig.__struct_fields__) - KEPT),
+        (KeyValueConfigDict, fields(KeyValueConfig)),
+        (ObjectStoreConfigDict, fields(ObjectStoreConfig)),
+        (
+            keywords.JetStreamDict,
+            names(JetStream, "nc", "publish_async_options") | set(keywords.PublishWindowDict.__annotations__),
+        ),
         (
             keywords.PublishWindowDict,
             {f"publish_async_{name}" for name in names(AsyncPublisher, "js", "capabilities")},

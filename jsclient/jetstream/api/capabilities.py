@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ApiError, JetStreamUnavailable, NotSupported, PermissionViolation, RequestTimeout
+from jsclient.jetstream.api.model_base import unknown_names
 from jsclient.jetstream.api.models import AccountInfo, ConsumerConfig, StreamConfig
 from protocol import parse_version
 
@@ -145,6 +146,12 @@ class Capabilities:
 
     def check_echo(self, sent: StreamConfig | ConsumerConfig, echo: Any, done: str) -> None:
         """After the answer: refuse to go on when fields that were sent are missing in what the server keeps."""
+        unknown = sorted(set(unknown_names(sent)) - set(unknown_names(echo)))
+        if unknown:
+            raise NotSupported(
+                f"the server ignored {', '.join(unknown)}, which came from a newer one. The {done} without, and is "
+                "still there. Use a newer server, or pass drop_unknown=True."
+            )
         kept = {name for name, _ in needed(echo)}
         lost = [(name, version) for name, version in needed(sent) if name not in kept and name != "pause_until"]
         if not lost:

@@ -10,7 +10,7 @@ import msgspec
 
 from jsclient.checks import FilterInSubject
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, NotSupported
+from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo, PauseState, Success
@@ -25,15 +25,6 @@ Action = Literal["create", "update", ""]
 def named(config: ConsumerConfig) -> ConsumerConfig:
     """The configuration with a name: generated here, so that a create that is repeated makes no second consumer."""
     return config if config.effective_name else config.replace(name=names.new_name())
-
-
-def refuse_unknown(unknown: tuple[str, ...], drop_unknown: bool, what: str) -> None:
-    """An update replaces the whole configuration: settings this client cannot name would be reset in silence."""
-    if unknown and not drop_unknown:
-        raise NotSupported(
-            f"the {what} has settings that this client does not know and would reset: {', '.join(unknown)}. "
-            "Nothing was changed. Pass drop_unknown=True if that is wanted."
-        )
 
 
 def put(
@@ -52,8 +43,8 @@ def put(
     deadline = Deadline.of(timeout, js.api.timeout)
     config = named(config)
     config.check()
-    if action == "update" or config.unknown_fields:
-        refuse_unknown(config.unknown_fields, drop_unknown, "consumer")
+    if drop_unknown:
+        config = model_base.without_unknown(config)
     name = config.effective_name or ""
     js.capabilities.check_config(config, deadline)
     if pedantic:
@@ -106,7 +97,7 @@ def same(wanted: ConsumerConfig, existing: ConsumerConfig) -> bool:
     """Whether everything that is set in `wanted` is so in `existing` (names and our defaults aside)."""
     for field in msgspec.structs.fields(ConsumerConfig):
         value = getattr(wanted, field.name)
-        if field.name in ("name", "unknown_fields", "metadata") or value is None:
+        if field.name in ("name", "extra", "metadata") or value is None:
             continue
         if value != getattr(existing, field.name) and (value or getattr(existing, field.name)):
             return False

@@ -138,6 +138,14 @@ class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_o
         return plain
 
 
+class OpenWire(Wire, kw_only=True, frozen=True):
+    """Base of what a newer server may say more about than this client knows: infos, and configurations with their
+    parts. What a configuration has in `extra` goes back to the server untouched."""
+
+    extra: dict[str, Any] | None = None
+    """Fields of a newer server by their names on the wire, as they came; None when there are none."""
+
+
 W = TypeVar("W", bound=Wire)
 T = TypeVar("T")
 
@@ -181,13 +189,62 @@ def _encode_hook(value: Any) -> Any:
 
 
 def to_wire(value: Any) -> Any:
-    """A model as plain JSON types; what is not set (None) and what we only keep for ourselves is left out."""
+    """A model, or a dict with models, as plain JSON types; what is not set (None) is left out."""
     plain = msgspec.to_builtins(value, enc_hook=_encode_hook)
-    if isinstance(plain, dict):
-        plain.pop("unknown_fields", None)
-        if isinstance(plain.get("config"), dict):
-            plain["config"].pop("unknown_fields", None)
+    if isinstance(value, dict):
+        for name, part in value.items():
+            if isinstance(part, Wire):
+                _spread(part, plain[name])
+    elif isinstance(value, Wire):
+        _spread(value, plain)
     return plain
+
+
+def _spread(value: Wire, plain: dict[str, Any]) -> None:
+    """Put what a model keeps of fields that we do not know where it came from."""
+    if isinstance(value, OpenWire) and value.extra:
+        for name, part in plain.pop("extra").items():
+            plain.setdefault(name, part)
+    for name, (kind, _) in kinds(type(value)).items():
+        part = getattr(value, name)
+        if part is None or name not in plain:
+            continue
+        if kind == "wire":
+            _spread(part, plain[name])
+        elif kind == "wires" and isinstance(part, dict):
+            for key in part:
+                _spread(part[key], plain[name][key])
+        elif kind == "wires":
+            for element, into in zip(part, plain[name], strict=True):
+                _spread(element, into)
+
+
+def unknown_names(value: Wire, prefix: str = "") -> Iterator[str]:
+    """Dotted names of all that a model keeps of fields that we do not know."""
+    if isinstance(value, OpenWire):
+        yield from (prefix + name for name in value.extra or ())
+    for name, (kind, _) in kinds(type(value)).items():
+        part = getattr(value, name)
+        if kind == "wire" and part is not None:
+            yield from unknown_names(part, f"{prefix}{name}.")
+        elif kind == "wires" and part is not None:
+            named = part.items() if isinstance(part, dict) else enumerate(part)
+            for key, element in named:
+                yield from unknown_names(element, f"{prefix}{name}[{key}].")
+
+
+def without_unknown(value: W) -> W:
+    """A copy of a model that keeps nothing of fields that we do not know."""
+    changes: dict[str, Any] = {"extra": None} if isinstance(value, OpenWire) else {}
+    for name, (kind, _) in kinds(type(value)).items():
+        part = getattr(value, name)
+        if kind == "wire" and part is not None:
+            changes[name] = without_unknown(part)
+        elif kind == "wires" and isinstance(part, dict):
+            changes[name] = {key: without_unknown(element) for key, element in part.items()}
+        elif kind == "wires" and part is not None:
+            changes[name] = [without_unknown(element) for element in part]
+    return value.replace(**changes)
 
 
 def encode(value: Any) -> bytes:
@@ -215,9 +272,9 @@ def decode_json(raw: bytes) -> Any:
 
 
 def from_wire(plain: Any, cls: type[T]) -> T:
-    """Plain JSON types to a model; unknown fields are ignored, those of configurations are remembered by name."""
+    """Plain JSON types to a model; infos and configurations keep unknown fields in `extra`, others ignore them."""
     if isinstance(cls, type) and issubclass(cls, Wire):
-        _remember_unknown(cls, plain)
+        _keep_unknown(cls, plain)
     try:
         return msgspec.convert(plain, cls, dec_hook=_decode_hook)
     except (msgspec.ValidationError, ConfigError) as error:
@@ -228,34 +285,19 @@ def decode(raw: bytes, cls: type[T]) -> T:
     return from_wire(decode_json(raw), cls)
 
 
-def unknown_names(cls: type[Wire], plain: Any, prefix: str = "") -> Iterator[str]:
-    """Dotted names of the fields in `plain` that the model does not know."""
+def _keep_unknown(cls: type[Wire], plain: Any) -> None:
     if not isinstance(plain, dict):
         return
-    for name in plain.keys() - set(cls.__struct_fields__):
-        yield prefix + name
+    if issubclass(cls, OpenWire):
+        known = set(cls.__struct_fields__) - {"extra"}
+        unknown = {name: plain.pop(name) for name in plain.keys() - known}
+        unknown.pop("type", None)  # the name of the answer, which every one has
+        if unknown:
+            plain["extra"] = unknown
     for name, (kind, inner) in kinds(cls).items():
-        value = plain.get(name)
+        part = plain.get(name)
         if kind == "wire":
-            yield from unknown_names(inner, value, f"{prefix}{name}.")
-        elif kind == "wires" and isinstance(value, list):
-            for number, element in enumerate(value):
-                yield from unknown_names(inner, element, f"{prefix}{name}[{number}].")
-
-
-def _remember_unknown(cls: type[Wire], plain: Any) -> None:
-    if not isinstance(plain, dict):
-        return
-    if "unknown_fields" in cls.__struct_fields__:
-        plain.pop("unknown_fields", None)
-        names = sorted(unknown_names(cls, plain))
-        if names:
-            plain["unknown_fields"] = names
-        return
-    for name, (kind, inner) in kinds(cls).items():
-        value = plain.get(name)
-        if kind == "wire":
-            _remember_unknown(inner, value)
+            _keep_unknown(inner, part)
         elif kind == "wires":
-            for element in value if isinstance(value, list) else ():
-                _remember_unknown(inner, element)
+            for element in part.values() if isinstance(part, dict) else part if isinstance(part, list) else ():
+                _keep_unknown(inner, element)

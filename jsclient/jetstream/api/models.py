@@ -6,7 +6,7 @@ import datetime as dt
 
 import msgspec
 
-from jsclient.jetstream.api.model_base import Wire
+from jsclient.jetstream.api.model_base import OpenWire, Wire
 from jsclient.jetstream.api.models_consumer import (
     AckPolicy,
     ConsumerConfig,
@@ -114,7 +114,7 @@ class RawStreamMsg(msgspec.Struct, kw_only=True, frozen=True):
     stream: str = ""
 
 
-class AccountLimits(Wire, kw_only=True, frozen=True):
+class AccountLimits(OpenWire, kw_only=True, frozen=True):
     """Limits of an account (-1: none), or of one replica tier of it."""
 
     max_memory: int = 0
@@ -127,7 +127,7 @@ class AccountLimits(Wire, kw_only=True, frozen=True):
     max_bytes_required: bool = False
 
 
-class Tier(Wire, kw_only=True, frozen=True):
+class Tier(OpenWire, kw_only=True, frozen=True):
     memory: int = 0
     storage: int = 0
     reserved_memory: int = 0
@@ -137,7 +137,7 @@ class Tier(Wire, kw_only=True, frozen=True):
     limits: AccountLimits = AccountLimits()
 
 
-class ApiStats(Wire, kw_only=True, frozen=True):
+class ApiStats(OpenWire, kw_only=True, frozen=True):
     """Use of the API by the account; `level` is the API level of the JetStream side (0: server before 2.11)."""
 
     level: int = 0
@@ -146,7 +146,7 @@ class ApiStats(Wire, kw_only=True, frozen=True):
     inflight: int = 0
 
 
-class AccountInfo(Wire, kw_only=True, frozen=True):
+class AccountInfo(OpenWire, kw_only=True, frozen=True):
     """Use and limits of the account; `tiers` has one entry per replica count ("R1", "R3") where limits are tiered."""
 
     memory: int = 0

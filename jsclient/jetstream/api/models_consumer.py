@@ -8,7 +8,7 @@ import msgspec
 
 from jsclient.errors import ConfigError, InvalidName
 from jsclient.jetstream.api import names
-from jsclient.jetstream.api.model_base import Delays, Duration, Seconds, Timestamp, Wire
+from jsclient.jetstream.api.model_base import Delays, Duration, OpenWire, Seconds, Timestamp
 from jsclient.jetstream.api.models_stream import ClusterInfo, check_choices, check_metadata, check_numbers
 
 # The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
@@ -65,7 +65,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-class ConsumerConfig(Wire, kw_only=True, frozen=True):
+class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     """The configuration of a consumer; what is None is left to the server, except `ack_policy`.
 
     `ack_policy` is "explicit" unless set (the server's own default would be "none"). `ack_wait` (server default
@@ -144,8 +144,6 @@ class ConsumerConfig(Wire, kw_only=True, frozen=True):
     """overflow, pinned_client or prioritized: how readers of a group share the messages."""
     priority_timeout: Seconds | None = None
     """Seconds of silence after which a pinned reader loses its place."""
-    # names of fields that the server sent and this client does not know; never sent
-    unknown_fields: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -211,7 +209,7 @@ class ConsumerConfig(Wire, kw_only=True, frozen=True):
             raise ConfigError("flow_control needs idle_heartbeat, such as 5.0 seconds")
 
 
-class SequenceInfo(Wire, kw_only=True, frozen=True):
+class SequenceInfo(OpenWire, kw_only=True, frozen=True):
     """A position: the consumer's own count and the sequence in the stream."""
 
     consumer_seq: int = 0
@@ -219,13 +217,13 @@ class SequenceInfo(Wire, kw_only=True, frozen=True):
     last_active: Timestamp | None = None
 
 
-class PriorityGroupState(Wire, kw_only=True, frozen=True):
+class PriorityGroupState(OpenWire, kw_only=True, frozen=True):
     group: str = ""
     pinned_client_id: str = ""
     pinned_ts: Timestamp | None = None
 
 
-class ConsumerInfo(Wire, kw_only=True, frozen=True):
+class ConsumerInfo(OpenWire, kw_only=True, frozen=True):
     """What the server says about a consumer.
 
     `num_pending` messages match and were not delivered yet; `num_ack_pending` were delivered and not acknowledged;
@@ -251,7 +249,7 @@ class ConsumerInfo(Wire, kw_only=True, frozen=True):
     reset_seq: int | None = None
 
 
-class PauseState(Wire, kw_only=True, frozen=True):
+class PauseState(OpenWire, kw_only=True, frozen=True):
     """The answer to pause and resume; `pause_remaining` is seconds."""
 
     paused: bool = False

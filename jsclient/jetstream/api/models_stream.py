@@ -8,7 +8,7 @@ import msgspec
 
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import names
-from jsclient.jetstream.api.model_base import Duration, Seconds, Timestamp, Wire
+from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire
 
 # The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
 }
 
 
-class Placement(Wire, kw_only=True, frozen=True):
+class Placement(OpenWire, kw_only=True, frozen=True):
     """Where a stream's replicas live."""
 
     cluster: str | None = None
@@ -74,28 +74,28 @@ class Placement(Wire, kw_only=True, frozen=True):
     preferred: str | None = None
 
 
-class SubjectTransform(Wire, kw_only=True, frozen=True):
+class SubjectTransform(OpenWire, kw_only=True, frozen=True):
     """Rewrites subjects on the way in; wildcards of `src` are `{{wildcard(1)}}` in `dest` (server 2.10)."""
 
     src: str = ""
     dest: str = ""
 
 
-class ExternalStream(Wire, kw_only=True, frozen=True):
+class ExternalStream(OpenWire, kw_only=True, frozen=True):
     """How to reach a stream of another account or domain; `StreamSource(domain=)` fills it for a domain."""
 
     api: str = ""
     deliver: str | None = None
 
 
-class SourceConsumer(Wire, kw_only=True, frozen=True):
+class SourceConsumer(OpenWire, kw_only=True, frozen=True):
     """The durable consumer through which a source or mirror reads (server 2.14)."""
 
     name: str | None = None
     deliver_subject: str | None = None
 
 
-class StreamSource(Wire, kw_only=True, frozen=True):
+class StreamSource(OpenWire, kw_only=True, frozen=True):
     """The origin of a mirror, or one of the sources of a stream.
 
     `domain="hub"` is short for `external=ExternalStream(api="$JS.hub.API")`.
@@ -121,7 +121,7 @@ class StreamSource(Wire, kw_only=True, frozen=True):
         msgspec.structs.force_setattr(self, "domain", None)
 
 
-class Republish(Wire, kw_only=True, frozen=True):
+class Republish(OpenWire, kw_only=True, frozen=True):
     """Publishes every stored message again, on `dest`."""
 
     src: str = ""
@@ -129,14 +129,14 @@ class Republish(Wire, kw_only=True, frozen=True):
     headers_only: bool | None = None
 
 
-class StreamConsumerLimits(Wire, kw_only=True, frozen=True):
+class StreamConsumerLimits(OpenWire, kw_only=True, frozen=True):
     """Limits and defaults for the consumers of a stream (server 2.10)."""
 
     inactive_threshold: Seconds | None = None
     max_ack_pending: int | None = None
 
 
-class StreamConfig(Wire, kw_only=True, frozen=True):
+class StreamConfig(OpenWire, kw_only=True, frozen=True):
     """The configuration of a stream. Only `name` is required; what is None is left to the server.
 
     Limits: -1 means without limit. `max_age`, `duplicate_window` (server default 2 minutes, or max_age if that is
@@ -225,8 +225,6 @@ class StreamConfig(Wire, kw_only=True, frozen=True):
     # server 2.14
     allow_batched: bool | None = None
     """Allows `JetStream.fast_batch`."""
-    # names of fields that the server sent and this client does not know; never sent
-    unknown_fields: tuple[str, ...] = ()
 
     def check(self) -> None:
         """Refuse what must not or need not reach the server; raises ConfigError, InvalidName or InvalidSubject."""
@@ -289,7 +287,7 @@ class LostStreamData(Wire, kw_only=True, frozen=True):
     bytes: int = 0
 
 
-class StreamState(Wire, kw_only=True, frozen=True):
+class StreamState(OpenWire, kw_only=True, frozen=True):
     """What a stream holds. `deleted` is filled by info(deleted_details=True), `subjects` by info(subjects_filter=)."""
 
     messages: int = 0
@@ -306,7 +304,7 @@ class StreamState(Wire, kw_only=True, frozen=True):
     consumer_count: int = 0
 
 
-class PeerInfo(Wire, kw_only=True, frozen=True):
+class PeerInfo(OpenWire, kw_only=True, frozen=True):
     """A replica; `active` is seconds since it was heard of, `lag` how many operations it is behind."""
 
     name: str = ""
@@ -318,7 +316,7 @@ class PeerInfo(Wire, kw_only=True, frozen=True):
     peer: str = ""
 
 
-class ClusterInfo(Wire, kw_only=True, frozen=True):
+class ClusterInfo(OpenWire, kw_only=True, frozen=True):
     name: str = ""
     raft_group: str = ""
     leader: str = ""
@@ -334,7 +332,7 @@ class SourceInfoError(Wire, kw_only=True, frozen=True):
     description: str = ""
 
 
-class StreamSourceInfo(Wire, kw_only=True, frozen=True):
+class StreamSourceInfo(OpenWire, kw_only=True, frozen=True):
     """Progress of a mirror or source; `active` is seconds since the last contact, None before the first one."""
 
     name: str = ""
@@ -357,7 +355,7 @@ class StreamAlternate(Wire, kw_only=True, frozen=True):
     cluster: str = ""
 
 
-class StreamInfo(Wire, kw_only=True, frozen=True):
+class StreamInfo(OpenWire, kw_only=True, frozen=True):
     """What the server says about a stream; `ts` is the moment of the answer (server 2.10)."""
 
     config: StreamConfig

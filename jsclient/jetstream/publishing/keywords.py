@@ -39,6 +39,19 @@ class PublishWindowDict(TypedDict, total=False):
     publish_async_on_error: Callable[[PublishFuture, BaseException], Any] | None
 
 
+class JetStreamDict(PublishWindowDict, total=False):
+    """Those of `Connection.jetstream`; see JetStream."""
+
+    domain: str | None
+    api_prefix: str | None
+    timeout: float | None
+    publish_timeout: float | None
+    api_calls_at_once: int | None
+    direct_get: bool | None
+    on_request: Callable[[str, bytes], None] | None
+    on_response: Callable[[str, bytes, Any], None] | None
+
+
 class AtomicBatchDict(TypedDict, total=False):
     """Those of `atomic_batch`; see AtomicBatch."""
 

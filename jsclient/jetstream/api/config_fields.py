@@ -1,0 +1,121 @@
+"""The fields of configurations as keyword arguments, for type checkers: `create_stream(name=..., subjects=[...])`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, TypedDict, TypeVar
+
+from jsclient.errors import ConfigError
+from jsclient.jetstream.api.model_base import Delays, Seconds, Timestamp
+from jsclient.jetstream.api.models_consumer import AckWord, DeliverWord, PriorityWord, ReplayWord
+from jsclient.jetstream.api.models_stream import (
+    CompressionWord,
+    DiscardWord,
+    PersistWord,
+    Placement,
+    Republish,
+    RetentionWord,
+    StorageWord,
+    StreamConsumerLimits,
+    StreamSource,
+    SubjectTransform,
+)
+
+T = TypeVar("T")
+
+
+def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
+    """The configuration that a call was given: as an object, or as its fields."""
+    if config is None:
+        try:
+            return kind(**fields)
+        except TypeError as error:
+            raise ConfigError(f"{error}: give the fields of {kind.__name__}, or one itself") from None
+    if fields:
+        raise ConfigError(f"give a {kind.__name__} or single fields, not both: {', '.join(fields)}")
+    if not isinstance(config, kind):
+        raise ConfigError(f"a {kind.__name__} is wanted, or its fields by name, not {config!r:.80}")
+    return config
+
+
+class StreamConfigDict(TypedDict, total=False):
+    """The fields of StreamConfig."""
+
+    name: str
+    description: str | None
+    subjects: list[str] | None
+    retention: RetentionWord | None
+    max_consumers: int | None
+    max_msgs: int | None
+    max_bytes: int | None
+    max_msgs_per_subject: int | None
+    max_msg_size: int | None
+    max_age: Seconds | None
+    discard: DiscardWord | None
+    discard_new_per_subject: bool | None
+    storage: StorageWord | None
+    num_replicas: int | None
+    no_ack: bool | None
+    template_owner: str | None
+    duplicate_window: Seconds | None
+    placement: Placement | None
+    mirror: StreamSource | None
+    sources: list[StreamSource] | None
+    sealed: bool | None
+    deny_delete: bool | None
+    deny_purge: bool | None
+    allow_rollup_hdrs: bool | None
+    allow_direct: bool | None
+    mirror_direct: bool | None
+    republish: Republish | None
+    compression: CompressionWord | None
+    first_seq: int | None
+    subject_transform: SubjectTransform | None
+    consumer_limits: StreamConsumerLimits | None
+    metadata: dict[str, str] | None
+    allow_msg_ttl: bool | None
+    subject_delete_marker_ttl: Seconds | None
+    allow_atomic: bool | None
+    allow_msg_counter: bool | None
+    allow_msg_schedules: bool | None
+    persist_mode: PersistWord | None
+    allow_batched: bool | None
+
+
+class ConsumerConfigDict(TypedDict, total=False):
+    """The fields of ConsumerConfig."""
+
+    name: str | None
+    durable_name: str | None
+    description: str | None
+    deliver_policy: DeliverWord | None
+    opt_start_seq: int | None
+    opt_start_time: Timestamp | None
+    ack_policy: AckWord | None
+    ack_wait: Seconds | None
+    max_deliver: int | None
+    backoff: Delays | None
+    filter_subject: str | None
+    filter_subjects: list[str] | None
+    replay_policy: ReplayWord | None
+    rate_limit_bps: int | None
+    sample_freq: str | None
+    max_waiting: int | None
+    max_ack_pending: int | None
+    flow_control: bool | None
+    idle_heartbeat: Seconds | None
+    headers_only: bool | None
+    max_batch: int | None
+    max_expires: Seconds | None
+    max_bytes: int | None
+    deliver_subject: str | None
+    deliver_group: str | None
+    inactive_threshold: Seconds | None
+    num_replicas: int | None
+    mem_storage: bool | None
+    direct: bool | None
+    metadata: dict[str, str] | None
+    pause_until: Timestamp | None
+    priority_groups: list[str] | None
+    priority_policy: PriorityWord | None
+    priority_timeout: Seconds | None
