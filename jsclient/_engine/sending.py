@@ -19,9 +19,9 @@ Another thread may do the same when the interrupted one does not return, once th
 Then both run side by side. So code without a permit touches no batch but those that stood in line while it had one:
 these are complete, and forming one of them twice makes the same blocks.
 
-A transport that changes the bytes on their way (TLS, websocket) keeps what it has made of them in the same manner, and
-goes on after an exception. But nobody may send on top of it: two could make records at once. A socket that sends in
-Python code cannot tell what is out after an interruption: then its link is given up.
+A transport that changes the bytes on their way (TLS, websocket) keeps what it has made of them in the same manner, see
+`jsclient._transport.sealing`. A socket that sends in Python code cannot tell what is out after an interruption: nobody
+sends on top of it, and its link is given up.
 """
 
 from __future__ import annotations
@@ -32,7 +32,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient._transport import tcp
 from jsclient._transport.tcp import StreamFailed, permitted, untaken
 from protocol.frames import LARGE_PAYLOAD, LargeFrame
 
@@ -275,20 +274,23 @@ class Sending:
         """Over a transport that changes the bytes on their way. It keeps what it has made of them and is not out."""
         transport = self.transport
         try:
-            batch = self.batches[0] if self.batches else self._take(permit)
+            batches = list(self.batches)
+            if not permit:
+                return True
+            batch = batches[0] if batches else self._take(permit)
             if batch.blocks is None:
                 batch.form()
             if batch.blocks and len(batch.blocks) > 1:
                 batch.blocks = [b"".join(batch.blocks)]
-            done = transport.carry(batch, timeout)
-            if done or not batch.unsent():
+            done = transport.carry(batch, permit, timeout)
+            if permit and (done or not batch.unsent()):
                 self._forget(batch)
             return done
         except StreamFailed as failed:
             self._break(failed.error)
             return False
         except BaseException as error:
-            if not transport.keeps_place:
+            if not transport.resumable:
                 self._give_up(error)
             raise
 
@@ -318,10 +320,10 @@ def at_work(thread: int) -> bool:
     With other code on top of such a call it is over: signal handlers run behind it.
     """
     top = sys._current_frames().get(thread)
-    return top is not None and any(top.f_globals is module for module in _OWN_CODE)
+    return top is not None and top.f_globals.get("__name__") in _OWN_CODE
 
 
-_OWN_CODE: Final = (globals(), vars(tcp))
+_OWN_CODE: Final = frozenset((__name__, *(f"jsclient._transport.{name}" for name in ("tcp", "sealing", "tls", "ws"))))
 
 
 def _straight(error: BaseException) -> bool:

@@ -36,7 +36,8 @@ IDLE_TICK: Final = 0.5  # seconds after which a silent recv returns None
 CONNECT_SLICE: Final = 0.1  # seconds between two looks at `abandoned` while a connection is being made
 MAX_VECTORS: Final = 512  # buffers per sendmsg; IOV_MAX is 1024 on Linux
 
-_ALWAYS: Final = [0]
+ALWAYS: Final = [0]
+"""A permit that lasts."""
 
 _AT_ONCE: Final = (getattr(socket, "MSG_DONTWAIT", 0),)
 
@@ -109,9 +110,8 @@ class Transport(abc.ABC):
     hands_over: bool = False
     """True when `hand_over` and `wait_writable` exist: bytes go out as they are, and the caller keeps the rest."""
     resumable: bool = False
-    """True when `hand_over` is one call into C, after which it is known what was sent, whatever interrupts."""
-    keeps_place: bool = False
-    """True when `carry` may be interrupted at any point by an exception, and goes on where it was."""
+    """True when sending may be interrupted at any point, and others may then send: each step is one call into C, after
+    which it is known what was sent, and the interrupted code does no further one when its permit has ended."""
 
     @property
     @abc.abstractmethod
@@ -152,11 +152,12 @@ class Transport(abc.ABC):
         raise NotImplementedError
 
     @abc.abstractmethod
-    def carry(self, load: Carried, timeout: float | None) -> bool:
-        """Send the rest of a load; the caller holds the send lock. True when all of it was handed to the kernel.
+    def carry(self, load: Carried, permit: list[int], timeout: float | None) -> bool:
+        """Send the rest of a load; the caller holds the send lock. True when all of it was handed to the kernel, or
+        the permit has ended.
 
         False when `timeout` (as in `send`) expired; call it again with the same load. Raises StreamFailed, and what
-        signal handlers raise: then the same holds if the transport `keeps_place`, else the stream must be given up.
+        signal handlers raise: then the same holds if the transport is `resumable`, else the stream must be given up.
         """
 
     @abc.abstractmethod
@@ -203,7 +204,6 @@ class TcpTransport(Transport):
         self._shut = False
         # False for a socket of the application's that sends or reads in Python code, as those for proxies do.
         self.resumable = _in_c(sock, "send") and _in_c(sock, "sendmsg")
-        self.keeps_place = self.resumable
         self.can_take = _in_c(sock, "recv")
         self.peer = peer
         sock.setblocking(True)
@@ -249,11 +249,11 @@ class TcpTransport(Transport):
     def wait_writable(self, timeout: float | None) -> bool:
         return self._shut or self._poll(select.POLLOUT, timeout)
 
-    def carry(self, load: Carried, timeout: float | None) -> bool:
+    def carry(self, load: Carried, permit: list[int], timeout: float | None) -> bool:
         deadline: Deadline | None = None
-        while rest := load.rest():
+        while permit and (rest := load.rest()):
             try:
-                load.taken.extend(self.hand_over(rest, _ALWAYS))
+                load.taken.extend(self.hand_over(rest, permit))
                 continue
             except BlockingIOError as error:
                 if error.errno is None:

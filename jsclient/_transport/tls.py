@@ -10,13 +10,17 @@ has produced; the reader merely reports it in `needs_flush`.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
-from typing import Final
+from collections import deque
+from collections.abc import Callable
+from functools import partial
+from itertools import chain
+from typing import Any, Final
 
 import attrs
 
 from jsclient import waiting
-from jsclient._transport.tcp import Buffer, Carried, Load, StreamFailed, Transport
+from jsclient._transport.sealing import SealingTransport
+from jsclient._transport.tcp import Buffer, Carried, StreamFailed, Transport, permitted
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 
@@ -25,6 +29,8 @@ ENCRYPT_SLICE: Final = 112 * 1024
 exceeded it) fits: when it did not, its end was a record and a system call of its own, a fifth of what TLS cost."""
 
 _ALL: Final = (-1,)
+
+_call: Final[Callable[[partial[Any]], Any]] = partial.__call__
 
 DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
@@ -50,27 +56,25 @@ class TlsAlert(TlsError, OSError):
     """The TLS session broke after the handshake; with TLS 1.3 also: the server refused our certificate."""
 
 
-class TlsTransport(Transport):
+class TlsTransport(SealingTransport):
     """An established TLS session over another transport. Made by `start_tls`."""
 
     secure = True
 
     def __init__(self, inner: Transport, context: ssl.SSLContext, server_hostname: str) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
         self._lock = waiting.new_lock()
-        self._plain = Load()  # of `send`: accepted, not yet encrypted
-        self._sealed = Load()  # records that are not out
-        self._owed = 0  # bytes that reading has left in _outgoing, as of the last look under the lock
+        self._acquire, self._release = partial(self._lock.acquire), partial(self._lock.release)
+        self._owed = 0  # bytes that may be left in _outgoing
         self._ended = False
         self._error: TlsAlert | None = None
-        self.peer = inner.peer
         self._session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
         # That of the session is Python code around this one: what it has taken would be lost with an exception.
         write = getattr(getattr(self._session, "_sslobj", None), "write", None)
         self._write: Callable[[Buffer], int] = write or self._session.write
-        self.keeps_place = inner.keeps_place and write is not None
+        self.resumable = inner.resumable and write is not None
 
     # --- reading
 
@@ -126,63 +130,37 @@ class TlsTransport(Transport):
         self._owed = self._outgoing.pending
         return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
-    def set_tick(self, seconds: float) -> None:
-        self._inner.set_tick(seconds)
-
     # --- writing
 
     @property
     def unsent(self) -> int:
-        return self._inner.unsent + self._plain.unsent + self._sealed.unsent + self._owed
+        return super().unsent + self._owed
 
     @property
     def needs_flush(self) -> bool:
         return self._owed > 0
 
-    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        joined = data if isinstance(data, bytes) else b"".join(data)
-        if joined:
-            self._plain = Load([*self._plain.rest(), joined])
+    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
+        rest = load.rest()
         try:
-            return self.carry(self._plain, timeout)
-        except StreamFailed as failed:
-            raise failed.error from None
-
-    def carry(self, load: Carried, timeout: float | None) -> bool:
-        deadline = Deadline(timeout)
-        while True:
-            # An unfinished record goes out before the next is made: what is encrypted cannot be taken back.
-            if not self._inner.carry(self._sealed, deadline.remaining()):
-                return False
-            if not self._seal(load):
-                return True
-
-    def _seal(self, load: Carried) -> bool:
-        """Make records of the next bytes, and of what reading has left to send; False when there is nothing.
-
-        An exception may strike between any two steps. What a step has done stands in the load, in the session, or in
-        `_sealed`, and is done by one call into C.
-        """
-        sealed: list[Buffer] = []
-        fresh = Load()
-        fresh.blocks = sealed
-        self._sealed = fresh
-        try:
-            self._lock.acquire()
-            rest = load.rest()
             if rest and not self._outgoing.pending:
-                load.taken.extend(map(self._write, (memoryview(rest[0])[:ENCRYPT_SLICE],)))
-            sealed.extend(map(self._outgoing.read, _ALL))
-            self._owed = 0
+                piece = memoryview(rest[0])[:ENCRYPT_SLICE]
+                self._owed = len(piece)  # an interruption behind the next line leaves it in the session
+                self._with_lock(permit, partial(load.taken.extend, map(self._write, (piece,))))
+            self._with_lock(permit, partial(blocks.extend, map(self._outgoing.read, _ALL)))
         except ssl.SSLError as error:
             raise StreamFailed(TlsAlert(explain(error, self.peer))) from error
-        finally:
-            try:
-                waiting.free(self._lock)
-            finally:
-                if self._lock._is_owned():
-                    waiting.free(self._lock)
-        return bool(sealed[0])
+        self._owed = self._outgoing.pending
+
+    def _with_lock(self, permit: list[int], step: partial[Any]) -> None:
+        """Do a step with the lock, if the permit lasts. Lock and step are one call into C: no handler runs while its
+        thread has the lock, which the reader needs to read the answer that the handler may wait for."""
+        try:
+            steps = chain((self._acquire,), map(permitted, permit, (step,)), (self._release,))
+            deque(map(_call, steps), 0)
+        except BaseException:
+            waiting.free(self._lock)
+            raise
 
     # --- the handshake
 
@@ -235,17 +213,6 @@ class TlsTransport(Transport):
             self._inner.send(self._outgoing.read(), 0)
         except OSError:
             pass
-
-    # --- ending
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
-
-    def close(self) -> None:
-        self._inner.close()  # no close_notify: in a forked child it would end the parent's session
-
-    def fileno(self) -> int:
-        return self._inner.fileno()
 
     @property
     def addresses(self) -> tuple[str, str]:

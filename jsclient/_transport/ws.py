@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import errno
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import repeat
+from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, repeat
 from typing import Any, Final
 
-from jsclient._transport.tcp import Buffer, Carried, Load, StreamFailed, Transport, format_address
+from jsclient._transport.sealing import SealingTransport
+from jsclient._transport.tcp import Buffer, Carried, Transport, format_address, permitted
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, NotANatsServer
 from protocol.errors import InvalidArgument, LimitExceeded, WebSocketError
@@ -25,18 +26,15 @@ _popleft: Final = deque.popleft
 _append: Final[Callable[[Any, Any], None]] = list.append
 
 
-class WebSocketTransport(Transport):
+class WebSocketTransport(SealingTransport):
     """An open websocket over another transport. Made by `start_websocket`."""
 
     def __init__(self, inner: Transport, socket: WebSocket) -> None:
-        self._inner = inner
+        super().__init__(inner)
         self._socket = socket
-        self._plain = Load()  # of `send`: accepted, not yet framed
-        self._framed = Load()  # frames that are not out
-        self.keeps_place = inner.keeps_place
+        self.resumable = inner.resumable
         self._replies: deque[bytes] = deque(maxlen=MAX_PONGS)  # pongs; the reader appends, a sender takes
         self._error: OSError | None = None
-        self.peer = inner.peer
         self.secure = inner.secure
         self.tls = inner.tls
         self._left_over = self._unframe(b"")  # what came right behind the handshake
@@ -82,64 +80,24 @@ class WebSocketTransport(Transport):
             self._replies.append(reply)
         return b"".join(chunks)
 
-    def set_tick(self, seconds: float) -> None:
-        self._inner.set_tick(seconds)
-
     # --- writing
 
     @property
     def unsent(self) -> int:
-        return self._inner.unsent + self._plain.unsent + self._framed.unsent + sum(map(len, tuple(self._replies)))
+        return super().unsent + sum(map(len, tuple(self._replies)))
 
     @property
     def needs_flush(self) -> bool:
         return bool(self._replies) or self._inner.needs_flush
 
-    def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
-        joined = data if isinstance(data, bytes) else b"".join(data)
-        if joined:
-            self._plain = Load([*self._plain.rest(), joined])
-        try:
-            return self.carry(self._plain, timeout)
-        except StreamFailed as failed:
-            raise failed.error from None
-
-    def carry(self, load: Carried, timeout: float | None) -> bool:
-        deadline = Deadline(timeout)
-        while True:
-            # An unfinished frame goes out before the next is made.
-            if not self._inner.carry(self._framed, deadline.remaining()):
-                return False
-            if not self._frame(load):
-                return True
-
-    def _frame(self, load: Carried) -> bool:
-        """Make a frame of the next bytes, behind the replies that reading has left; False when there is nothing.
-
-        An exception may strike between any two steps: each that is seen afterwards is one call into C.
-        """
-        framed: list[Buffer] = []
-        fresh = Load()
-        fresh.blocks = framed
-        self._framed = fresh
-        framed.extend(map(_popleft, repeat(self._replies, len(self._replies))))
+    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
+        replies = map(_popleft, repeat(self._replies, len(self._replies)))
+        blocks.extend(chain.from_iterable(map(permitted, permit, (replies,))))
         rest = load.rest()
         if rest:
             part = bytes(rest[0][:FRAME_SLICE])
-            frame = self._socket.frame(part)
-            deque(map(_append, (framed, load.taken), (frame, len(part))), 0)  # both or none
-        return bool(framed)
-
-    # --- ending
-
-    def shutdown(self) -> None:
-        self._inner.shutdown()
-
-    def close(self) -> None:
-        self._inner.close()
-
-    def fileno(self) -> int:
-        return self._inner.fileno()
+            both = map(_append, (blocks, load.taken), (self._socket.frame(part), len(part)))
+            deque(chain.from_iterable(map(permitted, permit, (both,))), 0)
 
     @property
     def addresses(self) -> tuple[str, str]:

@@ -67,7 +67,6 @@ class OpaqueWire:
 
     hands_over = False
     resumable = False
-    keeps_place = False
     needs_flush = False
     unsent = 0
 
@@ -77,7 +76,7 @@ class OpaqueWire:
         self.room = room
         self.error = error
 
-    def carry(self, load: Any, timeout: float | None) -> bool:
+    def carry(self, load: Any, permit: list[int], timeout: float | None) -> bool:
         if self.error is not None:
             raise self.error
         for block in load.rest():

@@ -6,6 +6,8 @@ import functools
 import socket
 import ssl
 import sys
+import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -13,8 +15,8 @@ import pytest
 
 from jsclient import waiting
 from jsclient._engine import outbox, sending
-from jsclient._engine.outbox import AT_ONCE, Outbox
-from jsclient._transport import tcp, tls, ws
+from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
+from jsclient._transport import sealing, tcp, tls, ws
 from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.tls import default_tls_context, start_tls
 from jsclient._transport.ws import WebSocketTransport
@@ -34,7 +36,7 @@ SCENE: list[Frame] = [
 
 
 class Strike(plain.Strike):
-    files = frozenset(module.__file__ for module in (outbox, sending, tcp, tls, ws, waiting, websocket))
+    files = frozenset(module.__file__ for module in (outbox, sending, sealing, tcp, tls, ws, waiting, websocket))
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +68,7 @@ class Line:
         self.broken: list[BaseException] = []
         self.outbox = Outbox(kick=lambda: None, broken=lambda _, error: self.broken.append(error), limit=1 << 20)
         self.outbox.attach(self.transport, [])
-        self.raw = bytearray()
+        self.raw, self.opened = bytearray(), bytearray()
 
     def _handshake(self) -> None:
         assert self.session is not None
@@ -91,15 +93,30 @@ class Line:
         while self.outbox.frames or self.outbox.unsent:
             self.outbox.drain(AT_ONCE)
             self.read()
+        return self.plain()
+
+    def plain(self) -> bytes:
+        """What has arrived, as it was before TLS and framing."""
         self.read()
-        data = bytes(self.raw)
+        if self.session is None:
+            self.opened += self.raw
+        else:
+            self.incoming.write(bytes(self.raw))
+            try:
+                while self.incoming.pending or self.session.pending():
+                    self.opened += self.session.read(1 << 20)
+            except ssl.SSLWantReadError:
+                pass
+        self.raw.clear()
+        return unframe(bytes(self.opened)) if self.framed else bytes(self.opened)
+
+    def answer(self, data: bytes) -> None:
+        """Send something back, sealed as ours is."""
+        framed = bytes((0x82, len(data))) + data if self.framed else data
         if self.session is not None:
-            self.incoming.write(data)
-            parts = []
-            while self.incoming.pending or self.session.pending():
-                parts.append(self.session.read(1 << 20))
-            data = b"".join(parts)
-        return unframe(data) if self.framed else data
+            self.session.write(framed)
+            framed = self.outgoing.read()
+        self.peer.sendall(framed)
 
     def close(self) -> None:
         self.transport.close()
@@ -120,29 +137,33 @@ def _client(certs: Certificates) -> ssl.SSLContext:
 
 
 def unframe(data: bytes) -> bytes:
-    """The payloads of masked binary frames; fails where a frame is broken."""
+    """The payloads of masked binary frames, without the part of a last one; fails where a frame is broken."""
     out = []
-    while data:
-        assert data[0] == 0x82, "no whole binary frame"
+    while len(data) > 1:
+        assert data[0] == 0x82, "no binary frame"
         size, start = data[1] & 0x7F, 2
         if size >= 126:
             start = 4 if size == 126 else 10
             size = int.from_bytes(data[2:start], "big")
         key, start = data[start : start + 4], start + 4
+        if len(data) < start + size:
+            break
         out.append(mask(data[start : start + size], key))
-        assert len(out[-1]) == size
         data = data[start + size :]
     return b"".join(out)
 
 
-def struck(kind: str, certs: Certificates, number: int, error: type[BaseException], proxy: bool = False) -> Any:
-    """A line over which the scene was sent, with an exception at the `number`-th point; None if there are fewer."""
-    line = Line(kind, certs, proxy)
-
-    def handler() -> None:
+def raises(error: type[BaseException]) -> Callable[[Line], None]:
+    def handler(_: Line) -> None:
         raise error
 
-    strike = Strike(number, handler)
+    return handler
+
+
+def struck(kind: str, certs: Certificates, number: int, handler: Callable[[Line], None], proxy: bool = False) -> Any:
+    """A line over which the scene was sent, with the handler at the `number`-th point; None if there are fewer."""
+    line = Line(kind, certs, proxy)
+    strike = Strike(number, lambda: handler(line))
     line.outbox.frames.extend(SCENE[:-1])
     try:
         strike.run(lambda: line.outbox.post_now(SCENE[-1]))
@@ -162,7 +183,7 @@ def test_an_exception_of_a_handler_loses_neither_frame_nor_link(kind: str, certs
     found = 0
     for number in range(1, 100_000, 11 - step):
         error = (KeyboardInterrupt, TimeoutError, BlockingIOError, ConnectionResetError)[number % 4]
-        line = struck(kind, certs, number, error)
+        line = struck(kind, certs, number, raises(error))
         if line is None:
             break
         found += 1
@@ -173,11 +194,72 @@ def test_an_exception_of_a_handler_loses_neither_frame_nor_link(kind: str, certs
     assert found > 10
 
 
+def on_top(line: Line) -> None:
+    """A handler that sends, and waits for an answer, which the reader has to take."""
+    line.outbox.post_now(Unkept(b"<handler>"))
+    assert passes(line, b"<handler>"), "the frame of the handler is stuck"
+    read_beside(line)
+
+
+def beside(line: Line) -> None:
+    """A handler that makes no call but waits for another thread, which sends; the flusher passes the right on."""
+    found: list[bool] = []
+
+    def ask() -> None:
+        line.outbox.post_now(b"<handler>")
+        found.append(passes(line, b"<handler>"))
+
+    other = threading.Thread(target=ask, daemon=True)
+    other.start()
+    other.join(10)
+    assert found == [True], "the frame of the other thread is stuck"
+    read_beside(line)
+
+
+def passes(line: Line, frame: bytes) -> bool:
+    for _ in range(2000):
+        if frame in line.plain():
+            return True
+        line.outbox.look()
+        line.outbox.drain(AT_ONCE)
+    return False
+
+
+def read_beside(line: Line) -> None:
+    """The reader is another thread, and gets what the handler waits for."""
+    line.answer(b"+answer")
+    got: list[bytes | None] = []
+    reader = threading.Thread(target=lambda: got.append(line.transport.recv_within(5)), daemon=True)
+    reader.start()
+    reader.join(10)
+    assert got == [b"+answer"], "the reader waits for the interrupted thread"
+
+
+@traced
+@pytest.mark.parametrize("kind", ["tls", "ws", pytest.param("wss", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("handler", [on_top, beside])
+def test_a_handler_that_waits_holds_nobody_up(
+    kind: str, handler: Callable[[Line], None], certs: Certificates, count: Any
+) -> None:
+    found = 0
+    for number in range(1, 100_000, 11 - count(10, 1)):
+        line = struck(kind, certs, number, handler)
+        if line is None:
+            break
+        found += 1
+        got = line.finish()
+        assert got.count(b"<handler>") <= 1, number
+        assert got.replace(b"<handler>", b"") == plain.whole(SCENE), number
+        assert not line.broken, number
+        line.close()
+    assert found > 10
+
+
 @traced
 def test_a_socket_that_sends_in_python_code_is_given_up_beneath_tls(certs: Certificates) -> None:
     broken = 0
     for number in range(1, 100_000, 10):
-        line = struck("tls", certs, number, KeyboardInterrupt, proxy=True)
+        line = struck("tls", certs, number, raises(KeyboardInterrupt), proxy=True)
         if line is None:
             break
         broken += bool(line.broken)
