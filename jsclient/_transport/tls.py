@@ -67,7 +67,7 @@ class TlsTransport(SealingTransport):
         self._outgoing = ssl.MemoryBIO()
         self._lock = waiting.new_lock()
         self._acquire, self._release = partial(self._lock.acquire), partial(self._lock.release)
-        self._owed = 0  # bytes that may be left in _outgoing
+        self._owed = 0  # bytes left in _outgoing, as of the last look
         self._ended = False
         self._error: TlsAlert | None = None
         self._session = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server_hostname)
@@ -145,12 +145,12 @@ class TlsTransport(SealingTransport):
         try:
             if rest and not self._outgoing.pending:
                 piece = memoryview(rest[0])[:ENCRYPT_SLICE]
-                self._owed = len(piece)  # an interruption behind the next line leaves it in the session
                 self._with_lock(permit, partial(load.taken.extend, map(self._write, (piece,))))
             self._with_lock(permit, partial(blocks.extend, map(self._outgoing.read, _ALL)))
         except ssl.SSLError as error:
             raise StreamFailed(TlsAlert(explain(error, self.peer))) from error
-        self._owed = self._outgoing.pending
+        finally:
+            self._owed = self._outgoing.pending  # an exception between the two leaves records in the session
 
     def _with_lock(self, permit: list[int], step: partial[Any]) -> None:
         """Do a step with the lock, if the permit lasts. Lock and step are one call into C: no handler runs while its
