@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from jsclient import errors
 from jsclient.arrow.access import StreamAccess
 
 if TYPE_CHECKING:
+    from jsclient.arrow.ranges import StreamState
     from jsclient.connection import Connection
     from jsclient.spark.options import SparkOptions
 
@@ -18,3 +20,49 @@ class SparkAccess(StreamAccess):
 
     def __init__(self, nc: Connection, options: SparkOptions, stream: str = "") -> None:
         super().__init__(nc, options, stream)
+
+    def can_count(self, state: StreamState) -> bool:
+        """Whether `pending_from` works: a stream that is consumed by reading must not get a consumer for that."""
+        return self._by_direct_get(state) or (self.options.read_method != "direct" and state.retention == "limits")
+
+    def pending_from(self, seq: int, filters: tuple[str, ...], state: StreamState) -> tuple[int, int | None]:
+        """How many messages match from `seq` on, and where the first of them is.
+
+        One direct get says both; else the leader says where, and a consumer that is never read from how many. A
+        replica that lags behind says too little, so this is for planning only.
+        """
+        if len(filters) <= 1 and self._by_direct_get(state):
+            found = self._pending_directly(seq, filters[0] if filters else ">")
+            if found is not None:
+                return found
+        following = self.next_on_leader(seq, filters)
+        if following is None or self.options.read_method == "direct" or state.retention != "limits":
+            return (0, None) if following is None else (state.end - following, following)
+        name = self.new_name("plan")
+        more = {"deliver_policy": "by_start_sequence", "opt_start_seq": max(1, seq)}
+        info = self.create_consumer(name, {**more, "filter_subjects": list(filters)} if filters else more, 5.0)
+        self.delete_consumer(name)
+        return info.num_pending, following
+
+    def _by_direct_get(self, state: StreamState) -> bool:
+        return self.options.read_method != "consumer" and self.direct_works(state)
+
+    def _pending_directly(self, seq: int, subject: str) -> tuple[int, int | None] | None:
+        """None when nobody answers, or a mirror does, which may keep less than the stream."""
+        body = {"batch": 1, "seq": max(1, seq), "next_by_subj": subject}
+
+        def get() -> tuple[int, int | None] | None:
+            try:
+                message = self.api.request_raw(f"DIRECT.GET.{self.stream}", body, timeout=self.patience(), read=True)
+            except errors.JetStreamUnavailable:
+                return None
+            if message.status is not None:
+                return (0, None) if message.status.code == 404 else None
+            # The last ones: a message may have been stored with such headers, the server's own come behind them.
+            names = ("Nats-Stream", "Nats-Sequence", "Nats-Num-Pending")
+            stream, sequence, pending = (message.headers.get_all(name)[-1:] for name in names)
+            if stream != [self.stream] or not sequence or not pending:
+                return None
+            return int(pending[0]) + 1, int(sequence[0])
+
+        return self.retrying("direct get", get)

@@ -12,8 +12,9 @@ from jsclient.durations import Deadline
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.offsets import StreamOffset
-from jsclient.spark.planner import check_head
-from jsclient.spark.reader import begins_softly, mark_of, starting
+from jsclient.spark.planner import Load, check_head
+from jsclient.spark.reader import begins_softly, load_of, mark_of, starting
+from jsclient.spark.survey import Survey, survey_of
 from jsclient.spark.telling import tell
 from jsclient.spark.workqueue import check_retention
 
@@ -24,12 +25,13 @@ if TYPE_CHECKING:
 
 CATCH_UP: Final = 2.0  # seconds for a stream that ends before the checkpoint
 IDLE: Final = 600.0  # seconds after which the offset moves over what no filter matches, in a batch without rows
+MOST_CUTS: Final = 60_000  # bytes of an offset for the boundaries of partitions; above, they are cut evenly
 CLOSE: Final = 0.1  # it also moves when the head of the stream is closer to it than this part of the stream
 
 
 @attrs.frozen
 class News:
-    """What a stream has for the next batch: the sequences [first, end); no rows if `messages` is 0.
+    """What a stream has for the next batch: the sequences [first, end); no rows if there is no survey.
 
     `lost` and `expired` are the sequences before `first` that the head of the stream has passed.
     """
@@ -40,18 +42,30 @@ class News:
     first: int
     end: int
     soft: bool
-    messages: int
+    survey: Survey | None
     lost: int
     expired: int
     warning: str
 
+    @property
+    def messages(self) -> int:
+        return 0 if self.survey is None else self.survey.messages
+
+    def load(self, end: int) -> Load:
+        """What there is to read before `end`."""
+        return Load(0, 0, 0) if self.survey is None else load_of(self.state, self.survey, end)
+
     def until(self, end: int, parts: int, by_subject: bool) -> StreamOffset:
         """The offset of a batch that reads up to `end`."""
+        cuts = () if by_subject or self.survey is None else self.survey.cuts(end, parts)
+        if len(cuts) * (len(str(end)) + 2) > MOST_CUTS:
+            cuts = ()
         return StreamOffset(
             made=self.begin.made,
             next=end,
             start=self.first,
             parts=parts,
+            cuts=cuts,
             by_subject=by_subject,
             mark=mark_of(self.access, self.state, self.first, end),
             soft=self.soft,
@@ -113,8 +127,11 @@ class Follower:
         seq = state.end if latest else state.first
         return StreamOffset(state.created, seq, start=seq, soft=not latest)
 
-    def news(self, access: SparkAccess, state: StreamState, begin: StreamOffset) -> News | None:
-        """What there is to read from `begin` on; None if there is nothing, and no reason to move the offset."""
+    def news(self, access: SparkAccess, state: StreamState, begin: StreamOffset, worth: int) -> News | None:
+        """What there is to read from `begin` on; None if there is nothing, and no reason to move the offset.
+
+        More than `worth` sequences are counted by the messages in them.
+        """
         available = state.end if self.target is None else min(state.end, self.target)
         if available <= begin.next:
             return None
@@ -130,8 +147,9 @@ class Follower:
         if first is None:
             if not self._may_move(begin.next, state):
                 return None
-            return News(access, state, begin, available, available, soft, 0, lost, expired, warning)
-        return News(access, state, begin, first, available, soft, available - first, lost, expired, warning)
+            return News(access, state, begin, available, available, soft, None, lost, expired, warning)
+        survey = survey_of(access, state, first, available, worth)
+        return News(access, state, begin, first, available, soft, survey, lost, expired, warning)
 
     def moved(self, news: News) -> None:
         """The next batch moves the offset, and passes what is lost before it."""

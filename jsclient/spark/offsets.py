@@ -13,7 +13,8 @@ One offset holds the whole plan of the batch that it ends, so that a replay read
   a crash, and `latest` would then skip what batch 0 was to read; so where a batch begins is stored in its end.
 - `mark` is sequence and time (ns) of its last message: it tells a store that was set back and filled again.
 - `soft`: the batch begins with the oldest message there is, and nothing was promised before.
-- `plan` freezes the number of partitions, or ["subject", buckets]; streams of which nothing is read are not in it.
+- `plan` freezes the number of partitions (cut evenly by sequences), or their inner boundaries where these lie
+  elsewhere, or ["subject", buckets]; streams of which nothing is read are not in it.
 
 Version 1 (`{"v":1,"stream":...,"created":...,"base":...,"seq":...,"parts":...}`) is still read.
 """
@@ -21,6 +22,7 @@ Version 1 (`{"v":1,"stream":...,"created":...,"base":...,"seq":...,"parts":...}`
 from __future__ import annotations
 
 import hashlib
+import itertools
 from typing import Any, Final
 
 import attrs
@@ -40,6 +42,7 @@ class StreamOffset:
     next: int
     start: int | None = None  # where the batch begins; None if version 1 does not say
     parts: int = 1
+    cuts: tuple[int, ...] = ()  # the inner boundaries of the partitions, unless they are cut evenly
     by_subject: bool = False
     mark: tuple[int, int] | None = None
     soft: bool = False
@@ -63,7 +66,9 @@ class StreamOffset:
         return value
 
     def plan(self) -> Any:
-        return ["subject", self.parts] if self.by_subject else self.parts
+        if self.by_subject:
+            return ["subject", self.parts]
+        return list(self.cuts) or self.parts
 
 
 @attrs.frozen
@@ -98,7 +103,7 @@ class Offset:
             )
         try:
             return _first_version(value) if version == 1 else _second_version(value)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
+        except (LookupError, ValueError, TypeError, AttributeError) as error:
             raise JetStreamSparkError(
                 "JETSTREAM_OFFSET_VERSION",
                 f"the checkpoint holds an offset that is not ours ({error!r}); use another checkpointLocation",
@@ -149,17 +154,25 @@ def _second_version(value: dict[str, Any]) -> Offset:
 
 
 def _one_stream(found: dict[str, Any], plan: Any) -> StreamOffset:
-    by_subject = isinstance(plan, list)
+    cuts: tuple[int, ...] = ()
+    by_subject = isinstance(plan, list) and isinstance(plan[0], str)
     if by_subject:
         kind, plan = plan
         if kind != "subject":
             raise ValueError(f"an unknown kind of plan: {kind!r}")
+    elif isinstance(plan, list):
+        cuts = tuple(map(_number, plan))
+        edges = [found["from"], *cuts, found["next"]]
+        if not all(low < high for low, high in itertools.pairwise(edges)):
+            raise ValueError(f"boundaries that do not grow: {edges}")
+        plan = len(cuts) + 1
     mark = found.get("mark")
     return StreamOffset(
         made=str(found["made"]),
         next=_number(found["next"]),
         start=_number(found["from"]),
         parts=_number(plan, 1),
+        cuts=cuts,
         by_subject=by_subject,
         mark=None if mark is None else (_number(mark[0]), _number(mark[1])),
         soft=found.get("soft") is True,

@@ -107,13 +107,3 @@ def share(wanted: Sequence[int], most: int | None) -> list[int | None]:
         given[at] = min(wanted[at], left // (len(order) - done))
         left -= given[at] or 0
     return given
-
-
-def admit(start: int, available: int, state: StreamState, max_records: int | None, max_bytes: int | None) -> int:
-    """The end of the next micro-batch: `available` cut down by the limits; at least one sequence of progress."""
-    end = available
-    if max_records is not None:
-        end = min(end, start + max_records)
-    if max_bytes is not None:
-        end = min(end, start + max(1, int(max_bytes / state.mean_size())))
-    return max(start, end)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import uuid
 from collections.abc import Iterator, Sequence
@@ -21,6 +22,7 @@ from jsclient.spark.pool import lease
 from jsclient.spark.schema import check_source
 from jsclient.spark.selection import Selection, no_stream
 from jsclient.spark.subjects import by_subject
+from jsclient.spark.survey import Survey, survey_of
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
@@ -98,12 +100,19 @@ class JetStreamReader(DataSourceReader):
             return []
         with lease(self.options) as nc:
             wholes = [self._whole(SparkAccess(nc, self.options.of(name)), info) for name, info in self._streams(nc)]
-            loads = [load_of(state, whole) for _, state, whole in wholes]
+            surveys = [self._survey(access, state, whole) for access, state, whole in wholes]
+            loads = [load_of(state, survey) for (_, state, _), survey in zip(wholes, surveys, strict=True)]
+            counts = limits_of(self.options).spread(loads)
+            by_subject = self.options.partition_by == "subject"
             planned: list[InputPartition] = []
-            for (access, state, whole), parts in zip(wholes, limits_of(self.options).spread(loads), strict=True):
-                by_subject = self.options.partition_by == "subject"
-                planned += plan(access, state, whole, parts, self.job, by_subject, len(planned))
+            for (access, state, whole), survey, parts in zip(wholes, surveys, counts, strict=True):
+                cuts = () if by_subject else survey.cuts(whole.end, parts)
+                planned += plan(access, state, whole, parts, self.job, by_subject, len(planned), cuts)
             return planned
+
+    def _survey(self, access: SparkAccess, state: StreamState, whole: Range) -> Survey:
+        counting = SparkAccess(access.nc, attrs.evolve(access.options, subjects=whole.filters))
+        return survey_of(counting, state, whole.start, whole.end, self.options.records_per_partition)
 
     def _streams(self, nc: Connection) -> list[tuple[str, StreamInfo]]:
         """The streams to read, with what there is of each; all of them have to be there."""
@@ -199,8 +208,11 @@ def plan(
     label: str,
     subjects_apart: bool,
     number: int = 0,
+    cuts: Sequence[int] = (),
 ) -> list[InputPartition]:
     """The partitions of one stream, always as many and with the same numbers (from `number` on) for the same plan.
+
+    `cuts` are the inner boundaries; without them all have as many sequences.
 
     Message ids hold the number of a partition. So empty ones stay in the plan, and what is known to be lost is left
     out of the partitions instead of being left out before they are cut.
@@ -213,7 +225,8 @@ def plan(
     if subjects_apart and parts > 1:
         ranges = by_subject(access, whole, parts)
     else:
-        edges = cut(whole.start, whole.end, parts)
+        inner = [whole.start, *cuts, whole.end]
+        edges = list(itertools.pairwise(inner)) if cuts else cut(whole.start, whole.end, parts)
         ranges = [attrs.evolve(whole, index=i, start=a, end=b) for i, (a, b) in enumerate(edges)]
     if not options.fail_on_data_loss:
         ranges = [clip(part, state) for part in ranges]
@@ -221,19 +234,22 @@ def plan(
     return [RangePartition(access.stream, part, method, label) for part in ranges]
 
 
+def clip(part: Range, state: StreamState) -> Range:
+    """What of a range is still there; its number stays."""
+    start = part.start if part.soft else max(part.start, min(part.end, state.first))
+    return attrs.evolve(part, start=start, end=max(start, min(part.end, state.end)))
+
+
 def empty_plan(stream: str, parts: int, number: int) -> list[InputPartition]:
     """The partitions of a stream of which nothing is left: those behind them keep their numbers."""
     return [RangePartition(stream, Range(number + at, 1, 1), "consumer", "") for at in range(parts)]
 
 
-def load_of(state: StreamState, whole: Range) -> Load:
-    return Load(whole.span, whole.span, int(whole.span * state.mean_size()))
-
-
-def clip(part: Range, state: StreamState) -> Range:
-    """What of a range is still there; its number stays."""
-    start = part.start if part.soft else max(part.start, min(part.end, state.first))
-    return attrs.evolve(part, start=start, end=max(start, min(part.end, state.end)))
+def load_of(state: StreamState, survey: Survey, end: int | None = None) -> Load:
+    """What is to be read of a survey, or of what is before `end`."""
+    messages = survey.messages if end is None else survey.passed(end)
+    span = (survey.end if end is None else end) - survey.first
+    return Load(span, messages, int(messages * state.mean_size()))
 
 
 def limits_of(options: SparkOptions) -> Limits:

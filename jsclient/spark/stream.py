@@ -30,7 +30,7 @@ from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.following import Follower, News
 from jsclient.spark.offsets import Offset, StreamOffset, shape_of, start_of
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.planner import Load, admit, share
+from jsclient.spark.planner import share
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
 from jsclient.spark.reader import empty_plan, limits_of, plan, read_batches
@@ -102,7 +102,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._planned = attrs.evolve(before, streams=streams)
             if self._too_little(sum(max(0, state.end - begin.next) for _, state, begin in found.values()), limit):
                 return start
-            news = {name: each for name, each in self._news(found) if each is not None}
+            news = {name: each for name, each in self._news(found, limit) if each is not None}
             for name in found.keys() - before.streams.keys() - news.keys():
                 if streams[name].soft:
                     del streams[name]  # what has appeared empty is looked at again
@@ -135,12 +135,16 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return found
 
     def _news(
-        self, found: dict[str, tuple[SparkAccess, StreamState, StreamOffset]]
+        self, found: dict[str, tuple[SparkAccess, StreamState, StreamOffset]], limit: ReadLimit
     ) -> Iterator[tuple[str, News | None]]:
+        rows, nbytes = self._limits(limit)
         for name, (access, state, begin) in found.items():
             follower = self.follower(name)
             if not (self._available_now and follower.target is None):
-                yield name, follower.news(access, state, begin)
+                limits = [self.options.records_per_partition]
+                limits += [] if rows is None else [rows]
+                limits += [] if nbytes is None else [int(nbytes / state.mean_size())]
+                yield name, follower.news(access, state, begin, min(limits))
 
     def _there(self, name: str, info: StreamInfo | None) -> bool:
         """A stream that is named and not there is refused; one that matched a pattern is not."""
@@ -180,11 +184,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         sizes = share([int(news[name].messages * news[name].state.mean_size()) + 1 for name in waiting], nbytes)
         ends = {name: each.end for name, each in news.items()}
         for name, most, size in zip(waiting, shares, sizes, strict=True):
-            each = news[name]
-            # What is lost or not there does not count against the limits of the trigger.
-            served = most != 0 and size != 0
-            ends[name] = admit(each.first, each.end, each.state, most, size) if served else each.first
-        parts = limits_of(self.options).spread([self._load(each, ends[name]) for name, each in news.items()])
+            ends[name] = self._reach(news[name], most, size)
+        parts = limits_of(self.options).spread([each.load(ends[name]) for name, each in news.items()])
         by_subject = self.options.partition_by == "subject"
         admitted = {}
         for (name, each), count in zip(news.items(), parts, strict=True):
@@ -195,9 +196,17 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return admitted
 
     @staticmethod
-    def _load(news: News, end: int) -> Load:
-        span = end - news.first
-        return Load(span, span, int(span * news.state.mean_size()))
+    def _reach(news: News, rows: int | None, nbytes: int | None) -> int:
+        """Where the batch ends in one stream, which may read so many rows and estimated bytes; None stands for all."""
+        if news.survey is None or (rows is None and nbytes is None):
+            return news.end
+        if rows == 0 or nbytes == 0:
+            return news.first
+        most = news.messages if rows is None else rows
+        if nbytes is not None:
+            most = min(most, int(nbytes / news.state.mean_size()))
+        # What is lost or not there does not count against the limits of the trigger; one message is always read.
+        return news.survey.reach(max(1, most))
 
     def getDefaultReadLimit(self) -> ReadLimit:
         """Spark knows one limit at a time; the other one is applied on top of it."""
@@ -327,7 +336,8 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             return empty_plan(name, part.parts, number)
         whole = attrs.evolve(whole, query="" if options.fail_on_data_loss else last.id)
         by_subject = part.by_subject if last.shape else options.partition_by == "subject"
-        return plan(access, state, whole, part.parts, f"{self.label}_{part.next}", by_subject, number)
+        label = f"{self.label}_{part.next}"
+        return plan(access, state, whole, part.parts, label, by_subject, number, part.cuts)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)

@@ -234,6 +234,7 @@ def test_finding_streams_costs_one_request(js: Js, server: NatsServer, stream_na
     assert rows_by_stream(query, query.partitions(end, planned_end(after))) == {names[7]: [2]}
 
 
+@pytest.mark.spark_modes
 def test_a_pipeline_over_streams_that_appear(
     js: Js, pipeline: Pipeline, contents: Callable[[str], list[int]], stream_name: str
 ) -> None:

@@ -15,7 +15,7 @@ from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.offsets import Offset, StreamOffset, shape_of, start_of
 from jsclient.spark.options import WRITE, SparkOptions, parse
-from jsclient.spark.planner import Limits, Load, admit, check_head, cut, share
+from jsclient.spark.planner import Limits, Load, check_head, cut, share
 
 PART = StreamOffset("2026-01-01T00:00:00Z", 90, start=5, parts=3, mark=(89, 1795318963220001234), soft=True)
 OFFSET = Offset({"S": PART}, id="q", shape="0123456x")
@@ -52,6 +52,9 @@ def test_offsets_of_many_streams_keep_their_text() -> None:
     assert Offset.from_dict(json.loads(text)) == many
     assert json.dumps(Offset.from_dict(json.loads(text)).to_dict()) == text
     assert Offset.from_dict(Offset({}, id="q").to_dict()) == Offset({}, id="q")
+    cuts = Offset({"S": attrs.evolve(PART, cuts=(20, 70))}, id="q")
+    assert cuts.to_dict()["plan"] == {"S": [20, 70]}
+    assert Offset.from_dict(cuts.to_dict()) == cuts
 
 
 FIRST = {"v": 1, "stream": "S", "created": "c", "base": 700, "seq": 791, "parts": 4}
@@ -77,6 +80,10 @@ def test_offsets_of_the_first_version_are_read() -> None:
         ({**OFFSET.to_dict(), "s": {"S": {"made": "c", "from": 1, "next": 1 << 63}}}, "OFFSET_VERSION"),
         ({**OFFSET.to_dict(), "plan": {"S": 0}}, "OFFSET_VERSION"),
         ({**OFFSET.to_dict(), "plan": {"S": ["other", 1]}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "plan": {"S": [20, 20]}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "plan": {"S": [20, 90]}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "plan": {"S": []}}, "OFFSET_VERSION"),
+        ({**OFFSET.to_dict(), "plan": {"T": 1}}, "OFFSET_VERSION"),
         ({**OFFSET.to_dict(), "s": {"T": {"made": "c", "from": 1, "next": 9}}}, "OFFSET_VERSION"),
         ({**FIRST, "seq": "9"}, "OFFSET_VERSION"),
         ({**FIRST, "parts": 0}, "OFFSET_VERSION"),
@@ -163,15 +170,6 @@ def test_lost_heads_are_named_with_their_range() -> None:
     assert start == 50
     assert "10 to 49" in warning
     assert check_head(state(first=500), 10, 80, fail=False)[0] == 80
-
-
-def test_admission_takes_the_smaller_limit_and_always_goes_on() -> None:
-    thousand = state(last=1000, bytes=100_000)
-    assert admit(1, 1001, thousand, None, None) == 1001
-    assert admit(1, 1001, thousand, 200, None) == 201
-    assert admit(1, 1001, thousand, 200, 5_000) == 51
-    assert admit(1, 1001, thousand, None, 1) == 2
-    assert admit(1001, 1001, thousand, 10, 10) == 1001
 
 
 def test_ids_are_the_same_in_any_order_and_tell_equal_rows_apart() -> None:

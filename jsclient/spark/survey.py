@@ -1,0 +1,176 @@
+"""How many messages that a query wants lie in which part of a stream: what its batches and partitions are planned by.
+
+The server says how many match from a sequence on (`SparkAccess.pending_from`); each such question is a probe. What they
+say decides how much is read at a time and by which task, never what is read: messages that come or go meanwhile
+make a plan uneven, not wrong.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
+
+from jsclient.errors import ConsumerFilterError
+
+if TYPE_CHECKING:
+    from jsclient.arrow.ranges import StreamState
+    from jsclient.spark.access import SparkAccess
+
+PROBES: Final = 6  # for the end of a batch, and as many again for the partitions
+CLOSE_ENOUGH: Final = 0.95  # of the limit of a trigger
+AIM: Final = 0.98  # of the way to it: what overshoots costs another probe
+UNEVEN: Final = 0.2  # a half of a part that has so much more or less than the other shows that messages lie unevenly
+
+Passed = Callable[[int], tuple[int, "int | None"]]
+"""seq -> (the messages that match from there on, the sequence of the first of them)."""
+
+
+def survey_of(access: SparkAccess, state: StreamState, first: int, end: int, worth: int) -> Survey:
+    """What there is to read in [first, end), counted where holes or filters make it less than the sequences.
+
+    Up to `worth` sequences nothing is asked: whatever is in there would be read at once, by one task.
+    """
+    filters = access.options.subjects
+    dense = state.messages == state.end - state.first and not filters
+    if dense or end - first <= worth or not access.can_count(state):
+        return Survey(first, end)
+
+    def pending(seq: int) -> tuple[int, int | None]:
+        return access.pending_from(seq, filters, state)
+
+    try:
+        return Survey(first, end, pending, 0 if end >= state.end else pending(end)[0])
+    except ConsumerFilterError:
+        return Survey(first, end)  # before 2.10 a filter that is wider than the stream: the task finds another way
+
+
+class Survey:
+    """The messages of [first, end), known at some points. `first` is a message itself.
+
+    Without `pending` every sequence counts as a message, which is right where there are no holes and no filters, and
+    good enough where it would not pay to ask.
+    """
+
+    def __init__(self, first: int, end: int, pending: Passed | None = None, behind: int = 0) -> None:
+        """`behind`: how many messages match from `end` on."""
+        self.first = first
+        self._pending = pending
+        self._from_first = 0
+        count = end - first
+        if pending is not None and end > first:
+            self._from_first = pending(first)[0]
+            count = min(max(1, self._from_first - behind), end - first)
+        self._points = [(first, 0), (end, count)]
+
+    @property
+    def messages(self) -> int:
+        return self._points[-1][1]
+
+    @property
+    def end(self) -> int:
+        return self._points[-1][0]
+
+    def _probe(self, seq: int) -> tuple[int, int | None]:
+        """(messages in [first, seq), the next one at or after seq); remembered as points."""
+        assert self._pending is not None
+        left, following = self._pending(seq)
+        at = bisect_left(self._points, (seq,))
+        lowest, highest = self._points[at - 1][1], self._points[at][1]
+        passed = min(max(self._from_first - left, lowest), highest)
+        self._add(seq, passed)
+        if following is not None and seq < following < self.end:
+            self._add(following, passed)
+        return passed, following
+
+    def _add(self, seq: int, passed: int) -> None:
+        at = bisect_left(self._points, (seq,))
+        if self._points[at][0] != seq:
+            insort(self._points, (seq, passed))
+
+    def reach(self, most: int) -> int:
+        """Where a batch of at most `most` messages ends, and of not much less; one message at least."""
+        if self.messages <= most:
+            return self.end
+        if self._pending is None or self.messages == self.end - self.first:
+            return self.first + max(1, most)
+        guess = best = self.first + max(1, most)  # never more than that many
+        low, high = (self.first, 0), self._points[-1]
+        for _ in range(PROBES):
+            passed, following = self._probe(guess)
+            if passed > most:
+                high = (guess, passed)
+            else:
+                best, low = guess, (following or guess, passed)
+            missing = most - low[1]
+            if low[1] >= CLOSE_ENOUGH * most or high[0] - low[0] <= 1:
+                break
+            share = AIM * missing / max(1, high[1] - low[1])
+            guess = max(low[0] + missing, low[0] + int((high[0] - low[0]) * share))
+            if guess >= high[0]:
+                guess = (low[0] + high[0]) // 2  # what is known is older than what is there
+            if guess <= best:
+                break
+        return best
+
+    def passed(self, end: int) -> int:
+        """The messages before `end`, as far as is known."""
+        at = bisect_right(self._points, (end, self._points[-1][1]))
+        if at >= len(self._points):
+            return self.messages
+        (low, before), (high, after) = self._points[at - 1], self._points[at]
+        return before + (after - before) * (end - low) // max(1, high - low)
+
+    def cuts(self, end: int, parts: int) -> tuple[int, ...]:
+        """The inner boundaries of `parts` partitions of [first, end) with about as many messages each.
+
+        Empty where cutting evenly by sequences does as well.
+        """
+        total = self.passed(end)
+        if parts < 2 or self._pending is None or total >= end - self.first:
+            return ()
+        self._look_within(end, total / parts)
+        if len([seq for seq, _ in self._points if seq < end]) == 1 or self._is_even(end, total):
+            return ()
+        found: list[int] = []
+        for number in range(1, parts):
+            seq = self._where(total * number // parts)
+            found.append(max(seq, (found[-1] if found else self.first) + 1))
+        # There are at least as many sequences as parts, so the last boundaries can give way.
+        for at in range(parts - 2, -1, -1):
+            found[at] = min(found[at], end - (parts - 1 - at))
+        return tuple(found)
+
+    def _look_within(self, end: int, enough: float) -> None:
+        """Probe in the middle of the parts with most messages, as long as these lie unevenly."""
+        even: set[int] = set()
+        for _ in range(PROBES):
+            points = [point for point in self._points if point[0] < end] + [(end, self.passed(end))]
+            parts = [
+                (after - before, low, high)
+                for (low, before), (high, after) in itertools.pairwise(points)
+                if low not in even and after - before > enough and after - before < high - low > 1
+            ]
+            if not parts:
+                return
+            count, low, high = max(parts)
+            middle = (low + high) // 2
+            first_half = self._probe(middle)[0] - self.passed(low)
+            if abs(first_half - count / 2) <= UNEVEN * count / 2:
+                even |= {low, middle}
+
+    def _is_even(self, end: int, total: int) -> bool:
+        """Whether no point is far from where it would be if messages lay evenly."""
+        span = end - self.first
+        return all(
+            abs(passed - total * (seq - self.first) / span) <= UNEVEN * total / 2
+            for seq, passed in self._points
+            if seq < end
+        )
+
+    def _where(self, passed: int) -> int:
+        """The sequence before which about `passed` messages lie."""
+        at = bisect_left([count for _, count in self._points], passed)
+        (high, after), (low, before) = self._points[at], self._points[max(0, at - 1)]
+        return high if after == before else low + -(-(high - low) * (passed - before) // (after - before))
