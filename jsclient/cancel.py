@@ -30,6 +30,7 @@ class Cancel:
 
     @property
     def cancelled(self) -> bool:
+        """True once `cancel()` was called."""
         return self._cancelled
 
     def check(self) -> None:
@@ -38,6 +39,7 @@ class Cancel:
             raise self.error()
 
     def error(self) -> errors.Cancelled:
+        """The exception with which calls end that were given this token."""
         return errors.Cancelled("the call was cancelled by its token")
 
     def enter(self, key: object, wake: Callable[[], Any]) -> None:

@@ -24,6 +24,7 @@ class Msg(protocol.Msg, gc=False):
     """
 
     connection: Any = None
+    """The connection on which it came: `respond` publishes there."""
 
     def __repr__(self) -> str:
         reply = f", reply={self.reply!r}" if self.raw_reply else ""

@@ -34,9 +34,12 @@ class Columns(msgspec.Struct):
     """Messages of one sid, item i of every list belongs to message i."""
 
     subjects: list[bytes]
+    """Subjects as they came."""
     replies: list[bytes | None]
+    """Reply subjects as they came; None where there is none."""
     headers: list[bytes | None]  # whole NATS/1.0 blocks
     payloads: list[bytes]
+    """Payloads."""
     end: int  # offset of the first byte that was not taken
 
     def __len__(self) -> int:
@@ -190,6 +193,7 @@ class Acks:
         return self._column(1)
 
     def consumer_sequences(self) -> list[int]:
+        """Numbers of the deliveries, counted by the consumer."""
         return self._column(2)
 
     def timestamps(self) -> list[int]:

@@ -23,13 +23,18 @@ class Msg(msgspec.Struct, gc=False):
     """
 
     raw_subject: bytes
+    """The subject as it came."""
     sid: bytes
+    """Number of the subscription, as digits."""
     raw_reply: bytes | None
+    """The reply subject as it came; None when there is none."""
     payload: bytes
+    """The payload."""
     raw_headers: bytes | None = None  # the whole block with its NATS/1.0 line, as received
 
     @property
     def subject(self) -> str:
+        """The subject."""
         return self.raw_subject.decode("utf-8", "surrogateescape")
 
     @property
@@ -40,6 +45,7 @@ class Msg(msgspec.Struct, gc=False):
 
     @property
     def data(self) -> bytes:
+        """The payload."""
         return self.payload
 
     @property
@@ -63,6 +69,7 @@ class Info(msgspec.Struct, gc=False, frozen=True):
     """An INFO line; the server may send one at any time, also between CONNECT and the first PONG (2.15)."""
 
     raw: bytes
+    """The JSON as it came."""
     sid: ClassVar[None] = None
 
     def decode(self) -> ServerInfo:
@@ -74,6 +81,7 @@ class Err(msgspec.Struct, gc=False, frozen=True):
     """-ERR, without its quotes."""
 
     text: str
+    """What the server says."""
     sid: ClassVar[None] = None
 
 

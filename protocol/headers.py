@@ -108,9 +108,11 @@ class Headers:
         self._pairs.append(_checked(name, value))
 
     def get_all(self, name: str) -> list[str]:
+        """Every value of the header, in their order; empty when it is absent."""
         return [value for key, value in self._pairs if key == name]
 
     def get(self, name: str, default: str | None = None) -> str | None:
+        """The first value of the header; `default` when it is absent."""
         for key, value in self._pairs:
             if key == name:
                 return value
@@ -121,9 +123,11 @@ class Headers:
         return list(self._pairs)
 
     def keys(self) -> list[str]:
+        """The names, each once."""
         return list(dict(self._pairs))
 
     def to_dict(self) -> dict[str, list[str]]:
+        """A dict of each name to the list of its values."""
         out: dict[str, list[str]] = {}
         for name, value in self._pairs:
             out.setdefault(name, []).append(value)

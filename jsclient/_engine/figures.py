@@ -13,12 +13,19 @@ class Statistics:
     """Counters since the connection was made. Bytes are those of the wire."""
 
     messages_in: int
+    """Messages received, replies included."""
     bytes_in: int
+    """Bytes received."""
     messages_out: int
+    """Messages handed over for sending."""
     bytes_out: int
+    """Bytes sent."""
     reconnects: int
+    """How often the link was lost and made again."""
     subscriptions: int
+    """Subscriptions and inboxes that are open at this moment."""
     callbacks_dropped: int
+    """Events of the connection that were dropped because its callbacks were too slow."""
 
 
 @attrs.frozen(kw_only=True)
@@ -44,10 +51,18 @@ class Health:
     """What a probe wants to know; cheap, and safe from any thread. Ages are seconds."""
 
     state: ConnectionState
+    """Where the connection is in its life."""
     server: str
+    """URL of the server that it is connected to; "" while there is none."""
     last_frame_age: float | None
+    """Seconds since something came from the server; None without a link."""
     pings_outstanding: int
+    """Pings that the server has not answered yet."""
     buffered_bytes: int
+    """Bytes that wait to be sent."""
     slow_consumers: int
+    """How often a subscription began to drop messages because they were not taken."""
     reconnects: int
+    """How often the link was lost and made again."""
     last_error: str
+    """What happened last to the connection; "" when nothing did."""

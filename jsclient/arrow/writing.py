@@ -32,9 +32,13 @@ class Written:
     """What `write_table` has stored: rows, bytes of values, rows that were already there, sequences per stream."""
 
     rows: int = 0
+    """Rows that are stored."""
     bytes: int = 0
+    """Bytes of their values."""
     duplicates: int = 0
+    """Of these, rows that had been stored before."""
     streams: dict[str, tuple[int, int]] = attrs.field(factory=dict)
+    """Of each stream the first and the last sequence of the rows."""
 
 
 def write_table(

@@ -40,11 +40,17 @@ class AuthFields:
 
     user: str | None = attrs.field(default=None, repr=False)  # a token that was given as user is one all the same
     password: str | None = attrs.field(default=None, repr=False)
+    """The password that belongs to `user`."""
     auth_token: str | None = attrs.field(default=None, repr=False)
+    """A token."""
     nkey: str | None = None
+    """The public nkey."""
     sig: str | None = attrs.field(default=None, repr=False)
+    """The signature of the server's nonce, base64url."""
     jwt: str | None = attrs.field(default=None, repr=False)
+    """The user JWT."""
     digest: str = attrs.field(default="", repr=False)
+    """A hash of the credentials: the same for the same ones."""
 
     def __bool__(self) -> bool:
         """True when there are credentials at all."""
@@ -65,15 +71,25 @@ class Authenticator:
     """
 
     user: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    """User name."""
     password: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    """Password of that user."""
     token: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    """A token."""
     nkey_seed: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    """The seed of a user nkey (SU...): it signs, and is never sent."""
     nkey_seed_file: str | os.PathLike[str] | None = None
+    """A file with that seed."""
     jwt: SecretSource | None = attrs.field(default=None, converter=as_secret)
+    """A user JWT; it needs a seed or a `signature_callback`."""
     credentials: Any = attrs.field(default=None, repr=False)
+    """A `.creds` file, its bytes, or a callable that returns either; read anew at every connect."""
     nkey: str | None = None
+    """The public nkey (U...), with `signature_callback`."""
     signature_callback: SignatureCallback | None = attrs.field(default=None, repr=False)
+    """A function that signs the server's nonce."""
     auth_callback: AuthCallback | None = attrs.field(default=None, repr=False)
+    """A function that gets the nonce and returns AuthFields."""
 
     def __attrs_post_init__(self) -> None:
         self._check_one_way()

@@ -32,10 +32,15 @@ class Entry:
     """One entry: a message (sequence above 0) or a file. `time` is in nanoseconds, as the archive has it."""
 
     name: str
+    """Subject of a message, or name of a file."""
     time: int
+    """Nanoseconds since 1970 (UTC) when it was stored."""
     seq: int
+    """Sequence of the message; 0 for a file."""
     raw_headers: bytes = attrs.field(repr=False)
+    """Its header block as stored; empty when there is none."""
     data: bytes = attrs.field(repr=False)
+    """The payload, or the content of the file."""
 
     @property
     def headers(self) -> Headers:

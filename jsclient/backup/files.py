@@ -32,16 +32,27 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True):
     """What is known about a backup. `sources`: name of a source -> its last sequence that had been copied."""
 
     stream: str
+    """Name of the stream."""
     format: str
+    """ "archive" (server 2.15) or "tar"."""
     server_version: str
+    """Version of the server that made it."""
     sha256: str
+    """Digest of the data, in hexadecimal."""
     bytes: int
+    """Size of the data."""
     messages: int
+    """Messages in the stream when it was taken."""
     first_seq: int
+    """Sequence of the oldest message."""
     last_seq: int
+    """The highest sequence."""
     consumers: int | None
+    """Consumers in it; None where the backup leaves them out."""
     taken: str
+    """When it was taken, RFC 3339 in UTC."""
     sources: dict[str, int] = {}
+    """Of each source of the stream the last sequence that had been copied."""
 
 
 @attrs.frozen
@@ -50,16 +61,22 @@ class Backup:
     when the backup was made by the NATS CLI."""
 
     folder: Path
+    """Where it is."""
     config: dict[str, Any] = attrs.field(repr=False)
+    """The stream's configuration, the server's JSON."""
     state: dict[str, Any] = attrs.field(repr=False)
+    """The stream's state when it was taken, the server's JSON."""
     manifest: Manifest | None = attrs.field(repr=False)
+    """What jsclient noted about it; None for one of the NATS CLI."""
 
     @property
     def stream(self) -> str:
+        """Name of the stream."""
         return str(self.config["name"])
 
     @property
     def data(self) -> Path:
+        """The file with the messages."""
         return self.folder / DATA
 
     def format(self) -> str:

@@ -25,12 +25,19 @@ class Contents:
     of which only the consumers can be listed here."""
 
     stream: str
+    """Name of the stream."""
     format: str
+    """ "archive" (server 2.15) or "tar"."""
     messages: int | None
+    """Messages in it; None for tar."""
     first_seq: int | None
+    """Sequence of the first; None for tar."""
     last_seq: int | None
+    """Sequence of the last; None for tar."""
     subjects: dict[str, int] | None
+    """Messages per subject; None for tar."""
     consumers: list[str]
+    """Names of the consumers in it."""
 
 
 def inspect(folder: str | os.PathLike[str]) -> Contents:

@@ -168,11 +168,15 @@ class Outcome:
     """What became of one stream: `error` is None when it is `done`."""
 
     stream: str
+    """Name of the stream."""
     folder: Path
+    """Where its backup is."""
     error: Exception | None = None
+    """What went wrong; None when it is done."""
 
     @property
     def done(self) -> bool:
+        """True when it worked."""
         return self.error is None
 
 

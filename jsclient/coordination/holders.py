@@ -24,11 +24,17 @@ class Holder:
     value was not written by jsclient; `revision` is that of the last renewal, not the fencing token."""
 
     key: str
+    """The key of the lease."""
     revision: int
+    """The revision of the last renewal; not the fencing token."""
     renewed: dt.datetime
+    """When it was renewed last, by the server's clock (UTC)."""
     host: str | None = None
+    """Host of its holder; None when it was not written by jsclient."""
     pid: int | None = None
+    """Process id of its holder; None when it was not written by jsclient."""
     since: dt.datetime | None = None
+    """Since when its holder has it, by the holder's clock (UTC)."""
 
 
 def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:

@@ -181,6 +181,7 @@ class WrongLastSequence(ApiError, err_code=(10071, 10164)):
 
     @property
     def last_sequence(self) -> int | None:
+        """The real last sequence; None where the server does not tell it."""
         found = _NUMBER.search(self.description)
         return int(found.group(1)) if found else None
 
@@ -193,6 +194,7 @@ class WrongLastMsgId(ApiError, err_code=10070):
 
     @property
     def last_msg_id(self) -> str:
+        """The real last message id; "" where there is none."""
         return self.description.partition(": ")[2]
 
 

@@ -42,7 +42,9 @@ class Filter:
     """
 
     subject: str
+    """The subjects, with a `*` or a `>` at the end."""
     wildcards: tuple[int, ...] = attrs.field(default=(), converter=_numbers)
+    """Which of its `*`, counted from 1, decide the partition; none: the whole subject does."""
 
     def __attrs_post_init__(self) -> None:
         tokens = self.subject.split(".")
@@ -56,6 +58,7 @@ class Filter:
 
     @property
     def stored(self) -> dict[str, Any]:
+        """For layers: the form in which it is stored."""
         return {"filter": self.subject, "partitioning_wildcards": list(self.wildcards)}
 
     def destination(self, partitions: int) -> str:
@@ -88,6 +91,7 @@ class Group:
 
     @classmethod
     def decode(cls, raw: bytes, *, elastic: bool, revision: int = 0) -> Group:
+        """For layers: a group from its stored form."""
         try:
             stored = msgspec.json.decode(raw, type=dict[str, Any])
         except msgspec.MsgspecError as error:
@@ -105,6 +109,7 @@ class Group:
 
     @property
     def partitions(self) -> int:
+        """Number of partitions."""
         return int(self.stored["max_members"])
 
     @property
@@ -141,6 +146,7 @@ class Group:
         return found
 
     def partitions_of(self, member: str) -> list[int]:
+        """The partitions of a member, in order."""
         return sorted(self.assignment().get(member, []))
 
     def filters_of(self, member: str) -> list[str]:

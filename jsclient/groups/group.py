@@ -50,10 +50,13 @@ class Lag:
     stream has not copied yet."""
 
     partitions: dict[int, int]
+    """Messages that wait, per partition."""
     origin: int
+    """Messages of the origin that the group's stream has not copied yet."""
 
     @property
     def total(self) -> int:
+        """All that waits."""
         return sum(self.partitions.values()) + self.origin
 
 

@@ -28,13 +28,16 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
     """One message of a partitioned group. `subject` is the one it was published under; `partition` stood before it."""
 
     epoch: int = 0
+    """It rises whenever the partition goes to another process."""
 
     @property
     def subject(self) -> str:
+        """The subject under which it was published."""
         return self.msg.subject.partition(".")[2]
 
     @property
     def partition(self) -> int:
+        """Its partition; -1 when the subject names none."""
         first = self.msg.subject.partition(".")[0]
         return int(first) if first.isdigit() else -1
 
@@ -50,6 +53,7 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
 
     @property
     def fence(self) -> Fence:
+        """What a resource needs to refuse a process that was overtaken."""
         return Fence(self.epoch, self.origin_seq)
 
 

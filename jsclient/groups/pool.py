@@ -383,6 +383,7 @@ class GroupPool(Taker):
         self.engine.run_callback(self.event, "hung", held.hung, None, time.monotonic() - held.started)
 
     def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None:
+        """For layers: note how long a handler took."""
         worker.counters.times.append(seconds)
 
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
@@ -391,6 +392,7 @@ class GroupPool(Taker):
             tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
 
     def reported(self, error: Exception) -> None:
+        """For layers: an error that reading survives."""
         log.warning("member %s of %s: %s", self.member, self.group.name, error)
         self.event("failed", None, error)
 

@@ -32,11 +32,17 @@ class Advisory(Wire, kw_only=True, frozen=True):
     """Base of all events; kinds without a class of their own arrive as this, with everything in `raw`."""
 
     type: str = ""
+    """The kind of event, in the server's words."""
     id: str = ""
+    """Unique id of the event."""
     timestamp: Timestamp | None = None
+    """When it happened, by the server's clock (UTC)."""
     account: str = ""
+    """The account that it concerns; "" where the server does not say it."""
     domain: str = ""
+    """The JetStream domain; "" when there is none."""
     raw: dict[str, Any] = {}
+    """Everything the server sent, as plain values."""
 
     subject: ClassVar[str] = f"{ADVISORIES}.>"
     kinds_: ClassVar[tuple[str, ...]] = ()
@@ -46,6 +52,7 @@ class OfStream(Advisory, kw_only=True, frozen=True):
     """Base of events about a stream."""
 
     stream: str = ""
+    """Name of the stream."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.*.{{stream}}"
 
 
@@ -53,7 +60,9 @@ class OfConsumer(Advisory, kw_only=True, frozen=True):
     """Base of events about a consumer."""
 
     stream: str = ""
+    """Name of the stream."""
     consumer: str = ""
+    """Name of the consumer."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.*.{{stream}}.{{consumer}}"
 
 
@@ -61,7 +70,9 @@ class MaxDeliveries(OfConsumer, kw_only=True, frozen=True):
     """A message was delivered max_deliver times and not acknowledged: the consumer will not deliver it again."""
 
     stream_seq: int = 0
+    """Sequence of the message in the stream."""
     deliveries: int = 0
+    """How often the message was delivered."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MAX_DELIVERIES.{{stream}}.{{consumer}}"
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.max_deliver",)
 
@@ -70,8 +81,11 @@ class MessageNaked(OfConsumer, kw_only=True, frozen=True):
     """A message was given back with nak."""
 
     stream_seq: int = 0
+    """Sequence of the message in the stream."""
     consumer_seq: int = 0
+    """Number of the delivery, counted by the consumer."""
     deliveries: int = 0
+    """How often the message was delivered."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MSG_NAKED.{{stream}}.{{consumer}}"
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.nak",)
 
@@ -80,9 +94,13 @@ class MessageTerminated(OfConsumer, kw_only=True, frozen=True):
     """A message was given up with term; `reason` since server 2.10.4."""
 
     stream_seq: int = 0
+    """Sequence of the message in the stream."""
     consumer_seq: int = 0
+    """Number of the delivery, counted by the consumer."""
     deliveries: int = 0
+    """How often the message was delivered."""
     reason: str = ""
+    """What term(reason) said; "" without one."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MSG_TERMINATED.{{stream}}.{{consumer}}"
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.terminated",)
 
@@ -91,7 +109,9 @@ class ConsumerPaused(OfConsumer, kw_only=True, frozen=True):
     """A consumer was paused (until `pause_until`), or goes on (`paused` is False). Server 2.11."""
 
     paused: bool = False
+    """True: it was paused; False: it goes on."""
     pause_until: Timestamp | None = None
+    """Until when it is paused (UTC)."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.PAUSE.{{stream}}.{{consumer}}"
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_pause",)
 
@@ -100,6 +120,7 @@ class ConsumerAction(OfConsumer, kw_only=True, frozen=True):
     """A consumer was created or deleted; `action` is "create" or "delete"."""
 
     action: str = ""
+    """ "create" or "delete"."""
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_action",)
 
 
@@ -107,7 +128,9 @@ class ConsumerPinned(OfConsumer, kw_only=True, frozen=True):
     """A client was pinned on a priority group. Server 2.11."""
 
     group: str = ""
+    """The priority group."""
     pinned_id: str = ""
+    """Id of the client that is served now."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.PINNED.{{stream}}.{{consumer}}"
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_pinned",)
 
@@ -116,7 +139,9 @@ class ConsumerUnpinned(OfConsumer, kw_only=True, frozen=True):
     """The pinned client of a priority group was let go; `reason` is "admin" or "timeout". Server 2.11."""
 
     group: str = ""
+    """The priority group."""
     reason: str = ""
+    """ "admin" or "timeout"."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.UNPINNED.{{stream}}.{{consumer}}"
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_unpinned",)
 
@@ -125,17 +150,24 @@ class Peer(Wire, kw_only=True, frozen=True):
     """A replica, as leader events list them; `active` is seconds."""
 
     name: str = ""
+    """Name of the server."""
     current: bool = False
+    """It has everything that the leader has."""
     offline: bool = False
+    """The leader believes it to be gone."""
     active: Duration | None = None
+    """Seconds since the leader heard of it."""
     lag: int = 0
+    """Operations that it is behind."""
 
 
 class ConsumerLeader(OfConsumer, kw_only=True, frozen=True):
     """A consumer has a new leader, or lost its quorum (`leader` is "")."""
 
     leader: str = ""
+    """Name of the server that leads it now; "" when the quorum was lost."""
     replicas: list[Peer] | None = None
+    """The other servers that hold it."""
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_leader_elected", "advisory.v1.consumer_quorum_lost")
 
 
@@ -143,7 +175,9 @@ class StreamLeader(OfStream, kw_only=True, frozen=True):
     """A stream has a new leader, or lost its quorum (`leader` is "")."""
 
     leader: str = ""
+    """Name of the server that leads it now; "" when the quorum was lost."""
     replicas: list[Peer] | None = None
+    """The other servers that hold it."""
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_leader_elected", "advisory.v1.stream_quorum_lost")
 
 
@@ -151,7 +185,9 @@ class StreamAction(OfStream, kw_only=True, frozen=True):
     """A stream was created, changed or deleted; `action` is "create", "modify" or "delete"."""
 
     action: str = ""
+    """ "create", "modify" or "delete"."""
     template: str = ""
+    """The template it was made from; only of old servers."""
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_action",)
 
 
@@ -159,7 +195,9 @@ class BatchAbandoned(OfStream, kw_only=True, frozen=True):
     """The server gave up an atomic batch; nothing of it is stored. Server 2.12."""
 
     batch: str = ""
+    """Id of the batch."""
     reason: str = ""
+    """Why, in the server's words."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.BATCH_ABANDONED.{{stream}}"
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_batch_abandoned",)
 
@@ -168,7 +206,9 @@ class ApiLimitReached(Advisory, kw_only=True, frozen=True):
     """The server dropped `dropped` API requests without an answer; their callers time out."""
 
     server: str = ""
+    """Name of the server."""
     dropped: int = 0
+    """Requests that were dropped."""
     subject: ClassVar[str] = f"{ADVISORIES}.API.LIMIT_REACHED"
     kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.api_limit_reached",)
 
@@ -177,9 +217,13 @@ class AckSample(OfConsumer, kw_only=True, frozen=True):
     """A sampled ack (the consumer's sample_freq); `ack_time` is seconds from delivery to ack."""
 
     stream_seq: int = 0
+    """Sequence of the message in the stream."""
     consumer_seq: int = 0
+    """Number of the delivery, counted by the consumer."""
     deliveries: int = 0
+    """How often the message was delivered."""
     ack_time: Duration | None = None
+    """Seconds from the delivery to the ack."""
     subject: ClassVar[str] = f"{METRICS}.CONSUMER.ACK.{{stream}}.{{consumer}}"
     kinds_: ClassVar[tuple[str, ...]] = ("metric.v1.consumer_ack",)
 

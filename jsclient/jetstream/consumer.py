@@ -72,6 +72,7 @@ class Consumer(PullSource):
 
     @property
     def ack_none(self) -> bool:  # type: ignore[override]
+        """True when its messages need no ack."""
         return self._info is not None and self._info.config.ack_policy == "none"
 
     @property

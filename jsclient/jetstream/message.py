@@ -39,6 +39,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def stream(self) -> str:
+        """Name of the stream."""
         try:
             return self._tokens[2].decode()
         except ValueError:
@@ -46,6 +47,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def consumer(self) -> str:
+        """Name of the consumer."""
         try:
             return self._tokens[3].decode()
         except ValueError:
@@ -53,6 +55,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def stream_seq(self) -> int:
+        """Sequence of the message in the stream."""
         try:
             return int(self._tokens[5])
         except ValueError:
@@ -60,6 +63,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def consumer_seq(self) -> int:
+        """Number of the delivery, counted by the consumer."""
         try:
             return int(self._tokens[6])
         except ValueError:
@@ -96,6 +100,7 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     @property
     def domain(self) -> str:
+        """JetStream domain; "" when there is none."""
         try:
             return self._domain.decode()
         except ValueError:
@@ -173,6 +178,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     @property
     def subject(self) -> str:
+        """The subject under which it was published."""
         return self.msg.subject
 
     @property
@@ -182,10 +188,12 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     @property
     def data(self) -> bytes:
+        """The payload."""
         return self.msg.payload
 
     @property
     def payload(self) -> bytes:
+        """The payload, the same as `data`."""
         return self.msg.payload
 
     @property

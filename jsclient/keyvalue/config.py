@@ -165,6 +165,7 @@ class KeyValueStatus:
 
     @property
     def bucket(self) -> str:
+        """Name of the bucket."""
         return self.stream_info.config.name[len(STREAM_PREFIX) :]
 
     @property
@@ -194,10 +195,12 @@ class KeyValueStatus:
 
     @property
     def backing_store(self) -> str:
+        """What holds it: always "JetStream"."""
         return "JetStream"
 
     @property
     def is_compressed(self) -> bool:
+        """True when its files are compressed."""
         return self.stream_info.config.compression not in (None, "", "none")
 
     @property

@@ -26,8 +26,11 @@ class Operation(str, enum.Enum):
     """What made a revision. Expiry and limits of the server count as PURGE, its message deletes as DELETE."""
 
     PUT = "PUT"
+    """A value was stored."""
     DELETE = "DEL"
+    """The key was deleted; older revisions stay."""
     PURGE = "PURGE"
+    """The key was purged with its older revisions, or its time was over."""
 
     def __str__(self) -> str:
         return self.value
@@ -41,12 +44,19 @@ class KeyValueEntry(msgspec.Struct, gc=False):
     """
 
     bucket: str
+    """The bucket."""
     key: str
+    """The key."""
     value: bytes
+    """The value; empty for markers and with `meta_only`."""
     revision: int
+    """Its sequence in the bucket's stream, unique over all keys."""
     operation: Operation = Operation.PUT
+    """What made this revision."""
     delta: int = 0
+    """Messages that matched and came after it when the server sent it; 0 for `get`."""
     stamp: bytes | int = 0
+    """When it was stored, as the server said it: nanoseconds or text; see `created`."""
 
     @property
     def created(self) -> dt.datetime:

@@ -205,6 +205,7 @@ class StreamWatcher(Generic[T]):
 
     @property
     def stopped(self) -> bool:
+        """True once `stop()` was called."""
         return self._stopped
 
     def __enter__(self: W) -> W:

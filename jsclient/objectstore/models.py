@@ -84,7 +84,9 @@ class ObjectLink(msgspec.Struct, frozen=True):
     """Where a link points: an object of a bucket, or (without a name) the whole bucket."""
 
     bucket: str
+    """The bucket it points into."""
     name: str | None = None
+    """The object there; None: the whole bucket."""
 
 
 Headers = Mapping[str, "str | Iterable[str]"]
@@ -101,10 +103,15 @@ class ObjectMeta:
     """What the user says about an object. `chunk_size` is how many bytes a stored message holds (128 KiB)."""
 
     name: str
+    """Name of the object."""
     description: str | None = None
+    """Text for people."""
     headers: dict[str, list[str]] | None = attrs.field(default=None, converter=_headers)
+    """Headers of yours: name to values."""
     metadata: Mapping[str, str] | None = None
+    """Texts of yours: name to value."""
     chunk_size: int = CHUNK_SIZE
+    """Bytes of the object that one stored message holds."""
 
     def __attrs_post_init__(self) -> None:
         if isinstance(self.chunk_size, bool) or not isinstance(self.chunk_size, int) or self.chunk_size < 1:
@@ -119,22 +126,37 @@ class ObjectInfo:
     """
 
     name: str
+    """Name of the object."""
     bucket: str
+    """The bucket that holds it."""
     nuid: str
+    """Unique name of its chunks."""
     size: int = 0
+    """Bytes of the object."""
     chunks: int = 0
+    """Messages that hold it."""
     digest: str = ""
+    """`SHA-256=` and the digest in base64url."""
     deleted: bool = False
+    """It was deleted; only this note is left."""
     description: str | None = None
+    """Text for people."""
     headers: dict[str, list[str]] | None = None
+    """Headers of yours: name to values."""
     metadata: Mapping[str, str] | None = None
+    """Texts of yours: name to value."""
     link: ObjectLink | None = None
+    """Where it points, if it is a link."""
     chunk_size: int | None = None
+    """Bytes that one stored message holds; None where it was not said."""
     mtime: dt.datetime | None = None
+    """When it changed last, by the server's clock (UTC)."""
     revision: int = 0
+    """Sequence of this information in the bucket's stream."""
 
     @property
     def is_link(self) -> bool:
+        """True when it points to another object or bucket."""
         return self.link is not None
 
     def changed(self, **changes: Any) -> ObjectInfo:
@@ -264,6 +286,7 @@ class ObjectStoreConfig:
         check_bucket(self.bucket, "object store")
 
     def to_stream(self) -> StreamConfig:
+        """For layers: the configuration of the stream."""
         settings: dict[str, Any] = {}
         if self.compression:
             settings["compression"] = "s2"
@@ -309,10 +332,12 @@ class ObjectStoreStatus:
 
     @property
     def bucket(self) -> str:
+        """Name of the store."""
         return self.stream_info.config.name[len(STREAM_PREFIX) :]
 
     @property
     def description(self) -> str:
+        """Text for people; "" without one."""
         return self.stream_info.config.description or ""
 
     @property
@@ -322,10 +347,12 @@ class ObjectStoreStatus:
 
     @property
     def storage(self) -> str:
+        """ "file" or "memory"."""
         return self.stream_info.config.storage or "file"
 
     @property
     def replicas(self) -> int:
+        """Servers that hold it."""
         return self.stream_info.config.num_replicas or 1
 
     @property
@@ -340,10 +367,12 @@ class ObjectStoreStatus:
 
     @property
     def backing_store(self) -> str:
+        """What holds it: always "JetStream"."""
         return "JetStream"
 
     @property
     def is_compressed(self) -> bool:
+        """True when its files are compressed."""
         return self.stream_info.config.compression not in (None, "", "none")
 
     @property

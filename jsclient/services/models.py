@@ -26,49 +26,73 @@ class ServicePing(msgspec.Struct, kw_only=True):
     """One instance of a service; `id` is its own, `name` that of all its instances."""
 
     name: str
+    """Name of the service, the same for all its instances."""
     id: str
+    """Id of this instance."""
     version: str
+    """Version of the service."""
     metadata: dict[str, str] | None = None
+    """Texts of the service: name to value."""
     type: str = PING_TYPE
+    """Which kind of answer this is, in the words of the protocol."""
 
 
 class EndpointInfo(msgspec.Struct, kw_only=True):
     """Where an endpoint listens; `queue_group` is empty when every instance gets every request."""
 
     name: str
+    """Name of the endpoint."""
     subject: str
+    """Where it listens."""
     queue_group: str = ""
+    """The queue group that shares its requests; "": every instance gets all."""
     metadata: dict[str, str] | None = None
+    """Texts of the endpoint: name to value."""
 
 
 class ServiceInfo(ServicePing, kw_only=True):
     """What a service is and which endpoints it has."""
 
     description: str = ""
+    """Text for people."""
     endpoints: list[EndpointInfo] = []
+    """What it answers to."""
     type: str = INFO_TYPE
+    """Which kind of answer this is, in the words of the protocol."""
 
 
 class EndpointStats(msgspec.Struct, kw_only=True):
     """Counters of one endpoint since the start or the last reset; times in nanoseconds."""
 
     name: str
+    """Name of the endpoint."""
     subject: str
+    """Where it listens."""
     queue_group: str = ""
+    """The queue group that shares its requests."""
     num_requests: int = 0
+    """Requests that were handled."""
     num_errors: int = 0
+    """Of these, requests that ended with an error."""
     last_error: str = ""
+    """The newest error, as text."""
     processing_time: int = 0
+    """Nanoseconds in the handler, in all."""
     average_processing_time: int = 0
+    """Nanoseconds in the handler, per request."""
     data: Any = None
+    """What the service's `stats_handler` adds."""
 
 
 class ServiceStats(ServicePing, kw_only=True):
     """Counters of all endpoints; `started` is RFC 3339 in UTC."""
 
     started: str = ""
+    """When the instance was started, RFC 3339 in UTC."""
     endpoints: list[EndpointStats] = []
+    """The counters of each endpoint."""
     type: str = STATS_TYPE
+    """Which kind of answer this is, in the words of the protocol."""
 
 
 def control_subject(verb: str, name: str = "", id: str = "") -> str:

@@ -35,10 +35,12 @@ class Request:
 
     @property
     def data(self) -> bytes:
+        """The payload."""
         return self.message.payload
 
     @property
     def headers(self) -> Headers:
+        """The headers, empty when there are none."""
         return self.message.headers
 
     @property

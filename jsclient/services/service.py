@@ -135,6 +135,7 @@ class Endpoint(Taker):
         self.error: Exception | None = None
 
     def info(self) -> EndpointInfo:
+        """What INFO says about it."""
         return EndpointInfo(name=self.name, subject=self.subject, queue_group=self.queue_group, metadata=self.metadata)
 
     def stats(self) -> EndpointStats:
@@ -156,6 +157,7 @@ class Endpoint(Taker):
             )
 
     def reset(self) -> None:
+        """Set its counters to zero."""
         with self._lock:
             self._requests = self._errors = self._nanoseconds = 0
             self._last_error = ""
@@ -397,6 +399,7 @@ class Service(Group):
     # --- what tools ask -----------------------------------------------------------------------------------
 
     def ping(self) -> ServicePing:
+        """What PING answers: name, id and version."""
         config = self.config
         return ServicePing(name=config.name, id=self.id, version=config.version, metadata=dict(config.metadata))
 

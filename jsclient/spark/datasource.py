@@ -39,6 +39,7 @@ class JetStreamDataSource(DataSource):
 
     @classmethod
     def name(cls) -> str:
+        """The name for `format(...)`: "jetstream"."""
         return "jetstream"
 
     def schema(self) -> str:

@@ -17,11 +17,17 @@ class Answer:
     """What one server said. `data` is the JSON of the endpoint, as dicts and lists with the names of the server."""
 
     id: str
+    """Id of the server."""
     name: str
+    """Its name."""
     version: str
+    """Its version."""
     cluster: str
+    """Its cluster; "" when it has none."""
     host: str
+    """Its host."""
     data: dict[str, Any] = attrs.field(repr=False)
+    """The JSON of the endpoint, with the names of the server."""
 
 
 @attrs.frozen
@@ -29,10 +35,15 @@ class Refusal:
     """One server's error instead of an answer, such as 404 of HEALTHZ for a stream that it does not know."""
 
     id: str
+    """Id of the server."""
     name: str
+    """Its name."""
     code: int
+    """HTTP-like number of the error."""
     description: str
+    """The server's text."""
     data: dict[str, Any] = attrs.field(factory=dict, repr=False)
+    """What it sent beside the error."""
 
 
 @attrs.frozen
@@ -44,9 +55,13 @@ class Gathered(Sequence[Answer]):
     """
 
     answers: tuple[Answer, ...]
+    """What came, one per server."""
     errors: tuple[Refusal, ...] = ()
+    """Servers that refused."""
     missing: tuple[str, ...] = ()
+    """Names of servers that are known and said nothing in time."""
     unknown: int = 0
+    """Further servers that the cluster counts, of which not even the name is known."""
 
     @property
     def complete(self) -> bool:

@@ -39,6 +39,7 @@ class _Group:
 
     @property
     def urls(self) -> list[str]:
+        """The URLs of both servers."""
         return [server.url for server in self.servers]
 
     @property
@@ -105,6 +106,7 @@ class Cluster(_Group):
         return self._joined() and len(leaders) == 1 and "" not in leaders and leaders <= {s.name for s in self._alive()}
 
     def by_name(self, name: str) -> NatsServer:
+        """The server of that name."""
         return next(server for server in self.servers if server.name == name)
 
     def meta_leader(self, timeout: float = READY_TIMEOUT) -> NatsServer:

@@ -214,6 +214,7 @@ class FakeServer:
         self._acceptor = threading.Thread(target=self._accept, name=f"jsclient-testing-fake-{self.port}", daemon=True)
 
     def start(self) -> FakeServer:
+        """Begin to listen."""
         self._acceptor.start()
         return self
 

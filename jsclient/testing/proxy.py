@@ -211,6 +211,7 @@ class Proxy:
     # --- threads ----------------------------------------------------------------------------------------
 
     def start(self) -> Proxy:
+        """Begin to listen."""
         name = f"jsclient-testing-proxy-{self.port}"
         self._acceptor = threading.Thread(target=self._accept, args=(self._listener,), name=name, daemon=True)
         self._acceptor.start()

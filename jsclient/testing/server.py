@@ -221,6 +221,7 @@ class NatsServer:
 
     @property
     def running(self) -> bool:
+        """True while its process lives."""
         return self._process is not None and self._process.poll() is None
 
     @property
@@ -232,10 +233,12 @@ class NatsServer:
 
     @property
     def store_dir(self) -> str:
+        """The folder of its streams."""
         return self._store or str(Path(self._make_folder(), "store"))
 
     @property
     def version(self) -> tuple[int, int, int]:
+        """Its version, for example (2, 11, 0)."""
         return server_version(self.binary)
 
     def log_text(self) -> str:

@@ -58,19 +58,33 @@ class Letter:
     """
 
     seq: int
+    """Its sequence in the stream of letters."""
     subject: str
+    """Its subject there."""
     reason: str
+    """Why it was given up."""
     original_subject: str
+    """Where the message was published."""
     stream: str
+    """The stream it came from."""
     consumer: str
+    """The consumer that delivered it."""
     stream_seq: int
+    """Its sequence in that stream."""
     deliveries: int
+    """How often it was delivered."""
     sent: dt.datetime | None
+    """When the message was stored first (UTC)."""
     died: dt.datetime | None
+    """When it was given up (UTC)."""
     data: bytes = attrs.field(repr=False)
+    """The payload."""
     headers: Headers = attrs.field(repr=False)
+    """The headers of the message, without those of the server."""
     lost: bool = False
+    """The message was gone before it could be stored here: there is no payload."""
     replays: int = 0
+    """How often it was replayed before it died again."""
 
     @property
     def kind(self) -> str:
@@ -91,7 +105,9 @@ class Replay:
     """What `replay_all` did. `failed`: (letter, error); these letters are still there."""
 
     replayed: int
+    """Letters that were published again and removed."""
     failed: tuple[tuple[Letter, Exception], ...]
+    """Letters that were not, each with the error; they are still there."""
 
 
 class DeadLetters:

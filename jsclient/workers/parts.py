@@ -30,9 +30,13 @@ class PoolEvent:
     """Something worth knowing: `kind` is "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off"."""
 
     kind: str
+    """ "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off"."""
     message: Any
+    """The message that it is about; None where it is about the pool."""
     error: BaseException | None = None
+    """What the handler raised."""
     seconds: float = 0.0
+    """How long the handler took."""
 
 
 def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
@@ -49,8 +53,11 @@ class StopReport:
     again after ack_wait); `given_back` counts those that were received, not started, and are with others now."""
 
     finished: bool
+    """Every handler has ended."""
     cut_off: tuple[JetStreamMsg, ...]
+    """Messages whose handlers were still running: the server delivers them again."""
     given_back: int
+    """Messages that were received and not started: the server delivers them at once."""
 
     def __bool__(self) -> bool:
         return self.finished

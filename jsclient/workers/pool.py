@@ -363,6 +363,7 @@ class WorkerPool(Taker):
         self._messages.not_started([message])
 
     def hold(self, message: JetStreamMsg) -> Held:
+        """For layers: take a message into work."""
         return Held(message, self._progress.interval(self.count_of(message)))
 
     def deliveries(self, worker: Worker, message: JetStreamMsg) -> int:
@@ -373,6 +374,7 @@ class WorkerPool(Taker):
         return count
 
     def count_of(self, message: JetStreamMsg) -> int:
+        """For layers: how often the message was delivered."""
         try:
             meta = message.metadata
         except errors.NotJetStreamMessage:

@@ -95,70 +95,114 @@ class PubAck(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """
 
     stream: str
+    """The stream that has stored it."""
     seq: int = 0
+    """Its sequence there."""
     duplicate: bool = False
+    """True: the message id was known, nothing new was stored, and `seq` is that of the first copy."""
     domain: str = ""
+    """The JetStream domain of the stream; "" when it has none."""
     val: str = ""
+    """The new value of a counter, as text of any length."""
     batch: str = ""
+    """Id of the batch that this ack ends."""
     count: int = 0
+    """Messages in that batch."""
 
 
 class RawStreamMsg(msgspec.Struct, kw_only=True, frozen=True):
     """A message as it is stored: read by get_msg and its kin, not delivered by a consumer."""
 
     subject: str
+    """The subject under which it is stored."""
     seq: int
+    """Its sequence in the stream."""
     data: bytes
+    """The payload."""
     time: dt.datetime | None
+    """When it was stored, by the server's clock (UTC); None where the server does not say it."""
     headers: Headers = msgspec.field(default_factory=Headers)
+    """Its headers, empty when it has none."""
     stream: str = ""
+    """The stream that holds it."""
 
 
 class AccountLimits(OpenWire, kw_only=True, frozen=True):
     """Limits of an account (-1: none), or of one replica tier of it."""
 
     max_memory: int = 0
+    """Bytes of memory for all streams; -1: no limit."""
     max_storage: int = 0
+    """Bytes on disk for all streams; -1: no limit."""
     max_streams: int = 0
+    """Number of streams; -1: no limit."""
     max_consumers: int = 0
+    """Number of consumers; -1: no limit."""
     max_ack_pending: int = 0
+    """The largest max_ack_pending of a consumer; -1: no limit."""
     memory_max_stream_bytes: int = 0
+    """The largest stream in memory, in bytes; -1: no limit."""
     storage_max_stream_bytes: int = 0
+    """The largest stream on disk, in bytes; -1: no limit."""
     max_bytes_required: bool = False
+    """Every stream must state max_bytes."""
 
 
 class Tier(OpenWire, kw_only=True, frozen=True):
+    """Use and limits of an account for one replica count."""
+
     memory: int = 0
+    """Bytes of memory in use."""
     storage: int = 0
+    """Bytes on disk in use."""
     reserved_memory: int = 0
+    """Bytes of memory that streams have reserved by max_bytes."""
     reserved_storage: int = 0
+    """Bytes on disk that streams have reserved by max_bytes."""
     streams: int = 0
+    """Number of streams."""
     consumers: int = 0
+    """Number of consumers."""
     limits: AccountLimits = AccountLimits()
+    """What is allowed in this tier."""
 
 
 class ApiStats(OpenWire, kw_only=True, frozen=True):
     """Use of the API by the account; `level` is the API level of the JetStream side (0: server before 2.11)."""
 
     level: int = 0
+    """API level of the servers; 0: older than 2.11."""
     total: int = 0
+    """Requests so far."""
     errors: int = 0
+    """Requests that were answered with an error."""
     inflight: int = 0
+    """Requests that are being served."""
 
 
 class AccountInfo(OpenWire, kw_only=True, frozen=True):
     """Use and limits of the account; `tiers` has one entry per replica count ("R1", "R3") where limits are tiered."""
 
     memory: int = 0
+    """Bytes of memory in use."""
     storage: int = 0
+    """Bytes on disk in use."""
     reserved_memory: int = 0
+    """Bytes of memory that streams have reserved by max_bytes."""
     reserved_storage: int = 0
+    """Bytes on disk that streams have reserved by max_bytes."""
     streams: int = 0
+    """Number of streams."""
     consumers: int = 0
+    """Number of consumers."""
     limits: AccountLimits = AccountLimits()
+    """What is allowed."""
     domain: str = ""
+    """The JetStream domain; "" when there is none."""
     api: ApiStats = ApiStats()
+    """Use of the JetStream API."""
     tiers: dict[str, Tier] | None = None
+    """Use and limits by replica count ("R1", "R3"), where limits are tiered."""
 
 
 # --- answers and requests that users do not see ----------------------------------------------------------------

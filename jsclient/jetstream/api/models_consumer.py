@@ -25,36 +25,52 @@ class DeliverPolicy:
     """Where a consumer begins."""
 
     ALL: Final = "all"
+    """With the first message that the stream holds."""
     LAST: Final = "last"
+    """With the last message of the stream."""
     NEW: Final = "new"
+    """With what is stored from now on."""
     BY_START_SEQUENCE: Final = "by_start_sequence"
+    """At `opt_start_seq`."""
     BY_START_TIME: Final = "by_start_time"
+    """At `opt_start_time`."""
     LAST_PER_SUBJECT: Final = "last_per_subject"
+    """With the last message of each subject."""
 
 
 class AckPolicy:
     """explicit: every message; all: an ack covers all before it; none: no acks; flow_control: server 2.14, push."""
 
     EXPLICIT: Final = "explicit"
+    """Every message is acknowledged by itself."""
     ALL: Final = "all"
+    """An ack covers all messages before it, too."""
     NONE: Final = "none"
+    """Messages count as handled when they are sent."""
     FLOW_CONTROL: Final = "flow_control"
+    """Push: the answer to flow control acknowledges (server 2.14)."""
 
 
 class ReplayPolicy:
     """As fast as possible, or in the rhythm in which the messages came in."""
 
     INSTANT: Final = "instant"
+    """As fast as the reader takes them."""
     ORIGINAL: Final = "original"
+    """At the pace at which they were stored."""
 
 
 class PriorityPolicy:
     """How pulls of a priority group are served (server 2.11; prioritized 2.12)."""
 
     NONE: Final = "none"
+    """All pulls are equal."""
     OVERFLOW: Final = "overflow"
+    """Pulls with min_pending or min_ack_pending are served only above that."""
     PINNED_CLIENT: Final = "pinned_client"
+    """One client is served until it goes."""
     PRIORITIZED: Final = "prioritized"
+    """Pulls with the lowest `priority` are served first (server 2.12)."""
 
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -157,6 +173,7 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
 
     @property
     def is_push(self) -> bool:
+        """True with a deliver subject."""
         return bool(self.deliver_subject)
 
     def check(self) -> None:
@@ -213,14 +230,22 @@ class SequenceInfo(OpenWire, kw_only=True, frozen=True):
     """A position: the consumer's own count and the sequence in the stream."""
 
     consumer_seq: int = 0
+    """Number of the delivery, counted by the consumer."""
     stream_seq: int = 0
+    """Sequence of the message in the stream."""
     last_active: Timestamp | None = None
+    """When it changed last (UTC); None when it never did."""
 
 
 class PriorityGroupState(OpenWire, kw_only=True, frozen=True):
+    """A priority group of a consumer, and the client that is pinned there."""
+
     group: str = ""
+    """Name of the group."""
     pinned_client_id: str = ""
+    """Id of the client that is served; "" when there is none."""
     pinned_ts: Timestamp | None = None
+    """Since when it is (UTC)."""
 
 
 class ConsumerInfo(OpenWire, kw_only=True, frozen=True):
@@ -231,27 +256,47 @@ class ConsumerInfo(OpenWire, kw_only=True, frozen=True):
     """
 
     stream_name: str
+    """The stream that it reads."""
     name: str
+    """Its name."""
     config: ConsumerConfig
+    """Its configuration."""
     created: Timestamp | None = None
+    """When it was made (UTC)."""
     delivered: SequenceInfo = SequenceInfo()
+    """The newest delivery."""
     ack_floor: SequenceInfo = SequenceInfo()
+    """Up to here every message is acknowledged."""
     num_ack_pending: int = 0
+    """Messages that were delivered and are not acknowledged."""
     num_redelivered: int = 0
+    """Of these, messages that were delivered more than once."""
     num_waiting: int = 0
+    """Pulls that wait for messages."""
     num_pending: int = 0
+    """Messages that match and were not delivered yet."""
     cluster: ClusterInfo | None = None
+    """Its leader and replicas; None on a single server."""
     push_bound: bool = False
+    """Push: somebody is subscribed to its deliver subject."""
     paused: bool = False
+    """It is paused: nothing is delivered (server 2.11)."""
     pause_remaining: Duration | None = None
+    """Seconds until it goes on."""
     priority_groups: list[PriorityGroupState] | None = None
+    """Its priority groups and the clients pinned there (server 2.11)."""
     ts: Timestamp | None = None
+    """The server's clock at the answer (UTC; server 2.10)."""
     reset_seq: int | None = None
+    """The stream sequence to which a reset has set it; None otherwise."""
 
 
 class PauseState(OpenWire, kw_only=True, frozen=True):
     """The answer to pause and resume; `pause_remaining` is seconds."""
 
     paused: bool = False
+    """It is paused."""
     pause_until: Timestamp | None = None
+    """Until when (UTC)."""
     pause_remaining: Duration | None = None
+    """Seconds until then."""

@@ -25,36 +25,47 @@ class Retention:
     """When a stream lets messages go: at its limits, when all consumers have them, or when one has it."""
 
     LIMITS: Final = "limits"
+    """Messages stay until a limit (age, number, bytes) drops them."""
     INTEREST: Final = "interest"
+    """A message goes when every consumer has acknowledged it."""
     WORKQUEUE: Final = "workqueue"
+    """A message goes when it is acknowledged; consumers share the stream."""
 
 
 class Storage:
     """Where a stream keeps its messages: in files, or in memory (lost when the server stops)."""
 
     FILE: Final = "file"
+    """In files."""
     MEMORY: Final = "memory"
+    """In memory: lost when the server stops."""
 
 
 class Discard:
     """What a full stream does: drop the oldest message, or refuse the new one."""
 
     OLD: Final = "old"
+    """The oldest message goes."""
     NEW: Final = "new"
+    """The new message is refused."""
 
 
 class Compression:
     """Compression of a stream's files (server 2.10)."""
 
     NONE: Final = "none"
+    """Files are not compressed."""
     S2: Final = "s2"
+    """Files are compressed with S2."""
 
 
 class PersistMode:
     """Whether an ack waits for the message to be written (server 2.12); async is for one replica only."""
 
     DEFAULT: Final = "default"
+    """An ack is sent when the message is written."""
     ASYNC: Final = "async"
+    """An ack does not wait for the disk: faster, and a crash may lose messages."""
 
 
 CHOICES: Final[dict[str, tuple[str, ...]]] = {
@@ -70,29 +81,38 @@ class Placement(OpenWire, kw_only=True, frozen=True):
     """Where a stream's replicas live."""
 
     cluster: str | None = None
+    """Name of the cluster."""
     tags: list[str] | None = None
+    """Tags that the servers must have."""
     preferred: str | None = None
+    """Name of the server that shall lead."""
 
 
 class SubjectTransform(OpenWire, kw_only=True, frozen=True):
     """Rewrites subjects on the way in; wildcards of `src` are `{{wildcard(1)}}` in `dest` (server 2.10)."""
 
     src: str = ""
+    """Subjects to rewrite, with wildcards."""
     dest: str = ""
+    """What they become."""
 
 
 class ExternalStream(OpenWire, kw_only=True, frozen=True):
     """How to reach a stream of another account or domain; `StreamSource(domain=)` fills it for a domain."""
 
     api: str = ""
+    """The prefix of the API there, such as `$JS.hub.API`."""
     deliver: str | None = None
+    """The prefix on which its messages are delivered to us."""
 
 
 class SourceConsumer(OpenWire, kw_only=True, frozen=True):
     """The durable consumer through which a source or mirror reads (server 2.14)."""
 
     name: str | None = None
+    """Name of the durable consumer on the origin."""
     deliver_subject: str | None = None
+    """The subject on which it delivers."""
 
 
 class StreamSource(OpenWire, kw_only=True, frozen=True):
@@ -102,13 +122,21 @@ class StreamSource(OpenWire, kw_only=True, frozen=True):
     """
 
     name: str
+    """Name of the origin."""
     opt_start_seq: int | None = None
+    """The first sequence to copy."""
     opt_start_time: Timestamp | None = None
+    """The first point in time to copy from; with a zone."""
     filter_subject: str | None = None
+    """Only messages of this subject."""
     subject_transforms: list[SubjectTransform] | None = None
+    """How subjects are rewritten on the way."""
     external: ExternalStream | None = None
+    """How to reach a stream of another account or domain."""
     consumer: SourceConsumer | None = None
+    """The durable consumer through which it is read (server 2.14)."""
     domain: str | None = None
+    """The domain of the origin; short for `external`."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -125,15 +153,20 @@ class Republish(OpenWire, kw_only=True, frozen=True):
     """Publishes every stored message again, on `dest`."""
 
     src: str = ""
+    """Subjects of stored messages that are published again; "": all."""
     dest: str = ""
+    """The subject for them."""
     headers_only: bool | None = None
+    """Without the payloads."""
 
 
 class StreamConsumerLimits(OpenWire, kw_only=True, frozen=True):
     """Limits and defaults for the consumers of a stream (server 2.10)."""
 
     inactive_threshold: Seconds | None = None
+    """Seconds without use after which a consumer is removed; the default and the most for consumers."""
     max_ack_pending: int | None = None
+    """The most messages without an ack that a consumer may allow."""
 
 
 class StreamConfig(OpenWire, kw_only=True, frozen=True):
@@ -283,65 +316,109 @@ def user_metadata(metadata: dict[str, str] | None) -> dict[str, str] | None:
 
 
 class LostStreamData(Wire, kw_only=True, frozen=True):
+    """What a stream has lost to damage on a disk."""
+
     msgs: list[int] | None = None
+    """Sequences of messages that the server lost to damage on its disk."""
     bytes: int = 0
+    """Their bytes."""
 
 
 class StreamState(OpenWire, kw_only=True, frozen=True):
     """What a stream holds. `deleted` is filled by info(deleted_details=True), `subjects` by info(subjects_filter=)."""
 
     messages: int = 0
+    """Messages that it holds."""
     bytes: int = 0
+    """Their bytes, with subjects and headers."""
     first_seq: int = 0
+    """Sequence of the oldest message."""
     first_ts: Timestamp | None = None
+    """When that was stored (UTC)."""
     last_seq: int = 0
+    """The highest sequence so far; its message may be gone."""
     last_ts: Timestamp | None = None
+    """When that was stored (UTC)."""
     num_subjects: int = 0
+    """Different subjects among the messages."""
     subjects: dict[str, int] | None = None
+    """Messages per subject; only with info(subjects_filter=)."""
     num_deleted: int = 0
+    """Sequences between first and last that are gone."""
     deleted: list[int] | None = None
+    """These sequences; only with info(deleted_details=True)."""
     lost: LostStreamData | None = None
+    """What damage on the disk has taken; None when nothing."""
     consumer_count: int = 0
+    """Consumers of the stream."""
 
 
 class PeerInfo(OpenWire, kw_only=True, frozen=True):
     """A replica; `active` is seconds since it was heard of, `lag` how many operations it is behind."""
 
     name: str = ""
+    """Name of the server."""
     current: bool = False
+    """It has everything that the leader has."""
     offline: bool = False
+    """The leader believes it to be gone."""
     observer: bool = False
+    """It only observes and cannot lead."""
     active: Duration | None = None
+    """Seconds since the leader heard of it."""
     lag: int = 0
+    """Operations that it is behind."""
     peer: str = ""
+    """Its id in the raft group."""
 
 
 class ClusterInfo(OpenWire, kw_only=True, frozen=True):
+    """The server that leads a stream or consumer, and those that follow."""
+
     name: str = ""
+    """Name of the cluster."""
     raft_group: str = ""
+    """Name of the raft group."""
     leader: str = ""
+    """Name of the server that leads; "" while none does."""
     leader_since: Timestamp | None = None
+    """Since when it leads (UTC)."""
     system_account: bool = False
+    """Replication runs in the system account."""
     traffic_account: str = ""
+    """The account in which replication runs."""
     replicas: list[PeerInfo] | None = None
+    """The other servers that hold it."""
 
 
 class SourceInfoError(Wire, kw_only=True, frozen=True):
+    """Why a mirror or source copies nothing."""
+
     code: int = 0
+    """HTTP-like class of the error."""
     err_code: int = 0
+    """The server's number of the error."""
     description: str = ""
+    """The server's text."""
 
 
 class StreamSourceInfo(OpenWire, kw_only=True, frozen=True):
     """Progress of a mirror or source; `active` is seconds since the last contact, None before the first one."""
 
     name: str = ""
+    """Name of the origin."""
     lag: int = 0
+    """Messages that are not copied yet."""
     active: Duration | None = None
+    """Seconds since the last contact; None before the first one."""
     external: ExternalStream | None = None
+    """How the origin is reached."""
     filter_subject: str = ""
+    """Only messages of this subject are copied."""
     subject_transforms: list[SubjectTransform] | None = None
+    """How subjects are rewritten on the way."""
     error: SourceInfoError | None = None
+    """Why nothing is copied at the moment."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -350,25 +427,41 @@ class StreamSourceInfo(OpenWire, kw_only=True, frozen=True):
 
 
 class StreamAlternate(Wire, kw_only=True, frozen=True):
+    """A stream that holds the same messages: this one, or a mirror of it."""
+
     name: str = ""
+    """Name of a stream with the same messages."""
     domain: str = ""
+    """Its domain."""
     cluster: str = ""
+    """Its cluster."""
 
 
 class StreamInfo(OpenWire, kw_only=True, frozen=True):
     """What the server says about a stream; `ts` is the moment of the answer (server 2.10)."""
 
     config: StreamConfig
+    """Its configuration."""
     state: StreamState = StreamState()
+    """What it holds."""
     created: Timestamp | None = None
+    """When it was made (UTC)."""
     ts: Timestamp | None = None
+    """The server's clock at the answer (UTC; server 2.10)."""
     domain: str = ""
+    """Its JetStream domain; "" when there is none."""
     cluster: ClusterInfo | None = None
+    """Its leader and replicas; None on a single server."""
     mirror: StreamSourceInfo | None = None
+    """Progress of the mirror that it is."""
     sources: list[StreamSourceInfo] | None = None
+    """Progress of its sources."""
     alternates: list[StreamAlternate] | None = None
+    """Streams with the same messages (it and its mirrors), the nearest first; None when it has none."""
     did_create: bool = False
+    """The call that returned this has made the stream."""
 
     @property
     def name(self) -> str:
+        """Name of the stream."""
         return self.config.name

@@ -69,10 +69,15 @@ class Ended(str, enum.Enum):
     """Why a fetch ended."""
 
     COMPLETE = "complete"
+    """As many messages came as were asked for."""
     TIMEOUT = "timeout"
+    """Its time was over."""
     NO_MESSAGES = "no messages"
+    """The server had no more."""
     MAX_BYTES = "max bytes"
+    """The next message did not fit into max_bytes."""
     ERROR = "error"
+    """Something cut it short: see `Batch.error`."""
 
 
 class Batch(Sequence["JetStreamMsg"]):

@@ -167,6 +167,7 @@ class MessageIterator(Taker):
 
     @property
     def closed(self) -> bool:
+        """True once it has ended."""
         return self._closed
 
     def stop(self) -> None:

@@ -139,6 +139,7 @@ class Messages(MessageIterator):
 
     @property
     def missed_heartbeats(self) -> int:
+        """How often the server was silent for too long."""
         return self._pump.missed_heartbeats
 
     @property

@@ -156,6 +156,7 @@ class OrderedConsumer:
 
     @property
     def cached_info(self) -> ConsumerInfo | None:
+        """What the server said when the present consumer was made; None before the first read."""
         return self._source.info
 
     def info(self, timeout: Timeout = DEFAULT) -> ConsumerInfo:

@@ -59,6 +59,7 @@ class Paused:
     """The consumer was paused on the server (2.11): pulls wait, nothing is delivered until `until`."""
 
     until: dt.datetime | None
+    """When it goes on (UTC); None when the server did not say."""
 
 
 @attrs.frozen
@@ -170,7 +171,9 @@ class PullOptions:
     cancel: Cancel | None = None
     """A token that ends the iteration with Cancelled."""
     first_messages: int = MAX_MESSAGES
+    """For layers: the window at the start, where `max_messages` is None."""
     most_messages: int = MOST_MESSAGES
+    """For layers: the largest window, where `max_messages` is None."""
 
     def __attrs_post_init__(self) -> None:
         if self.batch_limit < 0 or self.max_bytes < 0 or (self.max_messages == 0 and not self.max_bytes):
@@ -191,15 +194,18 @@ class PullOptions:
 
     @property
     def batch_limit(self) -> int:
+        """For layers: the window in messages at the start."""
         return self.first_messages if self.max_messages is None else self.max_messages or UNLIMITED_BATCH
 
     @property
     def seconds_between_heartbeats(self) -> float:
+        """For layers: the interval that is asked for; 0: none."""
         if isinstance(self.heartbeat, Default):
             return min(HEARTBEAT, self.expires / 2)
         return self.heartbeat or 0.0
 
     def terms(self) -> PullTerms:
+        """For layers: what goes into every pull."""
         return PullTerms(
             self.expires,
             self.seconds_between_heartbeats,
@@ -210,6 +216,7 @@ class PullOptions:
         )
 
     def state(self, numbers: Iterator[int]) -> PullState:
+        """For layers: the bookkeeping of one reading."""
         return PullState(
             self.batch_limit,
             self.max_bytes,

@@ -55,6 +55,7 @@ class PullSource:
     ack_none = False
 
     def learn_pin(self, group: str, message: Msg) -> None:
+        """For layers: the id under which the server has pinned us."""
         pin = header_names.readable(message).get(header_names.PIN_ID)
         if pin:
             self.pins[group] = pin

@@ -390,6 +390,7 @@ class AsyncPublisher:
             self.wake(future)
 
     def unwatch(self, future: PublishFuture, watcher: Any) -> None:
+        """For layers: take a watcher of the future away."""
         with self._lock:
             if future._watchers is not None and watcher in future._watchers:
                 future._watchers.remove(watcher)

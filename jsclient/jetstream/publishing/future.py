@@ -25,12 +25,17 @@ class PubMsg(msgspec.Struct, frozen=True):
     """A message to publish: what `publish_msg` takes, and what a future or an error handler shows."""
 
     subject: str
+    """Where it goes."""
     payload: Payload = b""
+    """The payload; text goes out as UTF-8."""
     headers: Headers | dict[str, str] | None = None
+    """Its headers."""
     reply: str = ""
+    """The reply subject; JetStream publishes must not have one."""
 
     @property
     def data(self) -> Payload:
+        """The payload."""
         return self.payload
 
 
@@ -44,7 +49,9 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
     _owner: Any
     _token: bytes
     subject: str
+    """Where the message goes."""
     payload: bytes
+    """Its payload."""
     _block: bytes | None
     _sends: int = 1
     _no_responders: int = 0
@@ -99,10 +106,12 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
 
     @property
     def headers(self) -> Headers:
+        """The headers of the message."""
         return Headers() if self._block is None else Headers.decode(self._block)
 
     @property
     def msg_id(self) -> str | None:
+        """Its message id; None without one."""
         return self.headers.get(names.MSG_ID)
 
     def _wait(self, timeout: float | None) -> None:
