@@ -54,8 +54,9 @@ def text(version: Sequence[int]) -> str:
 class Upgrade:
     """`between` seconds of load lie before, between and after the steps."""
 
-    def __init__(self, old: str, new: str, between: float, back: bool = True) -> None:
-        self.old, self.new, self.between, self.back = old, new, between, back
+    def __init__(self, old: str, new: str, between: float, back: bool = True, keep: bool = False) -> None:
+        """`keep`: the stream that only the new servers could make stays for the downgrade."""
+        self.old, self.new, self.between, self.back, self.keep = old, new, between, back, keep
         self.history = History()
         self.report = Report()
         self.taken = {name: clients.Deliveries() for name in DURABLES}
@@ -123,11 +124,14 @@ class Upgrade:
             clients.settle(self.history, [self.batches], SETTLE)
             if wrong := self.batches.check():
                 self.report.findings.append(Finding("undecided", wrong))
-            self.js.delete_stream(users.BATCHES)
+            if not self.keep:
+                self.js.delete_stream(users.BATCHES)
         if self.back:
             for server in self.cluster.servers:
                 if not self._swap(server, self.old):
                     break
+                if self.keep and with_batches:
+                    self._say(f"the stream of the batches: {self._state_of_batches()}")
 
     def _load(self, what: str) -> None:
         """Some time of load, in which everyone got on."""
@@ -170,6 +174,13 @@ class Upgrade:
             return False
         self._load(what)
         return True
+
+    def _state_of_batches(self) -> str:
+        try:
+            state = self.js.stream(users.BATCHES, fetch_info=False).info(timeout=10).state
+        except errors.JsClientError as error:
+            return repr(error)
+        return f"{state.messages} messages of {self.batches.stored}"
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -239,10 +250,12 @@ def main() -> int:
     parser.add_argument("--old", required=True, help="binary of the old version")
     parser.add_argument("--new", default="", help="binary of the new version; the one of the tests unless given")
     parser.add_argument("--between", type=float, default=5.0, help="seconds of load after every step")
+    parser.add_argument("--keep", action="store_true", help="keep the stream with atomic batches for the downgrade")
     parser.add_argument("--no-back", action="store_true", help="no downgrade")
     arguments = parser.parse_args()
     began = time.monotonic()
-    report = Upgrade(arguments.old, arguments.new or find_server(), arguments.between, not arguments.no_back)()
+    new = arguments.new or find_server()
+    report = Upgrade(arguments.old, new, arguments.between, not arguments.no_back, arguments.keep)()
     print("\n".join(str(report).splitlines()[len(report.steps) :]))
     print(f"{time.monotonic() - began:.0f} s")
     return 1 if any(finding.blame != "server" for finding in report.findings) else 0

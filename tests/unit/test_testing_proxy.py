@@ -186,3 +186,15 @@ def test_a_dead_target_closes_the_client(ends: Ends) -> None:
     ends.listener.close()
     with socket.create_connection(("127.0.0.1", ends.proxy.port), timeout=5) as client:
         assert client.recv(1) == b""
+
+
+def test_a_tap_sees_what_passes_and_on_which_connection(ends: Ends) -> None:
+    seen: list[tuple[int, str, bytes]] = []
+    ends.proxy.tap = lambda number, direction, data: seen.append((number, direction, data))
+    for number in (1, 2):
+        client, server = ends.connect()
+        client.sendall(b"up%d" % number)
+        assert take(server, 3) == b"up%d" % number
+        server.sendall(b"down%d" % number)
+        assert take(client, 5) == b"down%d" % number
+    assert seen == [(1, "up", b"up1"), (1, "down", b"down1"), (2, "up", b"up2"), (2, "down", b"down2")]
