@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
+    ApiError,
     BadBucket,
     BadResponse,
     BucketNotFound,
@@ -20,9 +21,12 @@ from jsclient.errors import (
     KeyExists,
     KeyNotFound,
     MessageNotFound,
+    NatsConnectionError,
     NoResponders,
+    NotStored,
     RevisionMismatch,
     StreamNotFound,
+    TimedOut,
     WrongLastSequence,
 )
 from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
@@ -66,6 +70,10 @@ MARKER_AGE: Final = 1800.0
 """Seconds that `purge_deletes` leaves markers in place by default, as nats.go does (30 minutes)."""
 
 CREATE_ATTEMPTS: Final = 5
+
+UNREAD: Final = (TimedOut, NatsConnectionError, NoResponders, ApiError)
+"""What keeps a write that was refused from looking at what is there instead."""
+
 PURGE_WINDOW: Final = 256
 _DEFAULT_API: Final = "$JS.API."
 _PURGE_HEADERS: Final = {OPERATION_HEADER: "PURGE", ROLLUP: ROLLUP_SUBJECT}
@@ -256,7 +264,8 @@ class KeyValue:
     def create(
         self, key: str, value: Payload, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
     ) -> int:
-        """Store a value if the key has none (or was deleted); KeyExists otherwise. Returns the revision.
+        """Store a value if the key has none (or was deleted); KeyExists otherwise. Returns the revision. NotStored when
+        it was refused and the time did not suffice to read why.
 
         `ttl` (seconds, 1 or more) lets this value expire: nats-server 2.11 and a bucket with `limit_marker_ttl`.
         """
@@ -267,7 +276,11 @@ class KeyValue:
             try:
                 return self._store(key, value, expected, ttl, own, deadline)
             except WrongLastSequence as error:
-                last = self._last_message(key, deadline)
+                try:
+                    last = self._last_message(key, deadline)
+                except UNREAD as unread:
+                    text = f"{key!r} was not created: bucket {self.bucket!r} refused it, because the key has a value or"
+                    raise NotStored(f"{text} had one; which could not be read in time ({unread})") from error
                 if last is not None and _is_own(last, own):
                     return last.seq  # a server that was no leader any more refused it, or a copy of it
                 if last is not None and operation_of(last.headers) is Operation.PUT:
@@ -363,7 +376,10 @@ class KeyValue:
 
         After a partition a server that believes to be the leader may answer as well, and first.
         """
-        last = self._last_message(key, deadline)
+        try:
+            last = self._last_message(key, deadline)
+        except UNREAD:
+            last = None  # `publish` raises a refusal only when it is certain: this look is one more, and may fail
         if last is not None and _is_own(last, own):
             return last.seq
         text = f"key revision mismatch: {key!r} in bucket {self.bucket!r} is not at revision {expected}"

@@ -97,7 +97,7 @@ class History:
         op.outcome = outcome_of(error)
         if op.outcome != UNKNOWN:
             op.returned = op.ended
-        elif not isinstance(error, errors.UnknownOutcome):
+        elif not isinstance(error, (errors.UnknownOutcome, errors.DuplicateInProcess)):
             self.surprises.append(f"{op}: {error}")
 
     def counts(self) -> dict[str, Counter[str]]:
@@ -117,6 +117,8 @@ def outcome_of(error: BaseException) -> str:
     """What a write that raised this is known to have done."""
     if isinstance(error, CONDITIONS):
         return REFUSED
+    if isinstance(error, errors.DuplicateInProcess):
+        return UNKNOWN
     if isinstance(error, (errors.NotStored, errors.ApiError)):
         return NOT_STORED
     return UNKNOWN

@@ -41,10 +41,13 @@ class Report:
     steps: list[str] = attrs.field(factory=list)
     findings: list[Finding] = attrs.field(factory=list)
     rows: list[str] = attrs.field(factory=list)
+    errors: list[str] = attrs.field(factory=list)  #: of calls that may simply be made again
 
     def __str__(self) -> str:
         found = [f"- {finding.blame}: {finding.what} {' / '.join(map(str, finding.ops))}" for finding in self.findings]
-        return "\n".join([*self.steps, *self.rows, f"lost, doubled or stuck: {len(found) or 'nothing'}", *found])
+        return "\n".join(
+            [*self.steps, *self.rows, *self.errors, f"lost, doubled or stuck: {len(found) or 'nothing'}", *found]
+        )
 
 
 def text(version: Sequence[int]) -> str:
@@ -233,6 +236,7 @@ class Upgrade:
         failed = Counter((op.process, op.error) for op in self.history.ops if op.outcome != OK and op.error)
         repeated = {name: len(taken.given) - len({d.seq for d in taken.given}) for name, taken in self.taken.items()}
         for worker in [*self.workers, self.batches]:
+            self.report.errors += [f"{worker.name}: {text}" for text in worker.failures]
             if not worker.times:
                 continue
             end = ended if worker is not self.batches else worker.times[-1]

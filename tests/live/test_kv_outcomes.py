@@ -64,6 +64,23 @@ def test_a_write_that_was_refused_and_stored_is_not_somebody_elses(kv: KeyValue)
         kv.delete("b", revision=1)
 
 
+def test_a_write_that_was_refused_stays_refused_when_the_time_is_up(kv: KeyValue) -> None:
+    """What is there is looked at after a refusal; when that takes too long, the refusal is the outcome all the same."""
+    kv.put("a", b"1")
+
+    def late(key: str, deadline: Any) -> Any:
+        raise errors.RequestTimeout("no time was left to ask: this was not sent", sent=False)
+
+    kv._last_message = late  # type: ignore[method-assign]
+    with pytest.raises(errors.NotStored):
+        kv.create("a", b"2")
+    with pytest.raises(errors.RevisionMismatch):
+        kv.update("a", b"2", 7)
+    with pytest.raises(errors.RevisionMismatch):
+        kv.delete("a", revision=7)
+    assert kv.get("a").value == b"1"
+
+
 @pytest.mark.parametrize("direct", [True, False])
 def test_a_read_is_repeated_after_a_cut(
     kv: KeyValue, proxy: Proxy, direct: bool, count: Callable[[int, int], int]

@@ -260,3 +260,26 @@ def test_with_one_replica_the_refusal_of_a_commit_is_believed() -> None:
         pytest.raises(errors.WrongLastSequence),
     ):
         commit(js)
+
+
+NAMES, NAMED = "$JS.API.STREAM.NAMES", b'{"streams":["S"],"total":1}'
+STAGED = b'{"stream":"S", "seq":0,"duplicate": true}'
+
+
+@both_ways
+def test_a_copy_whose_id_is_only_noted_is_sent_again(way: str) -> None:
+    """2.10 with replicas answers the second copy like this until the first one is stored."""
+    acked = b'{"stream":"S", "seq":6,"duplicate": true}'
+    with connected({"s.a": [[STAGED], [STAGED], [acked]], INFO: [[info(3)]], NAMES: [[NAMED]]}) as (js, cluster):
+        ack = publish(js, way, msg_id="1")
+        assert (ack.seq, ack.duplicate) == (6, True)
+        assert cluster.asked.count("s.a") == 3
+
+
+def test_an_id_that_stays_noted_is_an_unknown_end() -> None:
+    """The first copy may be lost for good: no more is known when the time is up."""
+    with (
+        connected({"s.a": [[STAGED]], INFO: [[info(3)]], NAMES: [[NAMED]]}) as (js, _),
+        pytest.raises(errors.PublishUnknown),
+    ):
+        js.publish("s.a", b"x", msg_id="1", timeout=2)

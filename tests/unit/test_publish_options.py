@@ -221,6 +221,12 @@ def test_answers_to_a_publish() -> None:
     assert caught.value.last_sequence == 5
 
 
+def test_a_duplicate_that_is_not_stored_yet_is_no_ack() -> None:
+    """Replicated streams of 2.10 note the id before the message is stored, and answer a second copy like this."""
+    with pytest.raises(errors.DuplicateInProcess):
+        decode_ack(b'{"stream":"S", "seq":0,"duplicate": true}')
+
+
 @pytest.mark.parametrize(
     "garbage", [b"", b"hello", b"[]", b"{}", b"\xff", b'{"seq":1}', b'{"stream":"S"}', b'"x"', b'{"error":7}']
 )

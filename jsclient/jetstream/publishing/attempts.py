@@ -19,6 +19,7 @@ from jsclient.durations import Deadline
 from jsclient.errors import (
     ApiError,
     ConnectionLost,
+    DuplicateInProcess,
     InvalidPubAck,
     JetStreamError,
     NoResponders,
@@ -60,6 +61,8 @@ FAILURES: Final = (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome,
 
 _MSG_ID_LINE: Final = f"\r\n{names.MSG_ID}: ".encode()
 
+DUPLICATE_IN_PROCESS: Final = 10158
+
 decode_fast: Final = msgspec.json.Decoder(PubAck).decode
 
 
@@ -84,6 +87,9 @@ def reply_error(payload: bytes) -> JetStreamError:
     """Why a reply is no PubAck."""
     try:
         plain = msgspec.json.decode(payload)
+        if plain.get("seq") == 0 and plain.get("duplicate") and plain.get("stream"):
+            # Replicated streams of 2.9 and 2.10: the id is noted, and its message has no sequence yet, or never will.
+            return DuplicateInProcess(503, DUPLICATE_IN_PROCESS, "the message with this id is not stored yet")
         found = plain["error"]
         return api_error(int(found.get("code", 0)), int(found.get("err_code", 0)), str(found.get("description", "")))
     except (*BAD_JSON, LookupError, TypeError, ValueError, AttributeError):

@@ -16,6 +16,7 @@ from jsclient.errors import (
     ApiError,
     ConfigError,
     ConnectionLost,
+    DuplicateInProcess,
     JetStreamError,
     JsClientError,
     NoResponders,
@@ -161,6 +162,9 @@ class Delivery:
         published = Published.of(self.subject, self.payload, self.headers)
         verdict = judge(error, published, in_doubt=self.in_doubt)
         if verdict is Verdict.AGAIN:
+            if isinstance(error, DuplicateInProcess):
+                self.in_doubt = True  # the other copy may come to be stored
+                reply = None  # that is the only answer
             return self._pause(error, reply)
         stream = "" if reply is None else stream_of(reply.payload)
         if verdict is Verdict.REFUSED or (verdict is Verdict.LISTEN and self._has_one_leader(stream)):
