@@ -23,7 +23,7 @@ if not getattr(_protocol, "__jsclient__", False):
         "Uninstall that one, or install jsclient in an environment of its own, then reinstall jsclient"
     )
 
-from jsclient import errors
+from jsclient import codecs, errors
 from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
 from jsclient._engine.link import VERSION
@@ -63,6 +63,7 @@ __all__ = [
     "Subscription",
     "TLSOptions",
     "TlsState",
+    "codecs",
     "connect",
     "empty_payload",
     "errors",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 import protocol
 from jsclient import checks, errors
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from jsclient.cancel import Cancel
+    from jsclient.codecs import Codec
     from jsclient.jetstream import JetStream
     from jsclient.jetstream.publishing.keywords import JetStreamDict
 
@@ -134,10 +135,16 @@ class Connection:
 
     # --- JetStream --------------------------------------------------------------------------------------
 
-    def jetstream(self, **options: Unpack[JetStreamDict]) -> JetStream:
+    @overload
+    def jetstream(self, **options: Unpack[JetStreamDict]) -> JetStream: ...
+
+    @overload
+    def jetstream(self, *, codec: Codec | None, **options: Unpack[JetStreamDict]) -> JetStream[Any]: ...
+
+    def jetstream(self, **options: Any) -> JetStream[Any]:
         """JetStream of this connection's account, of a `domain` or an `api_prefix`; see JetStream for the options.
 
-        Costs nothing to make; the same as `JetStream(nc, **options)`.
+        Costs nothing to make; the same as `JetStream(nc, **options)`. With a `codec` it publishes and reads values.
         """
         # The connection knows nothing of what is built on it, so the import is made when somebody asks for it.
         return import_module("jsclient.jetstream").JetStream(self, **options)  # type: ignore[no-any-return]

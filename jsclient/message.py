@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import protocol
-from jsclient import errors
+from jsclient import codecs, errors
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -31,6 +31,10 @@ class Msg(protocol.Msg, gc=False):
         headers = ", with headers" if self.raw_headers else ""
         shown = repr(self.payload[:40]) + ("..." if len(self.payload) > 40 else "")
         return f"Msg(subject={self.subject!r}{reply}{headers}, payload={shown}, {len(self.payload)} bytes)"
+
+    def json(self) -> Any:
+        """The payload as JSON: dict, list, str, number ...; raises DecodeFailed."""
+        return codecs.from_json(self.payload, self.subject)
 
     def respond(self, payload: Payload = b"", *, headers: HeadersLike | None = None) -> None:
         """Publish an answer to the reply subject; raises InvalidSubject when the sender wants none."""

@@ -102,6 +102,8 @@ class FakeApi:
 
 
 class FakeJetStream:
+    codec = None
+
     def __init__(self) -> None:
         self.nc = FakeConnection()
         self.api = FakeApi()

@@ -94,4 +94,4 @@ def as_bytes(payload: Any) -> bytes:
         return payload.encode()
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
-    raise errors.ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it first")
+    raise errors.ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it, or use a codec")

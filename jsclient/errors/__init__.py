@@ -6,6 +6,8 @@
     |   +-- InvalidName                     stream, consumer, bucket, key ... name
     |   +-- InvalidHeader                   header name or value
     |   +-- PayloadTooLarge                 more than max_payload, or than the limits of a stream
+    |   +-- EncodeFailed                    a value that the codec cannot write
+    +-- DecodeFailed (ValueError)           bytes that are not of the type that was asked for
     +-- Reentered (RuntimeError)            called where it would wait for its own thread (signal handler, finalizer)
     +-- NotSupported                        the server is too old for what was asked, or would silently ignore it
     +-- NatsConnectionError (ConnectionError)   the connection itself

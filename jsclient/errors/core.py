@@ -84,6 +84,29 @@ class PayloadTooLarge(ConfigError):
     advice = "Split it, use an object store, or raise the limit."
 
 
+class EncodeFailed(ConfigError):
+    """The codec cannot write this value. Nothing was sent."""
+
+    meaning = "Nothing was sent."
+    advice = "Publish what the codec knows, or give the JetStream object another codec."
+
+
+class DecodeFailed(JsClientError, ValueError):
+    """The bytes are not what the program asked for: broken, or of another type. `__cause__` is what the codec said.
+
+    They are in `payload`; `subject` and `seq` (the sequence in the stream) tell where they came from, if that is known.
+    """
+
+    meaning = "The bytes are as they were, wherever they are stored."
+    advice = "Decode them as what they are, or put the message aside."
+
+    def __init__(self, message: str, payload: bytes = b"", subject: str = "", seq: int | None = None) -> None:
+        super().__init__(message)
+        self.payload = payload
+        self.subject = subject
+        self.seq = seq
+
+
 class Reentered(JsClientError, RuntimeError):
     """A call on top of its own thread (in a signal handler or finalizer, or on the reader thread) would wait for ever.
 

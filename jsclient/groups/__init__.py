@@ -19,7 +19,7 @@ from jsclient.groups.group import (
     group_names,
     open_group,
 )
-from jsclient.groups.message import Fence, GroupMessage
+from jsclient.groups.message import Fence, GroupMessage, TypedGroupMessage
 from jsclient.groups.pool import GroupPool
 
 __all__ = [
@@ -29,6 +29,7 @@ __all__ = [
     "GroupChanged",
     "GroupExists",
     "GroupMessage",
+    "TypedGroupMessage",
     "GroupNotFound",
     "GroupPool",
     "Lag",

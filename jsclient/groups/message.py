@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
 
+from jsclient.connection import engine_of
+from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.api.headers import readable
+from jsclient.jetstream.consuming.typed import UNREAD, Reading, value_of
 
 if TYPE_CHECKING:
     from jsclient._engine import Engine
+
+T = TypeVar("T")
 
 _SOURCE: Final = "Nats-Stream-Source"
 
@@ -57,5 +62,26 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
         return Fence(self.epoch, self.origin_seq)
 
 
-def of_member(message: JetStreamMsg, engine: Engine, epoch: int) -> GroupMessage:
-    return GroupMessage(message.msg, engine, epoch=epoch)
+class TypedGroupMessage(GroupMessage, Generic[T], gc=False, eq=False):
+    """The same with a value: what the handler of `GroupPool(decode=...)` gets."""
+
+    _reading: Any = None
+    _value: Any = UNREAD
+
+    @property
+    def value(self) -> T:
+        """The decoded payload, of the type given as `decode`."""
+        value = self._value
+        return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
+
+    def ack_next(self, timeout: Timeout = DEFAULT) -> TypedGroupMessage[T]:
+        """As of every message; the next one has a value, too."""
+        found = GroupMessage.ack_next(self, timeout)
+        return TypedGroupMessage(found.msg, engine_of(found.connection), epoch=self.epoch, _reading=self._reading)
+
+
+def of_member(message: JetStreamMsg, engine: Engine, epoch: int, reading: Reading[Any] | None = None) -> GroupMessage:
+    """A message of the member's consumer as its handler sees it."""
+    if reading is None:
+        return GroupMessage(message.msg, engine, epoch=epoch)
+    return TypedGroupMessage(message.msg, engine, epoch=epoch, _reading=reading)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, TypedDict
 
 import attrs
 
@@ -18,6 +19,29 @@ SETTLE: Final = 3.0
 ACK_WAIT: Final = 30.0
 PRIORITY_TIMEOUT: Final = 5.0
 """Seconds without a pull after which the server lets another process of the same member take over."""
+
+
+class GroupPoolDict(TypedDict, total=False):
+    """The keyword arguments of GroupPool, for type checkers: those of MemberOptions, and the fields of PoolOptions that
+    a group has."""
+
+    member: str | None
+    lease: float
+    settle: float
+    ack_wait: float
+    max_ack_pending: int
+    priority_timeout: float
+    hand_over_timeout: float | None
+    threads: int
+    key: Callable[[Any], Any]
+    attempts: int | None
+    dead_letter: str | None
+    backoff: Sequence[float] | None
+    confirm: bool
+    in_progress: bool
+    progress_limit: float
+    stop_timeout: float
+    on_event: Callable[[Any], Any] | None
 
 
 @attrs.frozen(kw_only=True)

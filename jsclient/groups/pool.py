@@ -9,18 +9,19 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import attrs
 
 from jsclient import errors, nuid, waiting
 from jsclient._engine import Taker, start_all, wait_for
+from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.groups import config
 from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
 from jsclient.groups.membership import Membership
-from jsclient.groups.options import MemberOptions
+from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
 from jsclient.jetstream import ConsumerConfig
@@ -32,9 +33,15 @@ from jsclient.workers.parts import PoolEvent, StopReport, Worker, tell
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import BY_HANDLER, Settler
 from jsclient.workers.signals import until_signal
+from jsclient.workers.typed import pool_reading, typed_handler
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from jsclient.groups.message import TypedGroupMessage
     from jsclient.jetstream import Consumer, JetStreamMsg
+
+T = TypeVar("T")
 
 log = logging.getLogger("jsclient.groups")
 
@@ -71,17 +78,34 @@ class GroupPool(Taker):
     `ack_wait` (30 s), `max_ack_pending` (twice the threads) and `priority_timeout` (5 s) go into the member's consumer.
     A partition that is taken away is given up when its running handlers have ended: after `hand_over_timeout` seconds
     at the latest, if set, with an event "order lost". `on_event` also gets "working", "waiting", "joining",
-    "handing over" and "lost pin", without a message.
+    "handing over" and "lost pin", without a message. `decode=Order` gives messages a `value`, as in a WorkerPool.
     """
+
+    @overload
+    def __init__(
+        self, group: PartitionedGroup, handler: Callable[[Any], Any], **options: Unpack[GroupPoolDict]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        group: PartitionedGroup,
+        handler: Callable[[TypedGroupMessage[T]], Any],
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        **options: Unpack[GroupPoolDict],
+    ) -> None: ...
 
     def __init__(self, group: PartitionedGroup, handler: Callable[[Any], Any], **options: Any) -> None:
         if not callable(handler):
             raise errors.ConfigError("a pool needs a handler: a function that takes one message")
         self.group = group
-        self.handler = handler
         self.connection = group.js.nc
         self.engine = engine_of(self.connection)
         self.terms, self.options = _options(options)
+        self.handler = typed_handler(handler, self.options)
+        self.reading = pool_reading(group.js, self.options)
         require(group.js)
         self._config = group.config()
         self.automatic = self.terms.member is None

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
     from jsclient.jetstream.consuming.push import PushConsumer
+    from jsclient.jetstream.consuming.typed import TypedMessages, TypedMsg
     from jsclient.jetstream.message import JetStreamMsg, Metadata
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
@@ -87,6 +88,8 @@ _LATER = {
     "Paused": "consuming.pull_options",
     "PullOptions": "consuming.pull_options",
     "PushConsumer": "consuming.push",
+    "TypedMessages": "consuming.typed",
+    "TypedMsg": "consuming.typed",
     "double_ack_many": "consuming.double_ack",
     "trace": "tracing",
 }
@@ -162,6 +165,8 @@ __all__ = [
     "StreamState",
     "SubjectTransform",
     "Tier",
+    "TypedMessages",
+    "TypedMsg",
     "double_ack_many",
     "trace",
 ]

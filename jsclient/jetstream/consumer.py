@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jsclient import errors
 from jsclient.cancel import Cancel
+from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
 from jsclient.jetstream.api import consumer_requests, names
@@ -29,6 +30,13 @@ from jsclient.jetstream.consuming.pull_options import (
 )
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
 from jsclient.jetstream.consuming.pull_source import PullSource
+from jsclient.jetstream.consuming.typed import (
+    Reading,
+    TypedMessages,
+    TypedMsg,
+    reading_of,
+    refuse_without_decode,
+)
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
@@ -37,6 +45,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.finite import FiniteRead
     from jsclient.jetstream.context import JetStream
+
+T = TypeVar("T")
 
 
 class Consumer(PullSource):
@@ -101,6 +111,21 @@ class Consumer(PullSource):
 
     # --- finite pulls ---------------------------------------------------------------------------------------
 
+    @overload
+    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> Batch: ...
+
+    @overload
+    def fetch(
+        self,
+        max_messages: int = 1,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[FetchDict],
+    ) -> Batch[TypedMsg[T]]: ...
+
     def fetch(
         self,
         max_messages: int = 1,
@@ -114,15 +139,23 @@ class Consumer(PullSource):
         min_ack_pending: int = 0,
         priority: int | None = None,
         cancel: Cancel | None = None,
-    ) -> Batch:
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+    ) -> Batch[Any]:
         """Wait for `max_messages`, or `timeout` seconds (30 by default), whichever comes first.
 
         timeout=0 takes only what is there; None waits for all of them. `no_wait_then=5`: what is there at once, or,
         if nothing is, up to 5 s for the first message. What was received is always returned; if that is nothing and
         something is wrong, the reason is raised (ConsumerDeleted, PullNoResponders, NoHeartbeat, BadPullRequest ...).
         While a leader is elected it waits within its time. A `cancel` token ends it earlier (Cancelled).
+
+        `decode=Order` gives every message a `value` of that type, by the codec of the JetStream object (JSON by
+        default). One that cannot be decoded raises DecodeFailed when its value is read; with `on_bad="skip"` it is
+        terminated and left out, with "reject" stored under `dead_letter` and terminated: see `Batch.skipped`.
         """
         check_number(max_messages)
+        reading = self._reading(decode, on_bad, dead_letter)
         if max_bytes < 0:
             raise errors.ConfigError(f"max_bytes must not be negative (0: no limit), got {max_bytes}")
         if no_wait_then is not None:
@@ -143,7 +176,7 @@ class Consumer(PullSource):
                 no_wait=seconds == 0 or no_wait_then is not None,
             )
         )
-        return Fetch(
+        batch = Fetch(
             self,
             max_messages,
             terms,
@@ -152,6 +185,7 @@ class Consumer(PullSource):
             max_bytes=max_bytes,
             cancel=cancel,
         ).run()
+        return batch if reading is None else reading.batch(batch)
 
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch:
         """What is there now, up to `max_messages`; an empty batch when nothing is.
@@ -184,15 +218,41 @@ class Consumer(PullSource):
             limit = min(limit, max(self._info.config.max_batch, 1))
         return self.fetch(limit if max_messages is None else max_messages, timeout, max_bytes=max_bytes, **options)
 
-    def next(self, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> JetStreamMsg:
+    @overload
+    def next(self, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> JetStreamMsg: ...
+
+    @overload
+    def next(
+        self,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[FetchDict],
+    ) -> TypedMsg[T]: ...
+
+    def next(self, timeout: Timeout = DEFAULT, **options: Any) -> Any:
         """One message; waits at most `timeout` seconds (30 by default; 0: only what is there).
 
         Raises NoMessages when none came in time: that is no failure. Options are those of `fetch`.
         """
-        batch = self.fetch(1, timeout, **options)
-        if not batch:
-            raise errors.NoMessages(f"no message of {self} in time")
-        return batch[0]
+        deadline = None
+        while True:
+            batch = self.fetch(1, timeout, **options)
+            if batch:
+                return batch[0]
+            if not batch.skipped:
+                raise errors.NoMessages(f"no message of {self} in time")
+            # Something was there and could not be decoded: what comes behind it, in the time that is left.
+            deadline = deadline or self._deadline_of(timeout, options)
+            timeout = 0 if deadline.expired() else deadline.remaining()
+            options.pop("no_wait_then", None)
+
+    @staticmethod
+    def _deadline_of(timeout: Timeout, options: dict[str, Any]) -> Deadline:
+        within = options.get("no_wait_then")
+        return Deadline(resolve(timeout, FETCH_TIMEOUT) if within is None else within)
 
     def _limited(self, terms: PullTerms) -> PullTerms:
         """A pull may live at most max_expires of the consumer; a longer fetch then pulls again."""
@@ -203,9 +263,50 @@ class Consumer(PullSource):
 
     # --- continuous pulls -------------------------------------------------------------------------------------
 
-    def messages(self, **options: Unpack[PullOptionsDict]) -> Messages:
-        """An endless, pre-buffered iterator; several threads may share it. Options: see PullOptions."""
-        return Messages(self, self.pull_options(options))
+    @overload
+    def messages(self, **options: Unpack[PullOptionsDict]) -> Messages: ...
+
+    @overload
+    def messages(
+        self,
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[PullOptionsDict],
+    ) -> TypedMessages[T]: ...
+
+    def messages(
+        self,
+        *,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[PullOptionsDict],
+    ) -> Messages:
+        """An endless, pre-buffered iterator; several threads may share it. Options: see PullOptions.
+
+        `decode=Order` gives every message a `value` of that type, by the codec of the JetStream object (JSON by
+        default). `on_bad` says what becomes of one that cannot be decoded: "raise": `msg.value` raises DecodeFailed,
+        the rest is up to you; "skip": it is terminated; "reject": it is stored under `dead_letter`, then terminated.
+        The last two tell `on_error`, and the iteration goes on.
+        """
+        reading = self._reading(decode, on_bad, dead_letter)
+        if reading is None:
+            return Messages(self, self.pull_options(options))
+        return TypedMessages(self, self.pull_options(options), reading)
+
+    def _reading(self, decode: Any, on_bad: OnBad, dead_letter: str | None) -> Reading[Any] | None:
+        """How messages become values; None without `decode`."""
+        if decode is None:
+            refuse_without_decode(on_bad, dead_letter)
+            return None
+        return reading_of(self.js, decode, on_bad, dead_letter, self._policy)
+
+    def _policy(self) -> str | None:
+        if self._info is None:
+            raise errors.ConfigError(f'on_bad="skip" and "reject" need the ack policy of {self}: call info() first')
+        return self._info.config.ack_policy
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
         """`for msg in consumer`: `messages()` with its defaults; leaving the loop gives back what was not taken."""
@@ -238,16 +339,32 @@ class Consumer(PullSource):
         while True:
             yield self.fetch(max_messages, timeout, **options)
 
+    @overload
     def consume(
         self,
         handler: Callable[[JetStreamMsg], Any],
         *,
         workers: int = 1,
         **options: Unpack[PullOptionsDict],
-    ) -> ConsumeContext:
+    ) -> ConsumeContext: ...
+
+    @overload
+    def consume(
+        self,
+        handler: Callable[[TypedMsg[T]], Any],
+        *,
+        workers: int = 1,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[PullOptionsDict],
+    ) -> ConsumeContext: ...
+
+    def consume(self, handler: Callable[[Any], Any], *, workers: int = 1, **options: Any) -> ConsumeContext:
         """Call `handler(msg)` for every message, in `workers` threads (1: in order, one after the other).
 
         Acking is the handler's business. What it raises goes to `on_error` (or the log), and the worker goes on.
+        Options are those of `messages`, `decode` with its companions, too.
         """
         from jsclient.jetstream.consuming.consume import ConsumeContext
 

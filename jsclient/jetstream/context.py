@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
+from jsclient import codecs
+from jsclient.codecs import Codec
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
@@ -27,6 +29,7 @@ from jsclient.jetstream.api.permissions import Permissions, Use, required_permis
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api, RequestHook, ResponseHook
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.publishing.methods import Publishing
+from jsclient.jetstream.publishing.options import V
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
@@ -38,10 +41,10 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.push import PushConsumer
-    from jsclient.jetstream.publishing.keywords import PublishWindowDict
+    from jsclient.jetstream.publishing.keywords import JetStreamDict, PublishWindowDict
 
 
-class JetStream(Publishing):
+class JetStream(Publishing[V]):
     """JetStream of the connection's account, or of what `domain` or `api_prefix` reaches. Costs nothing to make.
 
     `domain="hub"` talks to `$JS.hub.API`; `api_prefix="JS.acc@hub.API"` is for an API imported from another
@@ -54,7 +57,19 @@ class JetStream(Publishing):
     reads stored messages from any replica, False from the leader, None (default) as each stream allows.
     `on_request(subject, payload)` and `on_response(subject, payload, headers)` see every API call, on the calling
     thread. The `publish_async_*` options are those of AsyncPublisher. Thread-safe.
+
+    With a `codec` (jsclient.codecs: JSON, MSGPACK, or an object with the two functions of Codec) every publish takes
+    values as well, and `decode=` reads with it. Bytes and text go out as they are. Without one, publish takes only
+    these, and `decode=` reads JSON. For type checkers such an object is a `JetStream[Any]`.
     """
+
+    @overload
+    def __init__(self: JetStream[NoReturn], nc: Connection, **options: Unpack[JetStreamDict]) -> None: ...
+
+    @overload
+    def __init__(
+        self: JetStream[Any], nc: Connection, *, codec: Codec | None, **options: Unpack[JetStreamDict]
+    ) -> None: ...
 
     def __init__(
         self,
@@ -68,9 +83,13 @@ class JetStream(Publishing):
         direct_get: bool | None = None,
         on_request: RequestHook | None = None,
         on_response: ResponseHook | None = None,
+        codec: Codec | None = None,
         **publish_async_options: Unpack[PublishWindowDict],
     ) -> None:
+        if codec is not None:
+            codecs.check(codec)
         self.nc = nc
+        self.codec = codec
         self.domain = domain
         self.direct_get = direct_get
         check_timeout(publish_timeout, "publish_timeout")
@@ -86,6 +105,11 @@ class JetStream(Publishing):
         )
         self.capabilities = Capabilities(self.api)
         super().__init__(publish_async_options)
+
+    @property
+    def decodes_with(self) -> Codec:
+        """What `decode=` reads with: the codec that was given, else JSON."""
+        return codecs.JSON if self.codec is None else self.codec
 
     def __repr__(self) -> str:
         return f"<JetStream {self.api.prefix[:-1]}>"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import msgspec
 
+from jsclient import codecs
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout, to_ns
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
 from jsclient.jetstream.api.ack_words import ACK, IN_PROGRESS, NAK, TERM
@@ -196,6 +197,10 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         """The payload, the same as `data`."""
         return self.msg.payload
 
+    def json(self) -> Any:
+        """The payload as JSON: dict, list, str, number ...; raises DecodeFailed."""
+        return codecs.from_json(self.msg.payload, self.subject, sequence_of(self))
+
     @property
     def headers(self) -> protocol.Headers:
         """Empty when the message has none; decoded at every access."""
@@ -369,6 +374,14 @@ def _nak_body(delay: float | dt.timedelta | None) -> bytes:
     if not to_ns(delay) >= 0:
         raise ConfigError(f"delay must be 0 or more seconds, got {delay!r}")
     return b'-NAK {"delay":%d}' % to_ns(delay)
+
+
+def sequence_of(message: JetStreamMsg) -> int | None:
+    """Its sequence in the stream; None where an account import rewrote the ack subject."""
+    try:
+        return message.stream_seq
+    except NotJetStreamMessage:
+        return None
 
 
 def _already() -> NoReturn:

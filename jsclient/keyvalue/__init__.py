@@ -26,6 +26,7 @@ from jsclient.keyvalue.manager import (
     key_value_stores,
     update_key_value,
 )
+from jsclient.keyvalue.typed import TypedEntry, TypedKeyValue, TypedKeyWatcher
 from jsclient.keyvalue.watch import KeyWatcher
 
 __all__ = [
@@ -37,6 +38,9 @@ __all__ = [
     "KeyValueStatus",
     "KeyWatcher",
     "Operation",
+    "TypedEntry",
+    "TypedKeyValue",
+    "TypedKeyWatcher",
     "create_key_value",
     "create_or_update_key_value",
     "delete_key_value",

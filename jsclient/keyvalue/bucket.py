@@ -53,10 +53,12 @@ from jsclient.keyvalue.keys import (
     stream_name,
     valid_key,
 )
+from jsclient.keyvalue.typed import OnBadEntry, TypedKeyValue
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 from jsclient.nuid import next_nuid
 
 if TYPE_CHECKING:
+    from jsclient.codecs import Codec
     from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
     from jsclient.message import Payload
     from protocol import Msg
@@ -113,6 +115,14 @@ class KeyValue:
         self._direct_prefix = f"{api}DIRECT.GET.{self.stream_name}.{self._prefix}"
         self._direct_subject = f"{api}DIRECT.GET.{self.stream_name}"
         self._limit = key_limit(api, self.stream_name, self._prefix)
+
+    def typed(self, type: type[D], *, codec: Codec | None = None, on_bad: OnBadEntry = "raise") -> TypedKeyValue[D]:
+        """The same bucket with values of a type: `orders = kv.typed(Order)`. Sends nothing.
+
+        `codec` is that of the JetStream object by default, else JSON. `on_bad="skip"`: watches and histories leave out
+        what cannot be decoded; otherwise reading its value raises DecodeFailed, as `get` does in any case.
+        """
+        return TypedKeyValue(self, type, codec or self._js.decodes_with, on_bad)
 
     # --- reading ------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from jsclient import codecs
 from jsclient.durations import to_seconds
 from jsclient.jetstream.api.model_base import parse_time
 from protocol import MalformedHeaders
@@ -57,6 +58,10 @@ class KeyValueEntry(msgspec.Struct, gc=False):
     """Messages that matched and came after it when the server sent it; 0 for `get`."""
     stamp: bytes | int = 0
     """When it was stored, as the server said it: nanoseconds or text; see `created`."""
+
+    def json(self) -> Any:
+        """The value as JSON: dict, list, str, number ...; raises DecodeFailed."""
+        return codecs.from_json(self.value, self.key, self.revision)
 
     @property
     def created(self) -> dt.datetime:

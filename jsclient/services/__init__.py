@@ -15,6 +15,7 @@ for found in services.info(nc):                            # which instances are
 
 from __future__ import annotations
 
+from jsclient.services.calling import call
 from jsclient.services.discovery import info, ping, stats
 from jsclient.services.models import (
     DEFAULT_QUEUE_GROUP,
@@ -25,7 +26,7 @@ from jsclient.services.models import (
     ServiceStats,
     control_subject,
 )
-from jsclient.services.request import Request, check_response
+from jsclient.services.request import Request, TypedRequest, check_response
 from jsclient.services.service import Endpoint, Group, Service, ServiceConfig, add_service
 
 __all__ = [
@@ -40,7 +41,9 @@ __all__ = [
     "ServiceInfo",
     "ServicePing",
     "ServiceStats",
+    "TypedRequest",
     "add_service",
+    "call",
     "check_response",
     "control_subject",
     "info",

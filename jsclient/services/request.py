@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import msgspec
 
+from jsclient import codecs
+from jsclient.codecs import Codec
 from jsclient.errors import ConfigError, ServiceError
 from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
 from protocol import Headers
@@ -16,6 +18,8 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.message import Payload
     from protocol import Msg
+
+T = TypeVar("T")
 
 
 class Request:
@@ -83,6 +87,46 @@ class Request:
 
     def __repr__(self) -> str:
         return f"<Request {self.subject} {len(self.data)} bytes>"
+
+
+class TypedRequest(Request, Generic[T]):
+    """A request whose payload is a value: what the handler of `add_endpoint(decode=Order)` gets.
+
+    `respond` takes values, too. What the handler returns is the answer, unless it is None.
+    """
+
+    __slots__ = ("codec", "value")
+
+    def __init__(self, request: Request, value: T, codec: Codec) -> None:
+        super().__init__(request.message, request._connection)
+        self.value = value
+        self.codec = codec
+
+    def respond(self, payload: Any = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
+        """Answer with a value, or with bytes or text as they are."""
+        super().respond(codecs.payload_of(self.codec, payload), headers)
+
+
+def typed_handler(
+    handler: Callable[[TypedRequest[T]], object], decode: type[T], codec: Codec
+) -> Callable[[Request], object]:
+    """The handler of the application, behind the decoding; what cannot be decoded is answered with error 400."""
+    read = codecs.decoder(codec, decode)
+
+    def handle(request: Request) -> None:
+        try:
+            value = read(request.data)
+        except Exception as error:
+            raise ServiceError("400", f"the request is no {codecs.name_of(decode)}: {error}") from error
+        typed = TypedRequest(request, value, codec)
+        try:
+            answer = handler(typed)
+            if answer is not None and typed.reply:
+                typed.respond(answer)
+        finally:
+            request.error_sent = typed.error_sent
+
+    return handle
 
 
 def one_line(text: str) -> str:

@@ -8,13 +8,14 @@ import re
 import threading
 import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, overload
 
 import attrs
 import msgspec
 
-from jsclient import waiting
+from jsclient import codecs, waiting
 from jsclient._engine import SLICE, Taker, start_all
+from jsclient.codecs import Codec
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
@@ -41,10 +42,12 @@ from jsclient.services.models import (
     ServiceStats,
     control_subject,
 )
-from jsclient.services.request import Request, one_line
+from jsclient.services.request import Request, TypedRequest, one_line, typed_handler
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
     from jsclient.connection import Connection
     from jsclient.subscription import Subscription
     from protocol import Msg
@@ -54,6 +57,8 @@ logger = logging.getLogger("jsclient.services")
 STOP_TIMEOUT: Final = 30.0  # seconds for the requests that are queued or in work, as for a drain
 PENDING_MESSAGES: Final = 65_536
 PENDING_BYTES: Final = 64 << 20
+
+T = TypeVar("T")
 
 Handler = Callable[[Request], object]
 StatsHandler = Callable[["Endpoint"], Any]
@@ -90,6 +95,8 @@ class ServiceConfig:
     """`(endpoint)` -> what STATS shows as its data."""
     on_stop: Callable[[Service], object] | None = None
     """`(service)`: called once when the service has stopped."""
+    codec: Codec = codecs.JSON
+    """How endpoints with `decode=` read requests and write answers."""
 
     def __attrs_post_init__(self) -> None:
         if not _NAME.fullmatch(self.name):
@@ -97,11 +104,24 @@ class ServiceConfig:
         if not _SEMVER.fullmatch(self.version):
             raise ConfigError(f"version {self.version!r} of service {self.name} is not a semantic version like 1.2.3")
         _check_queue_group(self.queue_group)
+        codecs.check(self.codec)
 
 
 def _check_queue_group(group: str | None) -> None:
     if group and not _SUBJECT.fullmatch(group):
         raise InvalidName(f"queue group {group!r} must have no spaces, and '>' at its end only")
+
+
+class EndpointDict(TypedDict, total=False):
+    """Keyword arguments of `add_endpoint`; see there."""
+
+    subject: str | None
+    queue_group: str | None
+    metadata: Mapping[str, str] | None
+    workers: int
+    pending_messages: int
+    pending_bytes: int
+    timeout: Timeout
 
 
 class Endpoint(Taker):
@@ -293,10 +313,23 @@ class Group:
         self._prefix = prefix
         self._queue_group = queue_group
 
+    @overload
+    def add_endpoint(self, name: str, handler: Handler, **options: Unpack[EndpointDict]) -> Endpoint: ...
+
+    @overload
     def add_endpoint(
         self,
         name: str,
-        handler: Handler,
+        handler: Callable[[TypedRequest[T]], object],
+        *,
+        decode: type[T],
+        **options: Unpack[EndpointDict],
+    ) -> Endpoint: ...
+
+    def add_endpoint(
+        self,
+        name: str,
+        handler: Callable[[Any], object],
         *,
         subject: str | None = None,
         queue_group: str | None = None,
@@ -305,12 +338,16 @@ class Group:
         pending_messages: int = PENDING_MESSAGES,
         pending_bytes: int = PENDING_BYTES,
         timeout: Timeout = DEFAULT,
+        decode: Any = None,
     ) -> Endpoint:
         """Serve requests on `prefix.subject` (subject defaults to the name) with `handler(request)`.
 
         `workers` threads call the handler: 1 keeps the order of requests. An exception of the handler answers
         with an error: `ServiceError` with its own code, any other one with 500. `queue_group` None inherits
         that of the group or service, "" means none.
+
+        `decode=Order`: the handler gets a TypedRequest with a `value` of that type, read with the codec of the service,
+        and what it returns is the answer; a request that cannot be decoded is answered with error 400 and counted.
 
         PermissionViolation when the server refuses the subscription. If it does not say so within `timeout` seconds (5
         by default), or there is no link, it comes later: `Endpoint.error`.
@@ -327,6 +364,8 @@ class Group:
         _check_queue_group(group)
         if workers < 1:
             raise ConfigError(f"an endpoint needs at least one worker, not {workers}")
+        if decode is not None:
+            handler = typed_handler(handler, decode, self._service.config.codec)
         endpoint = Endpoint(self._service, name, full, group, handler, metadata)
         return self._service._add(endpoint, workers, pending_messages, pending_bytes, timeout)
 

@@ -9,6 +9,7 @@ from typing import Any, Final, TypedDict
 import attrs
 
 from jsclient import checks
+from jsclient.codecs import OnBad
 from jsclient.errors import ConfigError
 
 THREADS: Final = 8
@@ -84,7 +85,19 @@ class PoolOptions:
     later_from: float = LATER_FROM
     """Seconds of delay from which on they do."""
 
+    decode: Any = None
+    """The type of `msg.value`, decoded before the handler is called; None: the handler gets messages without one."""
+    on_bad: OnBad = "raise"
+    """What becomes of a message that cannot be decoded: "raise": as if the handler had raised DecodeFailed; "skip":
+    terminated; "reject": stored under `dead_letter`, then terminated."""
+
     def __attrs_post_init__(self) -> None:
+        if self.on_bad not in ("raise", "skip", "reject"):
+            raise ConfigError(f'on_bad is "raise", "skip" or "reject", not {self.on_bad!r}')
+        if self.on_bad != "raise" and self.decode is None:
+            raise ConfigError("on_bad goes with decode=")
+        if self.on_bad == "reject" and self.dead_letter is None:
+            raise ConfigError('on_bad="reject" needs dead_letter=, the subject to store under')
         if self.threads < 1:
             raise ConfigError(f"threads must be positive, got {self.threads}")
         if self.attempts is not None and self.attempts < 1:
@@ -117,7 +130,8 @@ class PoolOptions:
 
 
 class PoolOptionsDict(TypedDict, total=False):
-    """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions."""
+    """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions but `decode`
+    and `on_bad`, which give the handler its type."""
 
     threads: int
     key: Callable[[Any], Any] | None

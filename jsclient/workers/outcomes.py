@@ -16,6 +16,10 @@ class Reject(Exception):
         self.reason = reason
 
 
+class Skipped(Reject):
+    """This message is terminated and goes to no dead letters: what a pool does with `on_bad="skip"`."""
+
+
 class Retry(Exception):
     """Not now: deliver it again after `delay` seconds (None: as the pool's or the consumer's back-off says)."""
 

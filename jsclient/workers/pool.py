@@ -7,10 +7,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import errors, waiting
 from jsclient._engine import Taker, start_all, wait_for
+from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
@@ -24,11 +25,14 @@ from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import Settler
 from jsclient.workers.signals import until_signal
+from jsclient.workers.typed import TypedPoolMessages, pool_reading, typed_handler
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
-    from jsclient.jetstream import Consumer, JetStreamMsg
+    from jsclient.jetstream import Consumer, JetStreamMsg, TypedMsg
+
+T = TypeVar("T")
 
 log = logging.getLogger("jsclient.workers")
 
@@ -62,12 +66,29 @@ class WorkerPool(Taker):
 
     Fast handlers prefetch up to `max_prefetch` messages, slow ones hold none beyond those being handled; if all of
     them block, what was prefetched goes back after a third of `ack_wait`.
-    `group` is the priority group to take part in, for a consumer that has some (server 2.11).
+    `decode=Order`: the handler gets messages with a `value` of that type; `on_bad` says what becomes of one that cannot
+    be decoded. `group` is the priority group to take part in, for a consumer that has some (server 2.11).
     `on_event` gets PoolEvents in the worker threads. Raises ConfigError for a consumer that does not fit: its
     `max_deliver` must be -1 with `attempts`, its ack policy explicit.
     """
 
-    def __init__(self, consumer: Consumer, handler: Callable[[Any], Any], **options: Unpack[PoolOptionsDict]) -> None:
+    @overload
+    def __init__(
+        self, consumer: Consumer, handler: Callable[[Any], Any], **options: Unpack[PoolOptionsDict]
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        consumer: Consumer,
+        handler: Callable[[TypedMsg[T]], Any] | Callable[[list[TypedMsg[T]]], Any],
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        **options: Unpack[PoolOptionsDict],
+    ) -> None: ...
+
+    def __init__(self, consumer: Consumer, handler: Callable[[Any], Any], **options: Any) -> None:
         if not callable(handler):
             raise errors.ConfigError("a pool needs a handler: a function that takes one message (or a list)")
         try:
@@ -77,7 +98,7 @@ class WorkerPool(Taker):
         self.consumer = consumer
         self.connection = consumer.nc
         self._engine = engine_of(self.connection)
-        self.handler = handler
+        self.handler = typed_handler(handler, self.options)
         waits = self._check_consumer()
         self.settler = Settler(self, waits.backoff)
         self._workers = [Worker() for _ in range(self.options.threads)]
@@ -102,13 +123,11 @@ class WorkerPool(Taker):
         first = min(len(self._workers) * unit, waits.max_batch or UNLIMITED_BATCH)
         # No byte limit: the window changes all the time, and pulls that share out bytes would get crumbs. Memory is
         # bounded by what may be prefetched, see Prefetch.
-        self._messages = PoolMessages(
-            consumer,
-            max_messages=first,
-            max_bytes=0,
-            threshold_messages=1,
-            group=self.options.group,
-            on_error=self._reported,
+        window: dict[str, Any] = {"max_messages": first, "max_bytes": 0, "threshold_messages": 1}
+        window |= {"group": self.options.group, "on_error": self._reported}
+        reading = pool_reading(consumer.js, self.options)
+        self._messages: PoolMessages = (
+            PoolMessages(consumer, **window) if reading is None else TypedPoolMessages(consumer, reading, **window)
         )
         self._prefetch = Prefetch(self._messages, self._workers, unit, self.options.max_prefetch, waits.max_batch)
         self._start()

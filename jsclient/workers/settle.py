@@ -11,7 +11,7 @@ from jsclient import errors
 from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.workers import dead_letters, later
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
-from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, outcomes_of
+from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, Skipped, outcomes_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream import Consumer, JetStreamMsg
@@ -137,7 +137,7 @@ class Settler:
         if message.is_acked:
             self._pool.event("rejected" if rejected else "failed", message, error)
             return True  # the handler has settled it already
-        dead = self._options.dead_letter is not None
+        dead = self._options.dead_letter is not None and not isinstance(error, Skipped)
         if dead and not self._store(message, reason, deliveries):
             self._pool.event("failed", message, error)
             return False

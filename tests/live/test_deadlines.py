@@ -82,6 +82,11 @@ def atomic(env: Any) -> jets.AtomicBatch:
     return batch
 
 
+def typed_of_member(env: Any) -> Any:
+    message = env.typed.pop()
+    return of_member(message, engine_of(env.nc), 1, message._reading)
+
+
 WAITS: dict[str, Call] = {
     "connect": lambda e, t: jsclient.connect(e.dead_url, connect_timeout=t).close(),
     "shared": lambda e, t: jsclient.shared(jsclient.ConnectOptions(servers=e.dead_url, connect_timeout=t)),
@@ -136,6 +141,13 @@ WAITS: dict[str, Call] = {
     "OrderedConsumer.read_until": lambda e, t: e.stream.ordered_consumer().read_until(5, timeout=t),
     "PushConsumer.info": lambda e, t: e.push.info(t),
     "double_ack_many": lambda e, t: jets.double_ack_many([e.messages.pop() for _ in range(3)], t),
+    "TypedMessages.close": lambda e, t: e.consumer.messages(decode=dict).close(t),
+    "TypedMessages.drain": lambda e, t: e.consumer.messages(decode=dict).drain(t),
+    "TypedMessages.next": lambda e, t: e.consumer.messages(decode=dict).next(t),
+    "TypedMsg.ack_next": lambda e, t: e.typed.pop().ack_next(t),
+    "TypedMsg.double_ack": lambda e, t: e.typed.pop().double_ack(t),
+    "TypedMsg.double_nak": lambda e, t: e.typed.pop().double_nak(timeout=t),
+    "TypedMsg.double_term": lambda e, t: e.typed.pop().double_term(timeout=t),
     "trace": lambda e, t: jets.trace(e.nc, "dl.js.t", timeout=t),
     "KeyValue.create": lambda e, t: e.kv.create("c", b"1", timeout=t),
     "KeyValue.delete": lambda e, t: e.kv.delete("a", timeout=t),
@@ -149,6 +161,17 @@ WAITS: dict[str, Call] = {
     "KeyValue.status": lambda e, t: e.kv.status(timeout=t),
     "KeyValue.put": lambda e, t: e.kv.put("a", b"2", timeout=t),
     "KeyValue.update": lambda e, t: e.kv.update("a", b"2", 1, timeout=t),
+    "TypedKeyValue.create": lambda e, t: e.kv.typed(dict).create("c", {}, timeout=t),
+    "TypedKeyValue.delete": lambda e, t: e.kv.typed(dict).delete("a", timeout=t),
+    "TypedKeyValue.get": lambda e, t: e.kv.typed(dict).get("a", timeout=t),
+    "TypedKeyValue.get_revision": lambda e, t: e.kv.typed(dict).get_revision("a", 1, timeout=t),
+    "TypedKeyValue.history": lambda e, t: e.kv.typed(dict).history("a", timeout=t),
+    "TypedKeyValue.keys": lambda e, t: through(e.kv.typed(dict).keys(timeout=t)),
+    "TypedKeyValue.purge": lambda e, t: e.kv.typed(dict).purge("a", timeout=t),
+    "TypedKeyValue.put": lambda e, t: e.kv.typed(dict).put("a", {}, timeout=t),
+    "TypedKeyValue.update": lambda e, t: e.kv.typed(dict).update("a", {}, 1, timeout=t),
+    "TypedKeyWatcher.initial": lambda e, t: through(e.typed_watchers.pop().initial(timeout=t)),
+    "TypedKeyWatcher.next": lambda e, t: e.typed_watchers.pop().next(t),
     "KeyWatcher.initial": lambda e, t: through(e.watchers.pop().initial(timeout=t)),
     "ObjectWatcher.initial": lambda e, t: through(e.object_watchers.pop().initial(timeout=t)),
     "KeyWatcher.next": lambda e, t: e.watcher.next(t),
@@ -183,6 +206,7 @@ WAITS: dict[str, Call] = {
     "update_object_store": lambda e, t: objs.update_object_store(e.js, OBJ, timeout=t),
     "Service.stop": lambda e, t: e.service.stop(t),
     "Service.wait": lambda e, t: e.service.wait(t),
+    "call": lambda e, t: services.call(e.nc, "dl.nobody.here", b"x" * 100_000, decode=dict, timeout=t),
     "info": lambda e, t: through(services.info(e.nc, timeout=t)),
     "ping": lambda e, t: through(services.ping(e.nc, timeout=t)),
     "stats": lambda e, t: through(services.stats(e.nc, timeout=t)),
@@ -222,6 +246,10 @@ WAITS: dict[str, Call] = {
     "PartitionedGroup.members": lambda e, t: e.group.members(timeout=t),
     "PartitionedGroup.set_mappings": lambda e, t: e.group.set_mappings({"one": [0]}, timeout=t),
     "PartitionedGroup.step_down": lambda e, t: e.group.step_down("one", timeout=t),
+    "TypedGroupMessage.ack_next": lambda e, t: typed_of_member(e).ack_next(t),
+    "TypedGroupMessage.double_ack": lambda e, t: typed_of_member(e).double_ack(t),
+    "TypedGroupMessage.double_nak": lambda e, t: typed_of_member(e).double_nak(timeout=t),
+    "TypedGroupMessage.double_term": lambda e, t: typed_of_member(e).double_term(timeout=t),
     "GroupMessage.ack_next": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).ack_next(t),
     "GroupMessage.double_ack": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_ack(t),
     "GroupMessage.double_nak": lambda e, t: of_member(e.messages.pop(), engine_of(e.nc), 1).double_nak(timeout=t),
@@ -307,12 +335,13 @@ FOREVER = {
     # Wait as long as it takes, by their definition; close() and Ctrl-C end them.
     "Subscription.__next__", "Messages.__next__", "WorkerPool.run_until_signal", "WorkerPool.take_for",
     "GroupPool.run_until_signal",
-    "KeyWatcher.__next__", "ObjectWatcher.__next__", "ConnectionEvents.__next__",
+    "KeyWatcher.__next__", "ObjectWatcher.__next__", "ConnectionEvents.__next__", "TypedMessages.__next__",
+    "TypedKeyWatcher.__next__",
 }  # fmt: skip
 
 ITS_OWN_PARTS = {
     # Steps and arguments of calls that are tried above; what layers use of each other is bounded by those.
-    "Consumer.diagnose", "Consumer.examine", "Consumer.why_nobody", "Engine.request_each",
+    "Consumer.examine", "Consumer.why_nobody", "Engine.request_each",
     "Consumer.why_deleted", "PushConsumer.examine", "PushConsumer.why_deleted", "KeyValue.watch",
     "ObjectStore.watch", "SystemClient.events", "Engine.later_reply",
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
@@ -324,7 +353,8 @@ ITS_OWN_PARTS = {
     "OrderedConsumer.fetch_no_wait", "OrderedConsumer.messages", "OrderedConsumer.open_messages",
     "ObjectWatcher.stop", "OrderedConsumer.consume", "OrderedPushConsumer.messages", "OrderedPushConsumer.consume",
     "PushConsumer.messages", "PushConsumer.consume", "Consumer.consume", "Election.__exit__", "Lease.__exit__",
-    "Lock.__exit__", "Semaphore.__exit__", "ConnectionEvents.__exit__",
+    "Lock.__exit__", "Semaphore.__exit__", "ConnectionEvents.__exit__", "TypedMessages.__exit__",
+    "TypedKeyWatcher.__exit__", "TypedKeyValue.watch",
 }  # fmt: skip
 
 NO_TIMEOUT_YET: set[str] = set()
@@ -343,7 +373,7 @@ NEVER_NAMES = """
     run_callback run_last_callback runs_here set_callbacks
     set_pending_limits set_servers snapshot stats stop succeed take to_concurrent to_dict under_way
     consumer_of reported filters_of partitions_of same_shape with_mappings with_members
-    unwatch wake watch when_closed when_read withdraw withdrawn
+    typed unwatch wake watch when_closed when_read withdraw withdrawn
 """
 NEVER = set(NEVER_NAMES.split())
 NEVER_FUNCTIONS = {
@@ -475,6 +505,7 @@ class Env:
         self.read = self.consumer.read_until(10**9, timeout=TIMEOUT)
         self.push = self.stream.push_consumer("p")
         self.messages = list(self.stream.consumer("full").fetch(15, 5))
+        self.typed = list(self.stream.consumer("full").fetch(8, 5, decode=dict))
         self.ordered = self.stream.ordered_consumer()
         with contextlib.suppress(errors.NoMessages):
             self.ordered.next(1)
@@ -483,6 +514,7 @@ class Env:
         self.pools = [WorkerPool(self.consumer, lambda message: None) for _ in range(3)]
         self.kv = kvs.key_value(js, "DLKV")
         self.watcher = self.stack.enter_context(self.kv.watch("none"))
+        self.typed_watchers = [self.kv.typed(dict).watch("none") for _ in range(2)]
         self.watchers = [self.kv.watch("none") for _ in range(2)]
         self.objects = objs.object_store(js, "DLOBJ")
         self.object_info = self.objects.info("o")

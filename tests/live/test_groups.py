@@ -86,6 +86,22 @@ def publish(js: JetStream, keys: int, numbers: range) -> None:
     js.publish_async_complete(30)
 
 
+def test_handlers_get_values(js: JetStream, group: PartitionedGroup) -> None:
+    for number in range(6):
+        js.publish(f"src.k{number % 2}", b"%d" % number if number != 3 else b"no number")
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead"], storage="memory"))
+    seen: list[int] = []
+
+    def handle(message: groups.TypedGroupMessage[int]) -> None:
+        seen.append(message.value + message.epoch * 0)
+
+    options: dict[str, Any] = {"on_bad": "reject", "dead_letter": "dead", **QUICK}
+    with GroupPool(group, handle, decode=int, **options):
+        wait_until(lambda: len(seen) == 5 and js.stream("DEAD").info().state.messages == 1, 30)
+    assert sorted(seen) == [0, 1, 2, 4, 5]
+    assert js.stream("DEAD").get_msg(1).data == b"no number"
+
+
 def test_nothing_is_made_on_servers_that_would_ignore_it(js: JetStream, server: NatsServer) -> None:
     if server.version >= (2, 11):
         pytest.skip("this server has priority groups")

@@ -8,7 +8,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 import jsclient
+from jsclient import codecs
+from jsclient.groups import GroupPool, PartitionedGroup, TypedGroupMessage
 from jsclient.jetstream import (
     AckPolicy,
     ConsumerConfig,
@@ -20,10 +24,11 @@ from jsclient.jetstream import (
     Storage,
     StreamConfig,
     StreamSource,
+    TypedMsg,
 )
 from jsclient.keyvalue import KeyValueConfig, create_key_value
 from jsclient.objectstore import ObjectStoreConfig, create_object_store
-from jsclient.services import Request, ServiceConfig, add_service
+from jsclient.services import Request, ServiceConfig, TypedRequest, add_service, call
 from jsclient.spark import publish_partition
 from jsclient.workers import Reject, Retry, WorkerPool
 
@@ -176,6 +181,79 @@ def work(js: JetStream) -> None:
     key.stop()
     with WorkerPool(consumer, lambda batch: None, batch=(100, 0.5), backoff=[1, 5, 30]) as pool:
         pool.wait(timeout=10)
+
+
+class Order(msgspec.Struct):
+    id: int
+    total: float = 0.0
+
+
+def on_order(msg: TypedMsg[Order]) -> None:
+    total: float = msg.value.total
+    print(total, msg.metadata.stream_seq)
+    msg.ack()
+
+
+def on_orders(batch: list[TypedMsg[Order]]) -> None:
+    print(sum(msg.value.total for msg in batch))
+
+
+def on_order_in_order(msg: TypedGroupMessage[Order]) -> None:
+    print(msg.value.id, msg.partition)
+
+
+def price(request: TypedRequest[Order]) -> Order:
+    return Order(id=request.value.id, total=2.0)
+
+
+class Reversed:
+    def encode(self, value: Any, /) -> bytes:
+        return bytes(reversed(codecs.JSON.encode(value)))
+
+    def decode(self, data: bytes, type: Any, /) -> Any:
+        return codecs.JSON.decode(bytes(reversed(data)), type)
+
+
+def values(nc: jsclient.Connection) -> None:
+    js = JetStream(nc, codec=codecs.MSGPACK)
+    js.publish("orders.new", Order(id=1), msg_id="1", timeout=5)
+    js.publish("orders.new", {"id": 2})
+    js.publish_async("orders.new", b"bytes").result(1)
+    nc.jetstream(codec=codecs.JSON).publish("orders.new", Order(id=1))
+    JetStream(nc, codec=Reversed(), domain="hub").publish("orders.new", Order(id=1))
+    with js.atomic_batch() as batch:
+        batch.add("orders.new", Order(id=3))
+    manage(js)
+    consumer = js.stream("ORDERS").consumer("C")
+    for msg in consumer.fetch(10, timeout=1, decode=Order):
+        on_order(msg)
+    found = consumer.fetch(10, decode=Order, on_bad="skip")
+    print(found[0].value.id, found.skipped, consumer.next(decode=list[int], timeout=1).value[0])
+    with consumer.messages(decode=Order, on_bad="reject", dead_letter="dead.orders", max_messages=10) as messages:
+        for msg in messages:
+            order: Order = msg.value
+            print(order.id)
+        print(messages.next(1).value.total)
+    consumer.consume(on_order, decode=Order, workers=3).close()
+    consumer.consume(handle, decode=Order).close()
+    js.stream("ORDERS").ordered_consumer().fetch(1, decode=Order)[0].value.total.hex()
+    WorkerPool(consumer, on_order, decode=Order, threads=3, dead_letter="dead.orders", on_bad="reject").stop()
+    WorkerPool(consumer, on_orders, decode=Order, batch=(100, 0.5)).stop()
+    group = PartitionedGroup(js, "ORDERS", "g", elastic=True)
+    GroupPool(group, on_order_in_order, decode=Order, threads=3).stop()
+    print(consumer.next().json()["id"], nc.request("a", b"").json())
+    kv = create_key_value(js, KeyValueConfig(bucket="B"))
+    orders = kv.typed(Order)
+    revision: int = orders.put("k", Order(id=1))
+    orders.update("k", Order(id=2), revision)
+    total: float = orders["k"].total + orders.get("k").value.total
+    with orders.watch("a.*") as watcher:
+        for entry in watcher:
+            print(entry.key, entry.value.id if entry.is_put else total)
+    with add_service(nc, ServiceConfig(name="math", version="1.0.0", codec=codecs.MSGPACK)) as service:
+        service.add_endpoint("price", price, decode=Order, workers=4)
+    priced: Order = call(nc, "price", Order(id=1), decode=Order, codec=codecs.MSGPACK)
+    print(priced.total)
 
 
 def spark(rows: Iterable[Any]) -> None:

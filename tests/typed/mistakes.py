@@ -5,11 +5,15 @@ Never run; test_typing.py hands it to both checkers.
 
 import datetime as dt
 
+import msgspec
+
 import jsclient
-from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
+from jsclient import codecs
+from jsclient.groups import GroupPool, PartitionedGroup
+from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig, TypedMsg
 from jsclient.keyvalue import KeyValueConfig, create_key_value
 from jsclient.objectstore import ObjectStoreConfig, create_object_store
-from jsclient.services import ServiceConfig, add_service
+from jsclient.services import ServiceConfig, TypedRequest, add_service, call
 from jsclient.spark import publish_partition
 from jsclient.workers import WorkerPool
 
@@ -118,6 +122,65 @@ WorkerPool(consumer, handle, thread=4)  # wrong
 WorkerPool(consumer, handle, backoff="1s")  # wrong
 WorkerPool(consumer)  # wrong
 WorkerPool(js, handle)  # wrong
+
+
+# --- values
+class Order(msgspec.Struct):
+    id: int
+
+
+class Customer(msgspec.Struct):
+    name: str
+
+
+class HalfACodec:
+    def encode(self, value: object, /) -> bytes:
+        return b""
+
+
+def on_order(msg: TypedMsg[Order]) -> None:
+    print(msg.value.id, msg.value.nam)  # wrong
+
+
+def on_customer(msg: TypedMsg[Customer]) -> None:
+    print(msg.value.name)
+
+
+def on_request(request: TypedRequest[Customer]) -> str:
+    return request.value.nam  # wrong
+
+
+plain = JetStream(nc)
+plain.publish("a", Order(id=1))  # wrong
+plain.publish_async("a", Order(id=1))  # wrong
+JetStream(nc, codec="json")  # wrong
+JetStream(nc, codec=HalfACodec())  # wrong
+JetStream(nc, codex=codecs.JSON)  # wrong
+nc.jetstream(codec=codecs)  # wrong
+nc.jetstream().publish("a", Order(id=1))  # wrong
+consumer.fetch(1, decode=5)  # wrong
+consumer.fetch(1, decode=Order, on_bad="ignore")  # wrong
+print(consumer.fetch(1, decode=Order)[0].value.name)  # wrong
+consumer.next(decode=Order).value.upper()  # wrong
+print(consumer.next().value)  # wrong
+for typed in consumer.messages(decode=Order, max_messages=10):
+    print(typed.value.total)  # wrong
+consumer.messages(decode=Order, max_message=10)  # wrong
+consumer.consume(on_customer, decode=Order)  # wrong
+consumer.consume(on_order)  # wrong
+stream.ordered_consumer().messages(decode=Order, on_bad="reject")  # wrong
+WorkerPool(consumer, on_customer, decode=Order)  # wrong
+WorkerPool(consumer, on_order, decode=Order, on_bad="drop")  # wrong
+group = PartitionedGroup(plain, "ORDERS", "g", elastic=True)
+GroupPool(group, on_order, leas=3)  # wrong
+orders = kv.typed(Order)
+orders.put("k", Customer(name="sue"))  # wrong
+print(orders.get("k").value.name)  # wrong
+orders["k"] = b"{}"  # wrong
+kv.typed(Order, on_bad="reject")  # wrong
+service.add_endpoint("e", on_request, decode=Order)  # wrong
+call(nc, "e", Order(id=1))  # wrong
+print(call(nc, "e", Order(id=1), decode=Customer).id)  # wrong
 
 # --- Spark
 publish_partition([], {"servers": 4222})  # wrong

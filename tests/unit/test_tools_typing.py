@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
+from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.jetstream import AtomicBatch, Consumer, ConsumerConfig, FastBatch, JetStream, StreamConfig
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict
 from jsclient.jetstream.consuming.pull_options import FetchBytesDict, FetchDict, PullOptions, PullOptionsDict
@@ -19,6 +20,7 @@ from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict
 from jsclient.objectstore.models import ObjectStoreConfig, ObjectStoreConfigDict
 from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict
+from jsclient.services.service import EndpointDict, Group
 from jsclient.workers.options import PoolOptions, PoolOptionsDict
 
 KEPT = {"extra"}
@@ -64,14 +66,26 @@ def fields(options: type[attrs.AttrsInstance]) -> set[str]:
     return {field.name for field in attrs.fields(options)}
 
 
+TYPED = {"decode", "on_bad"}
+"""Stand in the signature beside the dictionary: they give other parameters, and the result, their type."""
+
+DECODING = TYPED | {"dead_letter"}
+
+
 @pytest.mark.parametrize(
     ("typed", "accepted"),
     [
         (ConnectOptionsDict, fields(ConnectOptions) - {"servers"}),
-        (PoolOptionsDict, fields(PoolOptions)),
+        (PoolOptionsDict, fields(PoolOptions) - TYPED),
         (PullOptionsDict, fields(PullOptions) - {"first_messages", "most_messages"}),  # these two are for layers
-        (FetchDict, names(Consumer.fetch, "max_messages", "timeout")),
-        (FetchBytesDict, names(Consumer.fetch, "max_messages", "timeout", "max_bytes")),
+        (FetchDict, names(Consumer.fetch, "max_messages", "timeout", *DECODING)),
+        (FetchBytesDict, names(Consumer.fetch, "max_messages", "timeout", "max_bytes", *DECODING)),
+        (
+            GroupPoolDict,
+            fields(MemberOptions)
+            | (fields(PoolOptions) - TYPED - {"batch", "manual", "group", "max_prefetch", "later", "later_from"}),
+        ),
+        (EndpointDict, names(Group.add_endpoint, "name", "handler", "decode")),
         (keywords.AtomicBatchDict, names(AtomicBatch, "js")),
         (keywords.FastBatchDict, names(FastBatch, "js")),
         (
@@ -86,7 +100,7 @@ def fields(options: type[attrs.AttrsInstance]) -> set[str]:
         (ObjectStoreConfigDict, fields(ObjectStoreConfig)),
         (
             keywords.JetStreamDict,
-            names(JetStream, "nc", "publish_async_options") | set(keywords.PublishWindowDict.__annotations__),
+            names(JetStream, "nc", "codec", "publish_async_options") | set(keywords.PublishWindowDict.__annotations__),
         ),
         (
             keywords.PublishWindowDict,

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, overload
+from typing import TypeVar as _TypeVar
 
 from jsclient import errors
 from jsclient.cancel import Cancel
@@ -38,11 +39,17 @@ from jsclient.jetstream.consuming.watchdog import NEVER, SHORTEST_ASK, Watchdog
 from jsclient.states import LinkEvent, Wake
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from jsclient._engine import Engine
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.pull_source import PullSource
     from jsclient.jetstream.message import JetStreamMsg
     from jsclient.message import Msg
+
+    M = TypeVar("M", bound=JetStreamMsg, covariant=True, default=JetStreamMsg)
+else:
+    M = _TypeVar("M", covariant=True)
 
 log = logging.getLogger("jsclient.jetstream.pull")
 
@@ -80,32 +87,40 @@ class Ended(str, enum.Enum):
     """Something cut it short: see `Batch.error`."""
 
 
-class Batch(Sequence["JetStreamMsg"]):
+class Batch(Sequence[M]):
     """What a fetch brought: an immutable sequence, false when empty.
 
-    `ended` says why it ended; `error` is what cut it short, None in good order and after a plain timeout.
+    `ended` says why it ended; `error` is what cut it short, None in good order and after a plain timeout. `skipped` has
+    a DecodeFailed for every message that was not decoded, where the fetch was told to leave those out (`on_bad`).
     """
 
-    __slots__ = ("_messages", "ended", "error")
+    __slots__ = ("_messages", "ended", "error", "skipped")
 
-    def __init__(self, messages: list[JetStreamMsg], ended: Ended, error: Exception | None = None) -> None:
+    def __init__(
+        self,
+        messages: list[M],
+        ended: Ended,
+        error: Exception | None = None,
+        skipped: tuple[Exception, ...] = (),
+    ) -> None:
         self._messages = messages
         self.ended = ended
         self.error = error
+        self.skipped = skipped
 
     def __len__(self) -> int:
         return len(self._messages)
 
-    def __iter__(self) -> Iterator[JetStreamMsg]:
+    def __iter__(self) -> Iterator[M]:
         return iter(self._messages)
 
     @overload
-    def __getitem__(self, index: int) -> JetStreamMsg: ...
+    def __getitem__(self, index: int) -> M: ...
 
     @overload
-    def __getitem__(self, index: slice) -> tuple[JetStreamMsg, ...]: ...
+    def __getitem__(self, index: slice) -> tuple[M, ...]: ...
 
-    def __getitem__(self, index: int | slice) -> JetStreamMsg | tuple[JetStreamMsg, ...]:
+    def __getitem__(self, index: int | slice) -> M | tuple[M, ...]:
         return tuple(self._messages[index]) if isinstance(index, slice) else self._messages[index]
 
     def __repr__(self) -> str:

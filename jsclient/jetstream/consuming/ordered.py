@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import errors
 from jsclient.cancel import Cancel
@@ -33,6 +33,7 @@ from jsclient.jetstream.consuming.ordered_sequence import (
 )
 from jsclient.jetstream.consuming.pull_options import PullOptions, PullOptionsDict
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
+from jsclient.jetstream.consuming.typed import OnBadOrdered, Reading, TypedIterator, TypedMsg, ordered_reading
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
@@ -46,6 +47,17 @@ if TYPE_CHECKING:
 FIRST_MESSAGES: Final = 5_000
 """Messages buffered and requested together at first. Nobody else can want them, so more than for work queues: 1M
 replayed at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
+
+
+T = TypeVar("T")
+
+
+class TypedOrderedMessages(TypedIterator[T], OrderedMessages):
+    """What `OrderedConsumer.messages(decode=...)` returns: as OrderedMessages, and each message has a `value`."""
+
+    def __init__(self, *given: Any, reading: Reading[T]) -> None:
+        self.reading = reading
+        super().__init__(*given)
 
 
 class OrderedConsumer:
@@ -68,27 +80,88 @@ class OrderedConsumer:
 
     # --- reading ------------------------------------------------------------------------------------------
 
-    def messages(self, **options: Unpack[PullOptionsDict]) -> OrderedMessages:
-        """An endless, pre-buffered iterator; options as for Consumer.messages, with 5,000 messages to begin with."""
-        return self.open_messages(Deadline(CREATE_TIMEOUT), **options)
+    @overload
+    def messages(self, **options: Unpack[PullOptionsDict]) -> OrderedMessages: ...
 
-    def open_messages(self, deadline: Deadline, **options: Unpack[PullOptionsDict]) -> OrderedMessages:
+    @overload
+    def messages(
+        self, *, decode: type[T], on_bad: OnBadOrdered = "raise", **options: Unpack[PullOptionsDict]
+    ) -> TypedOrderedMessages[T]: ...
+
+    def messages(
+        self, *, decode: Any = None, on_bad: OnBadOrdered = "raise", **options: Unpack[PullOptionsDict]
+    ) -> OrderedMessages:
+        """An endless, pre-buffered iterator; options as for Consumer.messages, with 5,000 messages to begin with.
+
+        `decode=Order` gives every message a `value` of that type. One that cannot be decoded raises DecodeFailed when
+        its value is read; with `on_bad="skip"` it is left out, and `on_error` is told.
+        """
+        reading = ordered_reading(self.js, decode, on_bad)
+        return self.open_messages(Deadline(CREATE_TIMEOUT), reading, **options)
+
+    def open_messages(
+        self, deadline: Deadline, reading: Reading[Any] | None = None, **options: Unpack[PullOptionsDict]
+    ) -> OrderedMessages:
         """For layers: `messages`, which makes its consumer within the deadline."""
         self._occupy()
         try:
             self._drop_fetching()
             timeout = deadline.at_most(CREATE_TIMEOUT)
-            return OrderedMessages(self._source, _options(options, self.state), self._release, timeout)
+            given = (self._source, _options(options, self.state), self._release, timeout)
+            return OrderedMessages(*given) if reading is None else TypedOrderedMessages(*given, reading=reading)
         except BaseException:
             self._release()
             raise
 
-    def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PullOptionsDict]) -> ConsumeContext:
+    @overload
+    def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PullOptionsDict]) -> ConsumeContext: ...
+
+    @overload
+    def consume(
+        self,
+        handler: Callable[[TypedMsg[T]], Any],
+        *,
+        decode: type[T],
+        on_bad: OnBadOrdered = "raise",
+        **options: Unpack[PullOptionsDict],
+    ) -> ConsumeContext: ...
+
+    def consume(self, handler: Callable[[Any], Any], **options: Any) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
         return ConsumeContext(self.messages(**options), handler, 1)
 
-    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch:
-        """Wait for `max_messages` or `timeout` seconds (30 by default; 0: only what is there)."""
+    @overload
+    def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch: ...
+
+    @overload
+    def fetch(
+        self,
+        max_messages: int = 1,
+        timeout: Timeout = DEFAULT,
+        *,
+        cancel: Cancel | None = None,
+        decode: type[T],
+        on_bad: OnBadOrdered = "raise",
+    ) -> Batch[TypedMsg[T]]: ...
+
+    def fetch(
+        self,
+        max_messages: int = 1,
+        timeout: Timeout = DEFAULT,
+        *,
+        cancel: Cancel | None = None,
+        decode: Any = None,
+        on_bad: OnBadOrdered = "raise",
+    ) -> Batch[Any]:
+        """Wait for `max_messages` or `timeout` seconds (30 by default; 0: only what is there).
+
+        `decode=Order` as for `messages`; what is skipped is in `Batch.skipped`.
+        """
+        reading = ordered_reading(self.js, decode, on_bad)
+        batch = self._fetch(max_messages, timeout, cancel)
+        return batch if reading is None else reading.batch(batch)
+
+    def _fetch(self, max_messages: int, timeout: Timeout, cancel: Cancel | None) -> Batch:
         seconds = resolve(timeout, FETCH_TIMEOUT)
         if max_messages < 1:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")

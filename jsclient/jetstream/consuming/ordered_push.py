@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import errors, waiting
 from jsclient.connection import engine_of
@@ -37,6 +37,7 @@ from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, OrderedO
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pump import Told, failed
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
+from jsclient.jetstream.consuming.typed import OnBadOrdered, Reading, TypedIterator, TypedMsg, ordered_reading
 from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
@@ -48,6 +49,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
 
 log = logging.getLogger("jsclient.jetstream.ordered")
+
+T = TypeVar("T")
 
 HEARTBEAT: Final = 5.0
 SHORTEST_HEARTBEAT: Final = 0.1  # what the server accepts (10083)
@@ -245,6 +248,14 @@ class OrderedPushMessages(MessageIterator):
             self.source.delete()
 
 
+class TypedOrderedPushMessages(TypedIterator[T], OrderedPushMessages):
+    """What `messages(decode=...)` returns: as OrderedPushMessages, and each message has a `value`."""
+
+    def __init__(self, source: OrderedPushSource, options: PushOptions, reading: Reading[T]) -> None:
+        self.reading = reading
+        super().__init__(source, options)
+
+
 class OrderedPushConsumer:
     """Reads a stream in order, each message once, pushed by the server. Made by `stream.ordered_push_consumer(...)`.
 
@@ -262,12 +273,42 @@ class OrderedPushConsumer:
         self.options = OrderedOptions(**options)
         self.heartbeat = heartbeat
 
-    def messages(self, **options: Unpack[PushOptionsDict]) -> OrderedPushMessages:
-        """An endless iterator; memory is bounded by the server's flow control (32 MiB)."""
-        source = OrderedPushSource(self.js, self.stream_name, OrderedState(self.options), self.heartbeat)
-        return OrderedPushMessages(source, PushOptions(**options))
+    @overload
+    def messages(self, **options: Unpack[PushOptionsDict]) -> OrderedPushMessages: ...
 
-    def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PushOptionsDict]) -> ConsumeContext:
+    @overload
+    def messages(
+        self, *, decode: type[T], on_bad: OnBadOrdered = "raise", **options: Unpack[PushOptionsDict]
+    ) -> TypedOrderedPushMessages[T]: ...
+
+    def messages(
+        self, *, decode: Any = None, on_bad: OnBadOrdered = "raise", **options: Unpack[PushOptionsDict]
+    ) -> OrderedPushMessages:
+        """An endless iterator; memory is bounded by the server's flow control (32 MiB).
+
+        `decode` and `on_bad`: as for OrderedConsumer.messages.
+        """
+        reading = ordered_reading(self.js, decode, on_bad)
+        source = OrderedPushSource(self.js, self.stream_name, OrderedState(self.options), self.heartbeat)
+        given = PushOptions(**options)
+        if reading is None:
+            return OrderedPushMessages(source, given)
+        return TypedOrderedPushMessages(source, given, reading)
+
+    @overload
+    def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PushOptionsDict]) -> ConsumeContext: ...
+
+    @overload
+    def consume(
+        self,
+        handler: Callable[[TypedMsg[T]], Any],
+        *,
+        decode: type[T],
+        on_bad: OnBadOrdered = "raise",
+        **options: Unpack[PushOptionsDict],
+    ) -> ConsumeContext: ...
+
+    def consume(self, handler: Callable[[Any], Any], **options: Any) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
         return ConsumeContext(self.messages(**options), handler, 1)
 

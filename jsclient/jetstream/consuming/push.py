@@ -10,9 +10,10 @@ import datetime as dt
 import time
 from collections.abc import Callable
 from threading import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import errors
+from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.api import names
@@ -22,6 +23,7 @@ from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
+from jsclient.jetstream.consuming.typed import Reading, TypedIterator, TypedMsg, reading_of, refuse_without_decode
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
@@ -30,6 +32,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
 
 UNBIND_TIMEOUT: Final = 1.0
+
+T = TypeVar("T")
 
 
 class PushMessages(MessageIterator):
@@ -76,6 +80,14 @@ class PushMessages(MessageIterator):
         return f"<PushMessages of {self.source} {'closed' if self._closed else 'open'}>"
 
 
+class TypedPushMessages(TypedIterator[T], PushMessages):
+    """What `PushConsumer.messages(decode=...)` returns: as PushMessages, and each message has a `value`."""
+
+    def __init__(self, consumer: PushConsumer, options: PushOptions, reading: Reading[T]) -> None:
+        self.reading = reading
+        super().__init__(consumer, options)
+
+
 class PushConsumer:
     """A push consumer. Made by `create_push_consumer`, `push_consumer` and the like.
 
@@ -120,14 +132,57 @@ class PushConsumer:
         """Ask the server whether it is the whole stream that was deleted."""
         return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
-    def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages:
-        """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound."""
-        self._check_bound()
-        return PushMessages(self, PushOptions(**options))
+    @overload
+    def messages(self, **options: Unpack[PushOptionsDict]) -> PushMessages: ...
 
+    @overload
+    def messages(
+        self,
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[PushOptionsDict],
+    ) -> TypedPushMessages[T]: ...
+
+    def messages(
+        self,
+        *,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[PushOptionsDict],
+    ) -> PushMessages:
+        """An endless iterator; options: see PushOptions. Raises ConsumerAlreadyBound.
+
+        `decode`, `on_bad` and `dead_letter`: as for Consumer.messages.
+        """
+        if decode is None:
+            refuse_without_decode(on_bad, dead_letter)
+            self._check_bound()
+            return PushMessages(self, PushOptions(**options))
+        reading = reading_of(self.js, decode, on_bad, dead_letter, lambda: self.config.ack_policy)
+        self._check_bound()
+        return TypedPushMessages(self, PushOptions(**options), reading)
+
+    @overload
     def consume(
         self, handler: Callable[[JetStreamMsg], Any], *, workers: int = 1, **options: Unpack[PushOptionsDict]
-    ) -> ConsumeContext:
+    ) -> ConsumeContext: ...
+
+    @overload
+    def consume(
+        self,
+        handler: Callable[[TypedMsg[T]], Any],
+        *,
+        workers: int = 1,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[PushOptionsDict],
+    ) -> ConsumeContext: ...
+
+    def consume(self, handler: Callable[[Any], Any], *, workers: int = 1, **options: Any) -> ConsumeContext:
         """Call `handler(msg)` for every message; with one worker in order. See Consumer.consume."""
         return ConsumeContext(self.messages(**options), handler, workers)
 

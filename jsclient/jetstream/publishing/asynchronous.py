@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
 from jsclient._engine import Unkept, UnkeptLarge
+from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import (
@@ -130,6 +131,7 @@ class AsyncPublisher:
         self._on_error = on_error
         self._lock = waiting.new_lock()
         self._post = engine_of(js.nc).post
+        self._codec = js.codec
         self._starts: dict[str, bytes] = {}  # subject -> "PUB subject inbox."
         self._inbox: Any = None
         self._permitted = False  # as far as we have heard
@@ -166,7 +168,7 @@ class AsyncPublisher:
         else:
             block = self._capabilities.block(headers, msg_id, options, self._ask_timeout)
         if type(payload) is not bytes:
-            payload = check_payload(payload, self._max_payload)
+            payload = check_payload(payload_of(self._codec, payload), self._max_payload)
         start = self._starts.get(subject)
         if start is None:
             start = self._start(subject)

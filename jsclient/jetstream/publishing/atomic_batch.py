@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
 from jsclient import nuid
 from jsclient._engine import Unkept
+from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
@@ -36,7 +37,7 @@ from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import FAILURES, RETRY_WAIT, reply_error, wait_connected
 from jsclient.jetstream.publishing.delivery import Delivery
-from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, build_headers
+from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V, build_headers
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
 from protocol import Headers
@@ -55,7 +56,7 @@ ACK_EVERY: Final = 100
 """After this many messages we wait for the server to have taken them, so that it cannot fall behind."""
 
 
-class AtomicBatch:
+class AtomicBatch(Generic[V]):
     """A batch that is stored whole or not at all; the stream needs `allow_atomic`. Not for several threads.
 
         with js.atomic_batch() as batch:
@@ -71,7 +72,7 @@ class AtomicBatch:
 
     def __init__(
         self,
-        js: JetStream,
+        js: JetStream[V],
         *,
         timeout: Timeout = DEFAULT,
         ack_every: int = ACK_EVERY,
@@ -103,7 +104,7 @@ class AtomicBatch:
     def add(
         self,
         subject: str,
-        payload: Payload = b"",
+        payload: Payload | V = b"",
         *,
         headers: HeadersLike | None = None,
         msg_id: str | None = None,
@@ -123,7 +124,7 @@ class AtomicBatch:
         if self._size >= self._max:
             raise BatchTooLarge(f"a batch has at most {self._max} messages")
         deadline = Deadline.of(timeout, self._timeout)
-        message = self._prepare(subject, payload, headers, msg_id, options, deadline)
+        message = self._prepare(subject, payload_of(self._js.codec, payload), headers, msg_id, options, deadline)
         for name in (names.EXPECTED_LAST_SEQ, names.EXPECTED_LAST_SUBJECT_SEQ):
             expected = message[2].get(name) or ""
             if expected.isdigit():
@@ -257,7 +258,7 @@ class AtomicBatch:
             "batch again."
         )
 
-    def __enter__(self) -> AtomicBatch:
+    def __enter__(self) -> AtomicBatch[V]:
         return self
 
     def __exit__(self, kind: Any, *exc: object) -> None:

@@ -18,6 +18,7 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import (
     ApiError,
+    ConfigError,
     ConnectionLost,
     DuplicateInProcess,
     InvalidPubAck,
@@ -146,7 +147,9 @@ def check_payload(payload: Any, limit: int, headers: int = 0) -> bytes:
     """The payload as bytes, no larger than the server accepts together with the headers."""
     if isinstance(payload, str):
         payload = payload.encode()
-    raw = payload if isinstance(payload, bytes) else bytes(memoryview(payload))
+    if not isinstance(payload, (bytes, bytearray, memoryview)):
+        raise ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it, or use a codec")
+    raw = payload if isinstance(payload, bytes) else bytes(payload)
     if len(raw) + headers > limit:
         raise PayloadTooLarge(
             f"headers and payload have {len(raw) + headers} bytes, the server takes {limit} (max_payload): nothing was "

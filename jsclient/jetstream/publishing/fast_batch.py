@@ -8,12 +8,13 @@ thread that uses it; there is no thread of its own.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 
 import msgspec
 
 from jsclient import nuid
 from jsclient._engine import Unkept
+from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
@@ -32,7 +33,7 @@ from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.delivery import Delivery
-from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions
+from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 
@@ -65,7 +66,7 @@ class FlowReply(msgspec.Struct):
 _decode_flow: Final = msgspec.json.Decoder(FlowReply).decode
 
 
-class FastBatch:
+class FastBatch(Generic[V]):
     """Many messages to one stream (`allow_batched`), each stored as it arrives. Not for several threads.
 
         with js.fast_batch() as batch:
@@ -81,7 +82,7 @@ class FastBatch:
 
     def __init__(
         self,
-        js: JetStream,
+        js: JetStream[V],
         *,
         gap: Literal["fail", "ok"] = "fail",
         flow: int = FLOW,
@@ -127,7 +128,7 @@ class FastBatch:
     def add(
         self,
         subject: str,
-        payload: Payload = b"",
+        payload: Payload | V = b"",
         *,
         headers: HeadersLike | None = None,
         msg_id: str | None = None,
@@ -143,6 +144,7 @@ class FastBatch:
         """
         if self._closed:
             self._check_open()
+        data: Any = payload if payload.__class__ is bytes else payload_of(self._js.codec, payload)
         # A message that only joins the queue needs no clock, unless the caller has stated a time.
         deadline = None if timeout is DEFAULT else Deadline.of(timeout, None)
         if self._inbox is None:
@@ -155,11 +157,11 @@ class FastBatch:
             )
         number = self._size + 1
         if number == 1:
-            self._begin(subject, self._frame(subject, payload, block, number, START), deadline)
+            self._begin(subject, self._frame(subject, data, block, number, START), deadline)
         else:
             # What `_frame` and `_send` do, in line: a message costs 2.8 us of CPU instead of 7.
             try:
-                frame = Unkept(self._encode(subject, payload, b"%b%d.1.$FI" % (self._start, number), block))
+                frame = Unkept(self._encode(subject, data, b"%b%d.1.$FI" % (self._start, number), block))
                 if deadline is None:
                     self._post(frame)
                 else:
@@ -188,7 +190,7 @@ class FastBatch:
     def commit(
         self,
         subject: str | None = None,
-        payload: Payload = b"",
+        payload: Payload | V = b"",
         *,
         headers: HeadersLike | None = None,
         timeout: Timeout = DEFAULT,
@@ -204,9 +206,10 @@ class FastBatch:
         block = None
         if subject is not None:
             block = self._check.block(headers, None, {}, deadline.at_most(API_TIMEOUT))
+        data: Any = b"" if subject is None else payload_of(self._js.codec, payload)
         operation = COMMIT_END if subject is None else COMMIT
         number = self._size + 1
-        frame = self._frame(subject or self._subject, payload if subject else b"", block, number, operation)
+        frame = self._frame(subject or self._subject, data, block, number, operation)
         self._send(frame, deadline)
         if subject is not None:
             self._size = number
@@ -350,7 +353,7 @@ class FastBatch:
         if self._inbox is not None:
             self._inbox.close()
 
-    def __enter__(self) -> FastBatch:
+    def __enter__(self) -> FastBatch[V]:
         return self
 
     def __exit__(self, kind: Any, *exc: object) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypedDict
+from typing import TypeVar as _TypeVar
 
 from jsclient import checks
 from jsclient.durations import DEFAULT, Timeout
@@ -17,8 +18,13 @@ from jsclient.jetstream.api import headers as names
 from protocol import Headers
 
 if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
     from jsclient.jetstream.publishing.schedules import Schedule
 
+    V = TypeVar("V", contravariant=True, default=NoReturn)
+else:
+    V = _TypeVar("V", contravariant=True)
 HeadersLike = Mapping[str, "str | Iterable[str]"] | Headers
 
 MAX_HEADERS: Final = 65_535

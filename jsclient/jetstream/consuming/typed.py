@@ -1,0 +1,267 @@
+"""Messages with values: `decode=Order` of fetch, messages, consume, ordered and push consumers.
+
+What becomes of a message that cannot be decoded:
+
+| on_bad     | the program                          | the message                                                    |
+|------------|--------------------------------------|----------------------------------------------------------------|
+| "raise"    | gets it; `msg.value` raises          | is the program's to ack, nak or terminate, as any other        |
+| "skip"     | does not see it; it is told of it    | is terminated: never delivered again (a work queue deletes it) |
+| "reject"   | does not see it; it is told of it    | is stored under `dead_letter`, and terminated only then        |
+
+"Told of it": `on_error` of messages and consume gets DecodeFailed (and the message, if it takes two arguments), a fetch
+has `Batch.skipped`; else a line in the log. "skip" sends nothing where the ack policy is not explicit: an ack of one
+message would be one of those before it, too.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
+
+import attrs
+
+from jsclient import codecs, errors
+from jsclient.codecs import OnBad
+from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.jetstream import dead_letters
+from jsclient.jetstream.consuming.fetch import Batch
+from jsclient.jetstream.consuming.iterator import MessageIterator
+from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.pull_options import error_hook
+from jsclient.jetstream.message import JetStreamMsg, sequence_of
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.future import PublishFuture
+
+OnBadOrdered: TypeAlias = Literal["raise", "skip"]
+"""As `OnBad`; an ordered consumer has no acks, so nothing can be rejected."""
+
+log = logging.getLogger("jsclient.jetstream.typed")
+
+T = TypeVar("T")
+
+Tell: TypeAlias = Callable[[Exception, JetStreamMsg], None]
+"""How an iterator, or a fetch, tells of a message that is left out."""
+
+UNREAD: Final = object()
+"""Stands where the value will be."""
+
+AGAIN: Final = 1.0
+"""Seconds after which a message comes again whose dead letter could not be stored."""
+
+
+class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
+    """A message whose payload is a value: `msg.value`. Decoded when first asked for, and kept."""
+
+    _reading: Any = None
+    _value: Any = UNREAD
+
+    @property
+    def value(self) -> T:
+        """The decoded payload, of the type given as `decode`. Raises DecodeFailed; the message may then be acked,
+        naked or terminated as any other."""
+        value = self._value
+        return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
+
+    def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
+        """As of every message; the next one has a value, too, whatever `on_bad` says."""
+        found = JetStreamMsg.ack_next(self, timeout)
+        return TypedMsg(found.msg, found._engine, True, None, self._reading)
+
+
+def value_of(message: Any) -> Any:
+    """Decode the payload of a typed message, and keep the value."""
+    try:
+        value = message._value = message._reading.decode(message.msg.payload)
+    except Exception as error:
+        raise message._reading.failed(message, error) from error
+    return value
+
+
+@attrs.frozen
+class Reading(Generic[T]):
+    """How the messages of one call become values, and what becomes of those that do not."""
+
+    js: JetStream
+    type: Any
+    decode: Callable[[bytes], T]
+    on_bad: OnBad
+    dead_letter: str
+    settles: bool
+    """Whether "skip" and "reject" tell the server: the consumer has ack policy explicit."""
+
+    @property
+    def lazy(self) -> bool:
+        """Whether the program decodes, when it asks for the value."""
+        return self.on_bad == "raise"
+
+    def failed(self, message: JetStreamMsg, error: Exception) -> errors.DecodeFailed:
+        """What reading the value raises."""
+        return codecs.failed_message(error, message.msg.payload, self.type, message.subject, sequence_of(message))
+
+    def of(self, message: JetStreamMsg) -> TypedMsg[T]:
+        """The same message, with a value. The one it is made of must not be used any more."""
+        return TypedMsg(message.msg, message._engine, True, None, self)
+
+    def takes(self, message: TypedMsg[T], tell: Tell) -> bool:
+        """Decode it; one that cannot be decoded is dealt with, and told of."""
+        try:
+            message.value  # noqa: B018
+        except errors.DecodeFailed as error:
+            tell(error, message)
+            self._settle(message, error, tell)
+            return False
+        return True
+
+    def batch(self, batch: Batch) -> Batch[TypedMsg[T]]:
+        """What a fetch brought, with values."""
+        typed = [self.of(message) for message in batch]
+        skipped: list[Exception] = []
+
+        def tell(error: Exception, message: JetStreamMsg) -> None:
+            log.warning("%s", error)
+            if isinstance(error, errors.DecodeFailed):
+                skipped.append(error)
+
+        if not self.lazy:
+            typed = [message for message in typed if self.takes(message, tell)]
+        return Batch(typed, batch.ended, batch.error, tuple(skipped))
+
+    # --- what cannot be decoded ---------------------------------------------------------------------------------
+
+    def _settle(self, message: JetStreamMsg, error: Exception, tell: Tell) -> None:
+        if not self.settles:
+            return
+        if self.on_bad == "skip":
+            _quietly(message, partial(_terminate, message, errors.brief(error)))
+            return
+        headers, message_id = dead_letters.letter_of(message, errors.brief(error), _deliveries(message))
+        settle = partial(self._stored, message, error, tell)
+        try:
+            future = self.js.publish_async(self.dead_letter, message.data, headers=headers, msg_id=message_id)
+            future.add_done_callback(settle)
+        except errors.JsClientError as trouble:
+            _not_stored(message, trouble, tell)
+
+    @staticmethod
+    def _stored(message: JetStreamMsg, error: Exception, tell: Tell, future: PublishFuture) -> None:
+        """The stream of the dead letters has answered, on the events thread."""
+        trouble = future.exception(0)
+        if trouble is None:
+            _quietly(message, partial(_terminate, message, errors.brief(error)))
+        else:
+            _not_stored(message, trouble, tell)
+
+
+def _not_stored(message: JetStreamMsg, trouble: BaseException, tell: Tell) -> None:
+    log.error("the dead letter of %r is not known to be stored: the message comes again: %s", message, trouble)
+    if isinstance(trouble, Exception):
+        tell(trouble, message)
+    _quietly(message, partial(message.nak, AGAIN))
+
+
+def _deliveries(message: JetStreamMsg) -> int:
+    try:
+        return message.num_delivered
+    except errors.NotJetStreamMessage:
+        return 1  # an account import rewrote the ack subject: nothing is known
+
+
+def _terminate(message: JetStreamMsg, reason: str) -> None:
+    try:
+        message.term(dead_letters.one_line(reason)[: dead_letters.MAX_REASON])
+    except errors.NotSupported:  # below 2.10.4
+        message.term()
+
+
+def _quietly(message: JetStreamMsg, action: Callable[[], Any]) -> None:
+    try:
+        action()
+    except errors.JsClientError as error:
+        log.warning("%r was not settled, it comes again after ack_wait: %s", message, error)
+
+
+def reading_of(
+    js: JetStream, decode: type[T], on_bad: OnBad, dead_letter: str | None, policy: Callable[[], str | None]
+) -> Reading[T]:
+    """What `decode=` and its companions mean; raises ConfigError. `policy` tells the ack policy."""
+    if on_bad not in ("raise", "skip", "reject"):
+        raise errors.ConfigError(f'on_bad is "raise", "skip" or "reject", not {on_bad!r}')
+    if (on_bad == "reject") is (dead_letter is None):
+        raise errors.ConfigError('on_bad="reject" goes with dead_letter=, the subject to store under, and only that')
+    settles = on_bad != "raise" and policy() == "explicit"
+    if on_bad == "reject" and not settles:
+        raise errors.ConfigError('on_bad="reject" needs a consumer with ack policy explicit: use "raise" or "skip"')
+    return Reading(js, decode, codecs.decoder(js.decodes_with, decode), on_bad, dead_letter or "", settles)
+
+
+def refuse_without_decode(on_bad: OnBad, dead_letter: str | None) -> None:
+    """Raises ConfigError for what means nothing without `decode`."""
+    if on_bad != "raise" or dead_letter is not None:
+        raise errors.ConfigError("on_bad and dead_letter go with decode=")
+
+
+def ordered_reading(js: JetStream, decode: Any, on_bad: OnBadOrdered) -> Reading[Any] | None:
+    """The same for ordered consumers, which have no acks; None without `decode`."""
+    if decode is None:
+        refuse_without_decode(on_bad, None)
+        return None
+    return reading_of(js, decode, on_bad, None, lambda: "none")
+
+
+class TypedIterator(MessageIterator, Generic[T]):
+    """What is different about an iterator whose messages have values; stands before the other base."""
+
+    reading: Reading[T]
+
+    def __next__(self) -> TypedMsg[T]:
+        reading = self.reading
+        while True:
+            found = super().__next__()
+            if found.__class__ is TypedMsg:
+                return found  # the other base has asked `_get`
+            message = reading.of(found)
+            if reading.lazy or reading.takes(message, self._tell):
+                return message
+
+    def _get(self, timeout: float | None) -> TypedMsg[T] | None:
+        found = super()._get(timeout)
+        if found is None:
+            return None
+        message = self.reading.of(found)
+        if self.reading.lazy or self.reading.takes(message, self._tell):
+            return message
+        deadline, more = Deadline(timeout), self.buffered
+        while more > 0 or not deadline.expired():
+            found = super()._get(deadline.remaining())
+            if found is None:
+                return None
+            message, more = self.reading.of(found), more - 1
+            if self.reading.takes(message, self._tell):
+                return message
+        return None
+
+    def next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
+        """As of every iterator, with a value. Raises NoMessages when none came in time that can be decoded."""
+        return super().next(timeout)  # type: ignore[return-value]
+
+    def _tell(self, error: Exception, message: JetStreamMsg) -> None:
+        hook = error_hook(self.options.on_error)
+        if hook is None:
+            log.warning("%s: %s", self.source, error)
+            return
+        try:
+            hook(error, message)
+        except Exception:
+            log.exception("a hook of the application failed")
+
+
+class TypedMessages(TypedIterator[T], Messages):
+    """What `Consumer.messages(decode=...)` returns: as Messages, and each message has a `value`."""
+
+    def __init__(self, source: Any, options: Any, reading: Reading[T]) -> None:
+        self.reading = reading
+        super().__init__(source, options)

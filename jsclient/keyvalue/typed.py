@@ -1,0 +1,302 @@
+"""`kv.typed(Order)`: a bucket whose values are of one type."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
+
+from jsclient import codecs
+from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.errors import ConfigError, DecodeFailed, KeyDeleted, KeyNotFound
+
+if TYPE_CHECKING:
+    from jsclient.codecs import Codec
+    from jsclient.keyvalue.bucket import KeyValue
+    from jsclient.keyvalue.entry import KeyValueEntry, Operation
+    from jsclient.keyvalue.watch import KeyWatcher
+
+log = logging.getLogger("jsclient.keyvalue")
+
+T = TypeVar("T")
+D = TypeVar("D")
+
+OnBadEntry: TypeAlias = Literal["raise", "skip"]
+"""What watches and histories do with an entry that cannot be decoded: give it, and its `value` raises; or leave it out,
+with a line in the log. It stays in the bucket."""
+
+_UNREAD: Final = object()
+_RAISE: Final[Any] = object()
+
+
+class TypedEntry(Generic[T]):
+    """One revision of a key, with its value decoded when first asked for. `raw` is the entry as it is stored."""
+
+    __slots__ = ("_read", "_value", "raw")
+
+    def __init__(self, raw: KeyValueEntry, read: Callable[[KeyValueEntry], T]) -> None:
+        self.raw = raw
+        self._read = read
+        self._value: Any = _UNREAD
+
+    @property
+    def value(self) -> T:
+        """The decoded value. Raises DecodeFailed; KeyDeleted where the entry is a delete or purge marker (`is_put`)."""
+        if self._value is _UNREAD:
+            self._value = self._read(self.raw)
+        return self._value  # type: ignore[no-any-return]
+
+    @property
+    def bucket(self) -> str:
+        """The bucket it is in."""
+        return self.raw.bucket
+
+    @property
+    def key(self) -> str:
+        """The key."""
+        return self.raw.key
+
+    @property
+    def revision(self) -> int:
+        """The sequence in the bucket's stream, unique over all keys."""
+        return self.raw.revision
+
+    @property
+    def operation(self) -> Operation:
+        """What made the revision."""
+        return self.raw.operation
+
+    @property
+    def delta(self) -> int:
+        """How many matching entries came after it when the server sent it."""
+        return self.raw.delta
+
+    @property
+    def created(self) -> dt.datetime:
+        """When it was stored, by the server's clock (UTC)."""
+        return self.raw.created
+
+    @property
+    def is_put(self) -> bool:
+        """True for a value, False for a delete or purge marker."""
+        return self.raw.is_put
+
+    def __repr__(self) -> str:
+        return f"<TypedEntry {self.raw}>"
+
+
+class TypedKeyWatcher(Generic[T]):
+    """What `TypedKeyValue.watch` returns: as KeyWatcher, with typed entries.
+
+    A `for` loop gives entries only; `initial_complete` says whether all current ones were given. `next` gives None
+    once, at that point.
+    """
+
+    def __init__(self, watcher: KeyWatcher, typed: TypedKeyValue[T], timeout: float | None) -> None:
+        self.watcher = watcher
+        self._timeout = timeout
+        self._typed = typed
+
+    def next(self, timeout: Timeout = DEFAULT) -> TypedEntry[T] | None:
+        """The next entry, or None exactly once: when all current entries have been given. See KeyWatcher.next."""
+        deadline = Deadline.of(timeout, self._timeout)
+        while True:
+            entry = self.watcher.next(deadline)
+            if entry is None:
+                return None
+            found = self._typed._entry(entry)
+            if found is not None:
+                return found
+
+    def initial(self, timeout: Timeout = DEFAULT) -> list[TypedEntry[T]]:
+        """All current entries, up to the point where they are complete. See KeyWatcher.initial."""
+        return self._typed._entries(self.watcher.initial(timeout))
+
+    @property
+    def initial_complete(self) -> bool:
+        """True once all current entries were given (with `updates_only` from the start)."""
+        return self.watcher.initial_complete
+
+    def __iter__(self) -> TypedKeyWatcher[T]:
+        return self
+
+    def __next__(self) -> TypedEntry[T]:
+        while True:
+            entry = next(self.watcher)
+            found = None if entry is None else self._typed._entry(entry)
+            if found is not None:
+                return found
+
+    def stop(self) -> None:
+        """End it, from any thread: a blocked or later iteration ends. Idempotent."""
+        self.watcher.stop()
+
+    @property
+    def stopped(self) -> bool:
+        """True after `stop`."""
+        return self.watcher.stopped
+
+    def __enter__(self) -> TypedKeyWatcher[T]:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.stop()
+
+    def __repr__(self) -> str:
+        return f"<typed {self.watcher!r}>"
+
+
+class TypedKeyValue(Generic[T]):
+    """A bucket whose values are of one type; made by `kv.typed(Order)`, without a round trip. Thread-safe.
+
+    What is said of the methods of KeyValue holds for those of the same name here. A value that cannot be decoded raises
+    DecodeFailed when it is read, and stays as it is in the bucket: `kv` is the bucket itself.
+    """
+
+    def __init__(self, kv: KeyValue, type: type[T], codec: Codec, on_bad: OnBadEntry = "raise") -> None:
+        codecs.check(codec)
+        if on_bad not in ("raise", "skip"):
+            raise ConfigError(f'on_bad is "raise" or "skip" here, not {on_bad!r}: the entry stays in the bucket')
+        self.kv = kv
+        self.type = type
+        self.codec = codec
+        self._read = partial(_read, codecs.decoder(codec, type), type)
+        self._skips = on_bad == "skip"
+
+    # --- reading ------------------------------------------------------------------------------------------
+
+    @overload
+    def get(self, key: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> TypedEntry[T]: ...
+    @overload
+    def get(
+        self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
+    ) -> TypedEntry[T] | D: ...
+    def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
+        """The last entry of a key, decoded; KeyNotFound when it has none, DecodeFailed when it is of another type."""
+        try:
+            entry = TypedEntry(self.kv.get(key, direct=direct, timeout=timeout), self._read)
+        except KeyNotFound:
+            if default is _RAISE:
+                raise
+            return default
+        entry.value  # noqa: B018
+        return entry
+
+    def get_revision(
+        self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
+    ) -> TypedEntry[T]:
+        """One revision of a key, decoded; KeyNotFound, DecodeFailed."""
+        entry = TypedEntry(self.kv.get_revision(key, revision, direct=direct, timeout=timeout), self._read)
+        entry.value  # noqa: B018
+        return entry
+
+    def history(self, key: str, *, timeout: Timeout = DEFAULT) -> list[TypedEntry[T]]:
+        """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none."""
+        return self._entries(self.kv.history(key, timeout=timeout))
+
+    def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:
+        """All keys that have a value (or those matching any pattern); see KeyValue.keys."""
+        return self.kv.keys(*patterns, timeout=timeout)
+
+    def watch(
+        self,
+        *patterns: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        resume_from_revision: int | None = None,
+        timeout: float | None = None,
+    ) -> TypedKeyWatcher[T]:
+        """The current entries of all keys (or those matching any pattern), then every change; see KeyValue.watch."""
+        watcher = self.kv.watch(
+            *patterns,
+            include_history=include_history,
+            updates_only=updates_only,
+            ignore_deletes=ignore_deletes,
+            resume_from_revision=resume_from_revision,
+            timeout=timeout,
+        )
+        return TypedKeyWatcher(watcher, self, timeout)
+
+    def _entry(self, raw: KeyValueEntry) -> TypedEntry[T] | None:
+        """The entry with a value; None when it cannot be decoded, and is to be left out."""
+        entry = TypedEntry(raw, self._read)
+        if self._skips and raw.is_put:
+            try:
+                entry.value  # noqa: B018
+            except DecodeFailed as error:
+                log.warning("%s", error)
+                return None
+        return entry
+
+    def _entries(self, raw: list[KeyValueEntry]) -> list[TypedEntry[T]]:
+        """The same with many."""
+        return [found for entry in raw if (found := self._entry(entry)) is not None]
+
+    def __getitem__(self, key: str) -> T:
+        return self.get(key).value
+
+    def __setitem__(self, key: str, value: T) -> None:
+        self.put(key, value)
+
+    def __delitem__(self, key: str) -> None:
+        self.kv.delete(key)
+
+    def __contains__(self, key: str) -> bool:
+        return key in self.kv
+
+    def __iter__(self) -> Iterator[str]:
+        return self.keys()
+
+    # --- writing ------------------------------------------------------------------------------------------
+
+    def put(self, key: str, value: T, *, timeout: Timeout = DEFAULT) -> int:
+        """Store a value, whatever was there before; returns its revision. EncodeFailed: nothing was sent."""
+        return self.kv.put(key, codecs.encode(self.codec, value), timeout=timeout)
+
+    def create(self, key: str, value: T, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT) -> int:
+        """Store a value if the key has none; KeyExists otherwise. See KeyValue.create."""
+        return self.kv.create(key, codecs.encode(self.codec, value), ttl=ttl, timeout=timeout)
+
+    def update(
+        self,
+        key: str,
+        value: T,
+        revision: int,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int:
+        """Store a value if the key is still at `revision`; RevisionMismatch otherwise. See KeyValue.update."""
+        return self.kv.update(key, codecs.encode(self.codec, value), revision, ttl=ttl, timeout=timeout)
+
+    def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
+        """Store a delete marker; see KeyValue.delete."""
+        self.kv.delete(key, revision=revision, timeout=timeout)
+
+    def purge(
+        self,
+        key: str,
+        *,
+        revision: int | None = None,
+        ttl: float | dt.timedelta | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> None:
+        """Remove all revisions and leave a marker; see KeyValue.purge."""
+        self.kv.purge(key, revision=revision, ttl=ttl, timeout=timeout)
+
+    def __repr__(self) -> str:
+        return f"<TypedKeyValue {self.kv.bucket} of {codecs.name_of(self.type)}>"
+
+
+def _read(decode: Callable[[bytes], T], type: Any, entry: KeyValueEntry) -> T:
+    if not entry.is_put:
+        text = f"{entry.key!r} in bucket {entry.bucket!r} was deleted at revision {entry.revision}: there is no value"
+        raise KeyDeleted(text, entry.bucket, entry.key, entry.revision)
+    try:
+        return decode(entry.value)
+    except Exception as error:
+        where = f" of {entry.key!r} in bucket {entry.bucket!r}, revision {entry.revision},"
+        raise codecs.failed(error, entry.value, type, where, entry.key, entry.revision) from error

@@ -1,0 +1,38 @@
+"""Asking a service with a value, and getting one."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jsclient import codecs
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.services.request import check_response
+
+if TYPE_CHECKING:
+    from jsclient.cancel import Cancel
+    from jsclient.codecs import Codec
+    from jsclient.connection import Connection
+    from jsclient.message import HeadersLike
+
+T = TypeVar("T")
+
+
+def call(
+    nc: Connection,
+    subject: str,
+    value: Any = b"",
+    *,
+    decode: type[T],
+    codec: Codec = codecs.JSON,
+    headers: HeadersLike | None = None,
+    timeout: Timeout = DEFAULT,
+    cancel: Cancel | None = None,
+) -> T:
+    """Send a value (or bytes, or text as they are) as a request, and return the answer as a value of type `decode`.
+
+    Raises ServiceError when the service answered with an error, DecodeFailed when the answer is of another type,
+    EncodeFailed before anything is sent, and what `Connection.request` raises.
+    """
+    payload = codecs.payload_of(codec, value)
+    reply = check_response(nc.request(subject, payload, headers=headers, timeout=timeout, cancel=cancel))
+    return codecs.decode(codec, reply.payload, decode, subject=subject)

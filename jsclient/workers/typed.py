@@ -1,0 +1,82 @@
+"""Pools whose handlers get values: `WorkerPool(consumer, handle, decode=Order)`.
+
+The value is decoded before the handler is called, so the handler sees no message that cannot be decoded. What becomes
+of such a message is what would become of it if the handler had raised: DecodeFailed with `on_bad="raise"` (tried again,
+given up after `attempts`), Reject with "reject" (stored under `dead_letter`, then terminated) and with "skip"
+(terminated only, with an event "rejected" and a line in the log).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from jsclient import codecs, errors
+from jsclient.jetstream.consuming.typed import Reading, TypedIterator, TypedMsg
+from jsclient.workers.outcomes import Outcome, Reject, Skipped
+from jsclient.workers.parts import PoolMessages
+from jsclient.workers.settle import Settler
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import Consumer, JetStream
+    from jsclient.workers.options import PoolOptions
+
+log = logging.getLogger("jsclient.workers")
+
+T = TypeVar("T")
+
+
+class TypedPoolMessages(TypedIterator[T], PoolMessages):
+    """The pool's iterator, whose messages have values."""
+
+    def __init__(self, consumer: Consumer, reading: Reading[T], **options: Any) -> None:
+        self.reading = reading
+        super().__init__(consumer, **options)
+
+
+def pool_reading(js: JetStream, options: PoolOptions) -> Reading[Any] | None:
+    """How the messages of a pool become values; None without `decode`. The handler deals with what is bad."""
+    if options.decode is None:
+        return None
+    return Reading(js, options.decode, codecs.decoder(js.decodes_with, options.decode), "raise", "", False)
+
+
+def typed_handler(handler: Callable[[Any], Any], options: PoolOptions) -> Callable[[Any], Any]:
+    """The handler of the application, behind the decoding."""
+    if options.decode is None:
+        return handler
+    on_bad = options.on_bad
+
+    def one(message: TypedMsg[Any]) -> Any:
+        try:
+            message.value  # noqa: B018
+        except errors.DecodeFailed as error:
+            raise _refused(error, on_bad) from error
+        return handler(message)
+
+    def many(batch: Sequence[TypedMsg[Any]]) -> list[Outcome]:
+        outcomes: list[Outcome] = [None] * len(batch)
+        good: list[int] = []
+        for index, message in enumerate(batch):
+            try:
+                message.value  # noqa: B018
+                good.append(index)
+            except errors.DecodeFailed as error:
+                outcomes[index] = _refused(error, on_bad)
+        if good:
+            found = Settler.call_batch(handler, [batch[index] for index in good])
+            for index, outcome in zip(good, found, strict=True):
+                outcomes[index] = outcome
+        return outcomes
+
+    return many if options.batch else one
+
+
+def _refused(error: errors.DecodeFailed, on_bad: codecs.OnBad) -> Exception:
+    if on_bad == "raise":
+        return error
+    if on_bad == "reject":
+        return Reject(errors.brief(error))
+    log.warning("skipped: %s", error)
+    return Skipped(errors.brief(error))

@@ -1,0 +1,495 @@
+"""Typed messages against a real server: values go in and come out, and what cannot be decoded is told."""
+
+from __future__ import annotations
+
+import dataclasses
+import pickle
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+import jsclient
+from jsclient import codecs, errors, services
+from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig, TypedMsg
+from jsclient.keyvalue import KeyValue, KeyValueConfig, Operation, create_key_value, delete_key_value, key_value
+from jsclient.testing import NatsServer, wait_until
+from jsclient.workers import WorkerPool
+
+
+class Order(msgspec.Struct):
+    id: int
+    total: float = 0.0
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int
+
+
+class Pairs:
+    """A codec of two functions, for `Point` only."""
+
+    def encode(self, value: Point, /) -> bytes:
+        return f"{value.x},{value.y}".encode()
+
+    def decode(self, data: bytes, type: Any, /) -> Any:
+        return type(*map(int, data.split(b",")))
+
+
+@pytest.fixture
+def nc(server: NatsServer) -> Iterator[jsclient.Connection]:
+    with jsclient.connect(server.url) as connection:
+        yield connection
+
+
+@pytest.fixture
+def stream(nc: jsclient.Connection) -> Iterator[Stream]:
+    js = JetStream(nc, codec=codecs.JSON)
+    yield js.create_stream(StreamConfig(name="T", subjects=["t.>"], storage="memory"))
+    js.delete_stream("T")
+
+
+@pytest.fixture
+def dead(nc: jsclient.Connection) -> Iterator[Stream]:
+    js = JetStream(nc)
+    yield js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+    js.delete_stream("DEAD")
+
+
+def fill(stream: Stream, *bad: int, count: int = 5) -> None:
+    """Orders 1 to `count`, of which some are none."""
+    js = stream.js
+    for number in range(1, count + 1):
+        if number in bad:
+            js.nc.publish("t.a", b"no order")
+        else:
+            js.nc.publish("t.a", codecs.JSON.encode(Order(number)))
+    js.nc.flush()
+
+
+def durable(stream: Stream, **config: Any) -> Consumer:
+    return stream.create_consumer(ConsumerConfig(durable_name="C", **{"ack_wait": 1.0, **config}))
+
+
+# --- publishing ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("codec", [codecs.JSON, codecs.MSGPACK], ids=repr)
+def test_what_is_published_as_a_value_is_read_as_one(nc: jsclient.Connection, stream: Stream, codec: Any) -> None:
+    js: JetStream[Any] = JetStream(nc, codec=codec)
+    js.publish("t.a", Order(1, 2.5))
+    assert js.publish_async("t.a", {"id": 2, "total": 7}).result(5).seq == 2
+    js.publish("t.a", Point(3, 4), headers={"A": "b"})
+    consumer = js.stream("T").create_consumer(ConsumerConfig(durable_name="C"))
+    first, second = consumer.fetch(2, timeout=5, decode=Order)
+    assert (first.value, second.value) == (Order(1, 2.5), Order(2, 7.0))
+    assert first.value is first.value
+    third = consumer.next(5, decode=Point)
+    assert third.value == Point(3, 4)
+    assert third.headers["A"] == "b"
+    for message in (first, second, third):
+        message.double_ack()
+    assert consumer.info().num_ack_pending == 0
+
+
+def test_bytes_and_text_go_out_as_they_are(nc: jsclient.Connection, stream: Stream) -> None:
+    for payload in (b"raw", "text", bytearray(b"array"), memoryview(b"view")):
+        stream.js.publish("t.a", payload)
+        stream.js.publish_async("t.a", payload).result(5)
+    wanted = [b"raw", b"raw", b"text", b"text", b"array", b"array", b"view", b"view"]
+    assert [stream.get_msg(seq).data for seq in range(1, 9)] == wanted
+
+
+def test_without_a_codec_only_payloads_are_published(nc: jsclient.Connection, stream: Stream) -> None:
+    js: Any = JetStream(nc)
+    for publish in (js.publish, js.publish_async):
+        with pytest.raises(errors.ConfigError, match="codec"):
+            publish("t.a", Order(1))
+    assert stream.info().state.messages == 0
+
+
+def test_what_the_codec_cannot_write_is_not_sent(stream: Stream) -> None:
+    js: JetStream[Any] = stream.js
+    for publish in (js.publish, js.publish_async):
+        with pytest.raises(errors.EncodeFailed, match="object"):
+            publish("t.a", object())
+    assert stream.info().state.messages == 0
+
+
+def test_a_codec_of_ones_own(nc: jsclient.Connection, stream: Stream) -> None:
+    js: JetStream[Any] = JetStream(nc, codec=Pairs())
+    js.publish("t.a", Point(1, 2))
+    assert stream.get_msg(1).data == b"1,2"
+    js.publish("t.a", b"1,b")
+    with pytest.raises(errors.EncodeFailed) as refused:
+        js.publish("t.a", 5)
+    assert isinstance(refused.value.__cause__, AttributeError)
+    good, bad = js.stream("T").create_consumer(ConsumerConfig(durable_name="C")).fetch(2, timeout=5, decode=Point)
+    assert good.value == Point(1, 2)
+    with pytest.raises(errors.DecodeFailed) as broken:
+        bad.value  # noqa: B018
+    assert isinstance(broken.value.__cause__, ValueError)
+
+
+def test_batches_take_values(server: NatsServer, nc: jsclient.Connection) -> None:
+    if server.version < (2, 14):
+        pytest.skip("fast batches need nats-server 2.14")
+    js: JetStream[Any] = JetStream(nc, codec=codecs.JSON)
+    config = StreamConfig(name="B", subjects=["b.>"], allow_atomic=True, allow_batched=True, storage="memory")
+    stream = js.create_stream(config)
+    with js.atomic_batch() as atomic:
+        atomic.add("b.a", Order(1))
+        atomic.add("b.a", Order(2))
+    with js.fast_batch() as fast:
+        fast.add("b.a", Order(3))
+        fast.commit("b.a", Order(4))
+    ordered = stream.ordered_consumer()
+    assert [message.value.id for message in ordered.fetch(4, timeout=5, decode=Order)] == [1, 2, 3, 4]
+    ordered.close()
+    js.delete_stream("B")
+
+
+def test_options_that_do_not_fit_are_refused(nc: jsclient.Connection, stream: Stream) -> None:
+    with pytest.raises(errors.ConfigError, match="codec is"):
+        JetStream(nc, codec=msgspec.json)  # type: ignore[arg-type]
+    consumer: Any = durable(stream)
+    for wrong in ("Order", 5):
+        with pytest.raises(errors.ConfigError, match="decode is a type|cannot decode"):
+            consumer.fetch(1, timeout=0, decode=wrong)
+    for options in (
+        {"on_bad": "skip"},
+        {"dead_letter": "dead.a"},
+        {"decode": Order, "on_bad": "ignore"},
+        {"decode": Order, "on_bad": "reject"},
+        {"decode": Order, "on_bad": "skip", "dead_letter": "dead.a"},
+    ):
+        with pytest.raises(errors.ConfigError, match="on_bad"):
+            consumer.fetch(1, timeout=0, **options)
+        with pytest.raises(errors.ConfigError, match="on_bad"):
+            consumer.messages(**options)
+    with pytest.raises(errors.ConfigError, match=r"call info\(\) first"):
+        stream.consumer("C", fetch_info=False).messages(decode=Order, on_bad="skip")
+    none = stream.create_consumer(ConsumerConfig(durable_name="N", ack_policy="none"))
+    with pytest.raises(errors.ConfigError, match="explicit"):
+        none.messages(decode=Order, on_bad="reject", dead_letter="dead.a")
+
+
+# --- what cannot be decoded -----------------------------------------------------------------------------------
+
+
+def test_raise_leaves_the_message_to_the_program(stream: Stream) -> None:
+    fill(stream, 2)
+    consumer = durable(stream)
+    good, bad = consumer.fetch(2, timeout=5, decode=Order)
+    assert good.value.id == 1
+    with pytest.raises(errors.DecodeFailed, match=r"'t.a', sequence 2, are no Order") as failed:
+        bad.value  # noqa: B018
+    error = failed.value
+    assert (error.payload, error.subject, error.seq) == (b"no order", "t.a", 2)
+    copy = pickle.loads(pickle.dumps(error))
+    assert (str(copy), copy.payload, copy.seq) == (str(error), b"no order", 2)
+    assert not bad.is_acked
+    bad.term()
+    good.ack()
+    with consumer.messages(decode=Order) as messages:
+        assert [next(messages).value.id for _ in range(3)] == [3, 4, 5]
+
+
+def test_skip_terminates_it_and_tells(stream: Stream) -> None:
+    fill(stream, 1, 2, 4)
+    consumer = durable(stream)
+    batch = consumer.fetch(2, timeout=5, decode=Order, on_bad="skip")
+    assert (len(batch), [error.seq for error in batch.skipped if isinstance(error, errors.DecodeFailed)]) == (0, [1, 2])
+    told: list[Exception] = []
+    with consumer.messages(decode=Order, on_bad="skip", on_error=told.append) as messages:
+        for wanted in (3, 5):
+            message = next(messages)
+            assert message.value.id == wanted
+            message.ack()
+        with pytest.raises(errors.NoMessages):
+            messages.next(0.1)
+    assert [type(error) for error in told] == [errors.DecodeFailed]
+    wait_until(lambda: consumer.info().ack_floor.stream_seq == 5, 5)
+
+
+def test_next_looks_behind_what_is_skipped(stream: Stream) -> None:
+    fill(stream, 1, 2, 4, 5)
+    consumer = durable(stream)
+    found = consumer.next(5, decode=Order, on_bad="skip")
+    assert found.value.id == 3
+    found.ack()
+    with pytest.raises(errors.NoMessages):
+        consumer.next(0.3, decode=Order, on_bad="skip")
+    wait_until(lambda: consumer.info().ack_floor.stream_seq == 5, 5)
+
+
+def test_reject_stores_it_before_it_is_terminated(stream: Stream, dead: Stream) -> None:
+    fill(stream, 2)
+    consumer = durable(stream)
+    with consumer.messages(decode=Order, on_bad="reject", dead_letter="dead.t", on_error=print) as messages:
+        for wanted in (1, 3, 4, 5):
+            message = next(messages)
+            assert message.value.id == wanted
+            message.ack()
+        wait_until(lambda: consumer.info().ack_floor.stream_seq == 5, 10)
+    letter = dead.get_msg(1)
+    assert letter.data == b"no order"
+    assert letter.headers["Dead-Letter-Sequence"] == "2"
+    assert "are no Order" in (letter.headers["Dead-Letter-Reason"] or "")
+
+
+def test_what_cannot_be_stored_as_a_dead_letter_comes_again(stream: Stream, nc: jsclient.Connection) -> None:
+    fill(stream, 1, count=1)
+    consumer = durable(stream)
+    told: list[Exception] = []
+    options: Any = {"decode": Order, "on_bad": "reject", "dead_letter": "dead.t", "on_error": told.append}
+    with consumer.messages(**options) as messages:
+        with pytest.raises(errors.NoMessages):
+            messages.next(0.1)
+        wait_until(lambda: any(isinstance(error, errors.NotStored) for error in told), 20)
+        js = JetStream(nc)
+        dead = js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+        try:
+
+            def stored() -> bool:
+                with pytest.raises(errors.NoMessages):
+                    messages.next(0.1)
+                return dead.info().state.messages == 1
+
+            wait_until(stored, 20)
+            wait_until(lambda: consumer.info().ack_floor.stream_seq == 1, 10)
+        finally:
+            js.delete_stream("DEAD")
+
+
+def test_handlers_get_values(stream: Stream) -> None:
+    fill(stream, 3)
+    consumer = durable(stream)
+    seen: list[int] = []
+    told: list[Exception] = []
+
+    def handle(message: TypedMsg[Order]) -> None:
+        seen.append(message.value.id)
+        message.ack()
+
+    with consumer.consume(handle, decode=Order, on_bad="skip", on_error=told.append):
+        wait_until(lambda: consumer.info().ack_floor.stream_seq == 5, 10)
+    assert (seen, [type(error) for error in told]) == ([1, 2, 4, 5], [errors.DecodeFailed])
+
+
+def test_ordered_and_push_consumers(stream: Stream) -> None:
+    fill(stream, 3)
+    ordered = stream.ordered_consumer()
+    first, second = ordered.fetch(2, timeout=5, decode=Order)
+    assert (first.value.id, second.value.id) == (1, 2)
+    told: list[Exception] = []
+    with ordered.messages(decode=Order, on_bad="skip", on_error=told.append) as messages:
+        assert [next(messages).value.id, messages.next(5).value.id] == [4, 5]
+    assert len(told) == 1
+    push = stream.create_push_consumer(
+        ConsumerConfig(durable_name="P", deliver_subject="to.p", ack_policy="explicit", ack_wait=30.0)
+    )
+    with push.messages(decode=Order, on_bad="skip", on_error=told.append) as pushed:
+        for wanted in (1, 2, 4, 5):
+            message = pushed.next(5)
+            assert message.value.id == wanted
+            message.ack()
+        wait_until(lambda: push.info().ack_floor.stream_seq == 5, 10)
+    assert len(told) == 2
+    with stream.ordered_push_consumer().messages(decode=Order, on_bad="skip", on_error=told.append) as pushed:
+        assert [pushed.next(5).value.id for _ in range(4)] == [1, 2, 4, 5]
+    assert len(told) == 3
+
+
+def test_ack_next_and_json(stream: Stream) -> None:
+    fill(stream, 3)
+    consumer = durable(stream)
+    first = consumer.next(5, decode=Order)
+    second = first.ack_next(5)
+    assert second.value.id == 2
+    assert second.json() == {"id": 2, "total": 0.0}
+    third = second.ack_next(5)
+    with pytest.raises(errors.DecodeFailed, match="sequence 3"):
+        third.json()
+    assert stream.js.nc.request("$JS.API.INFO", b"", timeout=5).json()["streams"] >= 1
+
+
+# --- buckets ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def kv(nc: jsclient.Connection) -> Iterator[KeyValue]:
+    js = JetStream(nc)
+    yield create_key_value(js, KeyValueConfig(bucket="TYPED", history=5, storage="memory"))
+    delete_key_value(js, "TYPED")
+
+
+def test_a_typed_bucket(kv: KeyValue) -> None:
+    orders = kv.typed(Order)
+    revision = orders.put("a", Order(1))
+    assert orders.get("a").value == Order(1)
+    assert orders.update("a", Order(2), revision) == revision + 1
+    assert orders.get_revision("a", revision).value == Order(1)
+    assert orders.create("b", Order(3)) == 3
+    with pytest.raises(errors.KeyExists):
+        orders.create("b", Order(4))
+    assert orders["b"].id == 3
+    orders["c"] = Order(5)
+    assert "c" in orders
+    assert kv.get("c").json() == {"id": 5, "total": 0.0}
+    del orders["c"]
+    assert sorted(orders) == ["a", "b"]
+    assert orders.get("c", default=None) is None
+    first, second = orders.history("a")
+    assert (first.value, second.value, second.revision, second.is_put) == (Order(1), Order(2), 2, True)
+    put, deleted = orders.history("c")
+    assert (put.value.id, deleted.operation, deleted.bucket, deleted.key) == (5, Operation.DELETE, "TYPED", "c")
+    with pytest.raises(errors.KeyDeleted, match="there is no value"):
+        deleted.value  # noqa: B018
+    orders.purge("a")
+    with pytest.raises(errors.KeyNotFound):
+        orders.get("a")
+    with pytest.raises(errors.EncodeFailed):
+        orders.put("a", object())  # type: ignore[arg-type]
+
+
+def test_a_watch_gives_typed_entries(kv: KeyValue) -> None:
+    orders = kv.typed(Order)
+    orders.put("a", Order(1))
+    kv.put("b", b"no order")
+    with orders.watch(timeout=5) as watcher:
+        first, second = watcher.initial()
+        assert (first.value.id, first.key, second.key, watcher.initial_complete) == (1, "a", "b", True)
+        with pytest.raises(errors.DecodeFailed, match=r"of 'b' in bucket 'TYPED', revision 2, are no Order"):
+            second.value  # noqa: B018
+        orders.put("c", Order(3))
+        assert next(watcher).value.id == 3
+        watcher.stop()
+        assert list(watcher) == []
+    with kv.typed(Order, on_bad="skip").watch(timeout=5) as watcher:
+        entry = watcher.next()
+        assert entry is not None
+        assert entry.value.id == 1
+        assert next(watcher).value.id == 3
+        assert watcher.next(5) is None
+        with pytest.raises(errors.TimedOut):
+            watcher.next(0.1)
+    with pytest.raises(errors.DecodeFailed):
+        orders.get("b")
+    with pytest.raises(errors.ConfigError, match="on_bad"):
+        kv.typed(Order, on_bad="reject")  # type: ignore[arg-type]
+
+
+def test_the_codec_of_a_bucket(nc: jsclient.Connection, kv: KeyValue) -> None:
+    packed = kv.typed(Order, codec=codecs.MSGPACK)
+    packed.put("a", Order(1))
+    assert kv.get("a").value == codecs.MSGPACK.encode(Order(1))
+    again = key_value(JetStream(nc, codec=codecs.MSGPACK), "TYPED").typed(Order)
+    assert again.get("a").value == Order(1)
+    with pytest.raises(errors.DecodeFailed):
+        kv.typed(Order).get("a")
+
+
+# --- services -----------------------------------------------------------------------------------------------------
+
+
+class Price(msgspec.Struct):
+    of: int
+    total: float
+
+
+def price(request: services.TypedRequest[Order]) -> Price:
+    return Price(request.value.id, request.value.total * 2)
+
+
+def test_services_take_and_give_values(nc: jsclient.Connection) -> None:
+    def by_hand(request: services.TypedRequest[Order]) -> None:
+        if request.value.id == 7:
+            request.error(409, "not this one")
+        elif request.value.id == 8:
+            request.respond(object())
+        else:
+            request.respond(Price(request.value.id, 0.5))
+
+    config = services.ServiceConfig(name="prices", version="1.0.0")
+    with services.add_service(nc, config) as service:
+        endpoint = service.add_endpoint("price", price, decode=Order)
+        service.add_endpoint("hand", by_hand, decode=Order)
+        assert services.call(nc, "price", Order(3, 1.5), decode=Price, timeout=5) == Price(3, 3.0)
+        assert services.call(nc, "price", '{"id": 4}', decode=dict[str, float], timeout=5) == {"of": 4, "total": 0}
+        assert services.call(nc, "hand", Order(3), decode=Price, timeout=5) == Price(3, 0.5)
+        with pytest.raises(errors.ServiceError, match="the request is no Order") as bad:
+            services.call(nc, "price", b"no order", decode=Price, timeout=5)
+        assert bad.value.code == "400"
+        with pytest.raises(errors.ServiceError, match="not this one"):
+            services.call(nc, "hand", Order(7), decode=Price, timeout=5)
+        with pytest.raises(errors.ServiceError, match="EncodeFailed"):
+            services.call(nc, "hand", Order(8), decode=Price, timeout=5)
+        with pytest.raises(errors.DecodeFailed, match="are no Order"):
+            services.call(nc, "price", Order(3), decode=Order, timeout=5)
+        wait_until(lambda: endpoint.stats().num_requests == 4, 5)
+        counted = {one.name: one for one in service.stats().endpoints}
+        assert counted["price"].num_errors == 1
+        assert counted["price"].last_error.startswith("400:the request is no Order")
+        wait_until(lambda: {e.name: e.num_errors for e in service.stats().endpoints}["hand"] == 2, 5)
+
+
+# --- pools --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("batch", [None, (3, 0.05)], ids=["single", "batch"])
+@pytest.mark.parametrize("on_bad", ["raise", "skip", "reject"])
+def test_pools(stream: Stream, dead: Stream, on_bad: codecs.OnBad, batch: tuple[int, float] | None) -> None:
+    fill(stream, 2, 4, count=6)
+    consumer = durable(stream, ack_wait=30.0)
+    seen: list[int] = []
+    kinds: list[str] = []
+
+    def single(message: TypedMsg[Order]) -> None:
+        seen.append(message.value.id)
+
+    def many(messages: list[TypedMsg[Order]]) -> None:
+        seen.extend(message.value.id for message in messages)
+
+    handler: Any = many if batch else single
+    with WorkerPool(
+        consumer,
+        handler,
+        decode=Order,
+        on_bad=on_bad,
+        batch=batch,
+        attempts=2,
+        backoff=[0.01],
+        dead_letter="dead.t",
+        on_event=lambda event: kinds.append(event.kind),
+    ) as pool:
+        wait_until(lambda: consumer.info().ack_floor.stream_seq == 6, 15)
+        wait_until(lambda: pool.snapshot().handled == 4, 5)
+        snapshot = pool.snapshot()
+    assert sorted(seen) == [1, 3, 5, 6]
+    letters = dead.info().state.messages
+    if on_bad == "raise":
+        assert (letters, snapshot.dead, snapshot.failed, snapshot.rejected) == (2, 2, 4, 0)
+    elif on_bad == "skip":
+        assert (letters, snapshot.dead, snapshot.failed, snapshot.rejected) == (0, 0, 0, 2)
+        assert kinds.count("rejected") == 2
+    else:
+        assert (letters, snapshot.dead, snapshot.failed, snapshot.rejected) == (2, 2, 0, 2)
+        assert "are no Order" in (dead.get_msg(1).headers["Dead-Letter-Reason"] or "")
+
+
+def test_a_pool_with_keys_and_options_that_do_not_fit(stream: Stream, dead: Stream) -> None:
+    fill(stream, 2, count=4)
+    consumer = durable(stream, ack_wait=30.0)
+    seen: list[int] = []
+    options: Any = {"decode": Order, "on_bad": "reject", "dead_letter": "dead.t", "key": lambda message: "k"}
+    with WorkerPool(consumer, lambda message: seen.append(message.value.id), **options):
+        wait_until(lambda: consumer.info().ack_floor.stream_seq == 4, 15)
+    assert seen == [1, 3, 4]
+    assert dead.info().state.messages == 1
+    for wrong in ({"on_bad": "skip"}, {"decode": Order, "on_bad": "reject"}, {"decode": Order, "on_bad": "x"}):
+        with pytest.raises(errors.ConfigError, match="on_bad"):
+            WorkerPool(consumer, print, **wrong)  # type: ignore[call-overload]
