@@ -17,8 +17,9 @@ from jsclient.spark.errors import JetStreamSparkError, from_spark
 if TYPE_CHECKING:
     from jsclient.spark.datasource import JetStreamDataSource
     from jsclient.spark.helpers import ack_partition, publish_partition, read_range
-    from jsclient.spark.listener import JetStreamListener, lag
+    from jsclient.spark.listener import JetStreamListener, lag, losses, rates
     from jsclient.spark.pool import close_idle, connection
+    from jsclient.spark.privileges import permissions, required_permissions
 
 __all__ = [
     "JetStreamDataSource",
@@ -32,6 +33,7 @@ __all__ = [
     "losses",
     "permissions",
     "publish_partition",
+    "rates",
     "read_range",
     "register",
     "required_permissions",
@@ -43,6 +45,7 @@ _HOMES = {
     "JetStreamListener": "listener",
     "lag": "listener",
     "losses": "listener",
+    "rates": "listener",
     "connection": "pool",
     "close_idle": "pool",
     "permissions": "privileges",

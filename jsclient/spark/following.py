@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 CATCH_UP: Final = 2.0  # seconds for a stream that ends before the checkpoint
 IDLE: Final = 600.0  # seconds after which the offset moves over what no filter matches, in a batch without rows
+RATED: Final = 0.5  # seconds over which a rate is taken at least
 MOST_CUTS: Final = 60_000  # bytes of an offset for the boundaries of partitions; above, they are cut evenly
 CLOSE: Final = 0.1  # it also moves when the head of the stream is closer to it than this part of the stream
 
@@ -85,6 +86,8 @@ class Follower:
         self._checked = False
         self._nothing_below = 0  # from the offset up to here nothing matches, as the leader has said
         self._nothing_since: float | None = None  # when that was said first
+        self._rated: tuple[float, int] | None = None  # when the rate was asked for last, and the end of the stream then
+        self._rate = 0.0
 
     def look(
         self, nc: Connection, info: StreamInfo | None = None, known: StreamOffset | None = None
@@ -157,6 +160,16 @@ class Follower:
         self.lost, self.expired = self.lost + news.lost, self.expired + news.expired
         if news.warning:
             tell(f"going on, because failOnDataLoss=false: {news.warning}")
+
+    def rate(self, state: StreamState) -> float:
+        """Messages a second that the stream got between the last two triggers; 0 at the first one."""
+        now = time.monotonic()
+        if self._rated is None or state.end < self._rated[1]:
+            self._rated, self._rate = (now, state.end), 0.0
+        elif now - self._rated[0] >= RATED:
+            self._rate = round((state.end - self._rated[1]) / (now - self._rated[0]), 1)
+            self._rated = now, state.end
+        return self._rate
 
     def _first(self, access: SparkAccess, state: StreamState, head: int, available: int) -> int | None:
         """The first message to read in [head, available); None when nothing matches. Holes make no batches."""

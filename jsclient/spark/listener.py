@@ -37,6 +37,15 @@ def losses(progress: Any) -> dict[str, int]:
     return found
 
 
+def rates(progress: Any) -> dict[str, float]:
+    """Stream -> messages a second that are stored in it, as the last triggers saw it."""
+    found: dict[str, float] = {}
+    for source in _sources(progress):
+        metrics = _decoded(source, "latestOffset").get("metrics") or {}
+        found.update({str(stream): float(rate) for stream, rate in (metrics.get("rate") or {}).items()})
+    return found
+
+
 def planned(progress: Any) -> dict[str, tuple[int | None, int]]:
     """Stream -> the range [from, next) of sequences that the batch was planned for."""
     found: dict[str, tuple[int | None, int]] = {}
@@ -69,11 +78,12 @@ def _decoded(source: Any, name: str) -> dict[str, Any]:
 
 
 class JetStreamListener(StreamingQueryListener):
-    """Logs one line per batch: its range, rows, lag, rate, trigger time; or gives the numbers to `export`.
+    """Logs one line per batch and stream: its range, rows, lag, rates, trigger time; or gives these to `export`.
 
     `spark.streams.addListener(JetStreamListener())`. `export(numbers)` runs on Spark's listener thread and gets
-    {"query", "batch", "stream", "from", "next", "rows", "empty", "behind", "lost", "expired", "rows_per_second",
-    "trigger_ms"}: the range that was planned, [from, next), and the rows that came of it.
+    {"query", "batch", "stream", "from", "next", "rows", "empty", "behind", "lost", "expired", "rate",
+    "rows_per_second", "trigger_ms"}: the range that was planned, [from, next), how far its end is behind the stream,
+    and how many messages a second this gets. One call per stream; rows, losses and times are those of the whole batch.
     """
 
     def __init__(self, export: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -96,6 +106,7 @@ class JetStreamListener(StreamingQueryListener):
                 "empty": progress.numInputRows == 0,
                 "behind": behind,
                 **losses(progress),
+                "rate": rates(progress).get(stream, 0.0),
                 "rows_per_second": progress.processedRowsPerSecond,
                 "trigger_ms": dict(progress.durationMs or {}).get("triggerExecution"),
             }
@@ -104,7 +115,7 @@ class JetStreamListener(StreamingQueryListener):
             else:
                 log.info(
                     "query %(query)s batch %(batch)s: %(rows)s rows of stream %(stream)s [%(from)s, %(next)s), "
-                    "%(behind)s behind, %(lost)s lost, "
+                    "%(behind)s behind and %(rate)s/s stored, %(lost)s lost, "
                     "%(rows_per_second)s rows/s, trigger %(trigger_ms)s ms",
                     numbers,
                 )

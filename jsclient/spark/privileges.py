@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, Literal
+
+import attrs
 
 from jsclient.jetstream.api import names
 from jsclient.spark import options as known
@@ -14,17 +16,32 @@ from jsclient.spark.options import SparkOptions
 WAYS: Final = {name: letter for letter, name in known.WAYS.items()}
 
 
-def required_permissions(options: Mapping[str, str], way: str) -> dict[str, list[str]]:
+def required_permissions(
+    options: Mapping[str, str],
+    way: str,
+    *,
+    format: Literal["jetstream", "jetstream-kv", "jetstream-objects"] = "jetstream",
+) -> dict[str, list[str]]:
     """{"publish": [...], "subscribe": [...]}: the subjects that `way` needs with these options.
 
-    `way`: read, readStream, write or writeStream. `options`: the option dict of the data source.
+    `way`: read, readStream, write or writeStream. `options`: the option dict of the data source `format`.
     """
     letter = WAYS.get(way)
     if letter is None:
         raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"{way!r} is none of {', '.join(WAYS)}")
-    checked = known.parse(options, letter)
-    api = names.api_prefix(checked.domain, checked.api_prefix)
-    publish = _reading(checked, api) if letter in (known.READ, known.READ_STREAM) else _writing(checked, api, letter)
+    if format == "jetstream":
+        checked = known.parse(options, letter)
+        api = names.api_prefix(checked.domain, checked.api_prefix)
+        reads = letter in (known.READ, known.READ_STREAM)
+        publish = _reading(checked, api) if reads else _writing(checked, api, letter)
+    elif format == "jetstream-kv":
+        checked, publish = _bucket(options, letter)
+    elif format == "jetstream-objects":
+        checked, publish = _objects(options, letter)
+    else:
+        raise JetStreamSparkError(
+            "JETSTREAM_BAD_OPTION", f"{format!r} is no format; there are jetstream, jetstream-kv and jetstream-objects"
+        )
     subscribe = [f"{_inbox(checked)}.>"]
     if letter == known.READ_STREAM and not checked.fail_on_data_loss:
         publish.append("_spark.>")
@@ -32,9 +49,14 @@ def required_permissions(options: Mapping[str, str], way: str) -> dict[str, list
     return {"publish": publish, "subscribe": subscribe}
 
 
-def permissions(options: Mapping[str, str], way: str) -> str:
+def permissions(
+    options: Mapping[str, str],
+    way: str,
+    *,
+    format: Literal["jetstream", "jetstream-kv", "jetstream-objects"] = "jetstream",
+) -> str:
     """The same as text for the `permissions` of a user in the configuration of a server."""
-    needed = required_permissions(options, way)
+    needed = required_permissions(options, way, format=format)
     lines = [f"  {kind}: {{ allow: {json.dumps(subjects)} }}" for kind, subjects in needed.items()]
     return "\n".join(["permissions: {", *lines, "}"])
 
@@ -46,19 +68,58 @@ def _inbox(options: SparkOptions) -> str:
 
 
 def _reading(o: SparkOptions, api: str) -> list[str]:
-    stream = o.stream
-    found = [f"{api}INFO", f"{api}STREAM.INFO.{stream}", f"{api}STREAM.MSG.GET.{stream}"]
+    found = [f"{api}INFO"]
+    if o.stream_patterns:
+        # The server knows no patterns of names, so what a pattern means is for the user to keep to.
+        found.append(f"{api}STREAM.LIST")
+    for stream in ("*",) if o.stream_patterns else o.stream_names:
+        found += _of_stream(o, api, stream)
+    if o.dead_letter_subject is not None:
+        found += [o.dead_letter_subject, f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
+    if o.progress_bucket is not None:
+        found.append(f"$KV.{o.progress_bucket}.>")
+    return list(dict.fromkeys(found))
+
+
+def _of_stream(o: SparkOptions, api: str, stream: str) -> list[str]:
+    """Reading one stream; `*` stands for all."""
+    found = [f"{api}STREAM.INFO.{stream}", f"{api}STREAM.MSG.GET.{stream}"]
     if o.read_method != "direct":
         found += [f"{api}CONSUMER.{operation}.{stream}.>" for operation in ("CREATE", "DELETE", "MSG.NEXT")]
     if o.read_method != "consumer":
         found.append(f"{api}DIRECT.GET.{stream}")
     if o.ack_mode == "purge":
         found += [f"{api}STREAM.PURGE.{stream}", f"{api}CONSUMER.LIST.{stream}"]
-    if o.dead_letter_subject is not None:
-        found += [o.dead_letter_subject, f"{api}STREAM.NAMES", f"{api}STREAM.INFO.*"]
-    if o.progress_bucket is not None:
-        found.append(f"$KV.{o.progress_bucket}.>")
     return found
+
+
+def _bucket(given: Mapping[str, str], letter: str) -> tuple[SparkOptions, list[str]]:
+    """A key-value bucket: a table, its history or changes, and puts."""
+    from jsclient.spark import buckets, kv
+    from jsclient.spark.kv_writing import OWN_API
+
+    if letter in (known.READ, known.READ_STREAM):
+        table = letter == known.READ
+        own, streams = (kv.READING, kv.RANGES) if table else ({"keys"}, kv.FEED)
+        options = buckets.parse(given, letter, kv.ROOT, own, streams)
+        api = names.api_prefix(options.stream.domain, options.stream.api_prefix)
+        reading = options.stream
+        if table and not options.history:
+            reading = attrs.evolve(reading, read_method="consumer")
+        return reading, _reading(reading, api)
+    options = buckets.parse(given, letter, kv.ROOT, kv.WRITING, set())
+    api = names.api_prefix(options.stream.domain, options.stream.api_prefix)
+    root = f"$KV.{options.bucket}.>" if api == OWN_API else f"{api}$KV.{options.bucket}.>"
+    return options.stream, [root, f"{api}INFO", f"{api}STREAM.MSG.GET.KV_{options.bucket}"]
+
+
+def _objects(given: Mapping[str, str], letter: str) -> tuple[SparkOptions, list[str]]:
+    from jsclient.spark import buckets
+
+    if letter != known.READ:
+        raise JetStreamSparkError("JETSTREAM_BAD_OPTION", "jetstream-objects can be read in batches only")
+    options = buckets.parse(given, letter, "OBJ_", set(), {"failondataloss"}).stream
+    return options, _reading(options, names.api_prefix(options.domain, options.api_prefix))
 
 
 def _writing(o: SparkOptions, api: str, letter: str) -> list[str]:

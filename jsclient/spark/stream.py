@@ -224,16 +224,18 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         for report in self._ear.take():
             self._reported_lost += report.lost
             self._reported_expired += report.expired
-        newest, behind = {}, {}
+        newest, behind, rate = {}, {}, {}
         for name, part in planned.streams.items():
             state = self.follower(name).state
             if state is not None:
                 newest[name] = StreamOffset(state.created, state.end, state.end)
                 behind[name] = max(0, state.end - part.next)
+                rate[name] = self.follower(name).rate(state)
         metrics = {
             "lost": self._reported_lost + sum(follower.lost for follower in self._followers.values()),
             "expired": self._reported_expired + sum(follower.expired for follower in self._followers.values()),
             "behind": behind,
+            "rate": rate,
         }
         return {**Offset(newest, id=planned.id, shape=self.shape).to_dict(), "metrics": metrics}
 

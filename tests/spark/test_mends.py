@@ -21,7 +21,7 @@ from jsclient.testing import NatsServer, wait_until
 
 from .conftest import Js, mode_works, refused_before
 from .test_refusals import stream_writer
-from .test_without_jvm import batches, read, reader, rows_of, stream_reader, writer
+from .test_without_jvm import batches, read, reader, rows_of, schema_of, source, stream_reader, writer
 
 
 @pytest.fixture(autouse=True)
@@ -113,6 +113,75 @@ def test_the_listed_permissions_are_enough(stream_name: str, monkeypatch: pytest
             else:
                 with refused_before(server, (2, 11) if name == "queue" else (2, 9), "DIRECT_UNAVAILABLE"):
                     reads_as_a_query(server.url, options["stream"], given)
+
+
+def test_the_listed_permissions_are_enough_for_buckets_and_many_streams(stream_name: str) -> None:
+    from jsclient import keyvalue, objectstore
+    from jsclient.jetstream import JetStream
+    from jsclient.spark.kv import KeyValueDataSource
+    from jsclient.spark.objects import ObjectsDataSource
+
+    one, other = f"{stream_name}_1", f"{stream_name}_2"
+    connect = {"servers": "nats://localhost", "user": "u", "password": "p"}
+    rows = {"key": "string", "value": "binary"}
+    objects = {"name": "string", "content": "binary"}
+    ways: dict[str, tuple[str, str, dict[str, str], dict[str, str]]] = {
+        "list": ("jetstream", "read", {"stream": f"{one},{other}", "subjects": "*.1"}, rows),
+        "pattern": ("jetstream", "read", {"stream": f"{stream_name}_*", "readMethod": "consumer"}, rows),
+        "table": ("jetstream-kv", "read", {"bucket": "b", "keys": "k.>"}, rows),
+        "history": ("jetstream-kv", "read", {"bucket": "b", "mode": "history"}, rows),
+        "feed": ("jetstream-kv", "readStream", {"bucket": "b"}, rows),
+        "put": ("jetstream-kv", "write", {"bucket": "b"}, rows),
+        "objects": ("jetstream-objects", "read", {"bucket": "o"}, objects),
+    }
+    users = ", ".join(
+        f"{{ user: {name}, password: p, {permissions({**connect, **options}, way, format=kind)} }}"  # type: ignore[arg-type]
+        for name, (kind, way, options, _) in ways.items()
+    )
+    with NatsServer(with_users(users)) as server:
+        with jsclient.connect(server.url, user="admin", password="") as nc:
+            js = Js(nc)
+            for name in (one, other):
+                js.create(name)
+                js.fill(name, 40)
+            bucket = keyvalue.create_key_value(JetStream(nc), keyvalue.KeyValueConfig(bucket="b"))
+            bucket.put("k.1", b"1")
+            objectstore.create_object_store(JetStream(nc), objectstore.ObjectStoreConfig(bucket="o")).put("x", b"xyz")
+        for name, (kind, way, options, columns) in ways.items():
+            given = {**connect, **options, "servers": server.url, "user": name}
+            if kind == "jetstream":
+                made = source(
+                    server.url, options["stream"], **{k: v for k, v in given.items() if k not in ("servers", "stream")}
+                )
+                assert len(rows_of_any(made.reader(schema_of("seq bigint, value binary")))) in (20, 80), name
+            elif kind == "jetstream-objects":
+                schema = schema_of("name string, content binary")
+                assert rows_of_any(ObjectsDataSource(given).reader(schema)) == [("x", b"xyz")]
+            elif way == "write":
+                import pyarrow as pa
+
+                put = KeyValueDataSource(given).writer(schema_of("key string, value binary"), False)
+                table = pa.record_batch([pa.array(["k.2"]), pa.array([b"2"], pa.binary())], names=list(columns))
+                put.commit([put.write(iter([table]))])
+            elif way == "read":
+                assert rows_of_any(KeyValueDataSource(given).reader(schema_of("key string, value binary")))
+            else:
+                from pyspark.sql.streaming.datasource import ReadAllAvailable
+
+                feed = KeyValueDataSource(given).streamReader(schema_of("key string, value binary"))
+                start = feed.initialOffset()
+                end = json.loads(json.dumps(feed.latestOffset(start, ReadAllAvailable())))
+                assert [
+                    row for part in feed.partitions(start, end) for batch in feed.read(part) for row in rows_in(batch)
+                ]
+
+
+def rows_in(batch: Any) -> list[tuple[Any, ...]]:
+    return [batch] if isinstance(batch, tuple) else [tuple(row.values()) for row in batch.to_pylist()]
+
+
+def rows_of_any(made: Any) -> list[tuple[Any, ...]]:
+    return [row for part in made.partitions() for batch in made.read(part) for row in rows_in(batch)]
 
 
 def writes_as_a_query(url: str, given: dict[str, str], dies: bool) -> None:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ ROW_BY_ROW = 3000  # rows of the baseline that waits for every ack
 BATCHES = 12  # micro-batches per source whose median counts
 
 READ_US, WRITE_US, TIMES, EXTRA_MS = 4.0, 9.0, 10.0, 150.0
+FROM_JSON = {6: 0.8, 2: 0.4}  # columns of six -> the time of valueFormat=json against that of from_json
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -93,6 +95,7 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
         outs = {mode: measure(f"write, {mode}", ROWS, writing(api, frame, url, mode)) for mode in MODES}
         measure("read, all columns, with an id", ROWS, lambda: noop(read(spark, url, stream="OUT_async")))
         slow = measure("foreachPartition, row by row", ROW_BY_ROW, lambda: row_by_row(frame, url), rounds=1)
+        shares = documents(spark, api, url)
         rate = micro_batches(rate_source(spark), folder / "rate", None)
         ours = micro_batches(jetstream_source(spark, url), folder / "jetstream", lambda: one_row(nc))
     print(f"one-row micro-batch into noop: rate {rate:.0f} ms, jetstream {ours:.0f} ms (medians of {BATCHES})")
@@ -101,6 +104,7 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
         ("CPU per row written with ids", outs["async"].us, WRITE_US, "us"),
         ("rows/s of row-by-row against ours, x 10", slow.rate * TIMES / outs["async"].rate, 1.0, ""),
         ("one-row micro-batch beyond the rate source", ours - rate, EXTRA_MS, "ms"),
+        *((f"JSON, {n} of 6 columns, against from_json", shares[n], most, "") for n, most in FROM_JSON.items()),
     ]
     return [
         f"MISSED {name}: {value:.2f} {unit}, at most {most:g}" for name, value, most, unit in checks if value > most
@@ -154,6 +158,31 @@ def row_by_row(frame: Any, url: str) -> None:
                 js.publish("IN.slow", bytes(row.value))
 
     frame.limit(ROW_BY_ROW).repartition(2).foreachPartition(publish)
+
+
+SIX = "id bigint, customer string, price double, quantity int, paid boolean, city string"
+
+
+def documents(spark: Any, api: Api, url: str) -> dict[int, float]:
+    """Columns -> the time of a read with valueFormat=json, as a share of a read of bytes and from_json."""
+    create(api, "JSON")
+    few = "id % 10000"
+    fields = f"{few} AS id, concat('customer-', {few}) AS customer, {few} / 7 AS price, cast(id % 9 AS int) AS quantity"
+    fields += ", id % 2 = 0 AS paid, concat('city-', id % 300) AS city"
+    frame = spark.range(0, ROWS, 1, 2).selectExpr(f"cast(to_json(struct({fields})) AS binary) AS value")
+    write(frame, url, "JSON.x", publishMode="async", deliverySemantics="at-least-once")
+    shares = {}
+    for count in FROM_JSON:
+        names = SIX.split(", ")[:count]
+        decoded = spark.read.format("jetstream").options(servers=url, minPartitions=2, valueFormat="json")
+        typed = decoded.schema(", ".join(names)).load("JSON")
+        raw = read(spark, url, "value binary", stream="JSON")
+        parsed = raw.selectExpr(f"from_json(cast(value AS string), '{', '.join(names)}') AS d").select("d.*")
+        ours = measure(f"JSON, {count} of 6 columns", ROWS, partial(noop, typed))
+        theirs = measure(f"from_json, {count} of 6 columns", ROWS, partial(noop, parsed))
+        shares[count] = ours.seconds / theirs.seconds
+    print("time against from_json: " + ", ".join(f"{share:.2f} ({n} of 6 columns)" for n, share in shares.items()))
+    return shares
 
 
 def rate_source(spark: Any) -> Any:
