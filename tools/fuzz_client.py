@@ -44,7 +44,7 @@ from protocol import ProtocolError
 from tools.fuzz_server import Server
 
 #: Seconds that a call is given, and what it may take beyond that on a busy machine before it counts as stuck.
-TIMEOUT, PATIENCE = 0.3, 20.0
+TIMEOUT, PATIENCE = 0.15, 20.0
 #: Calls of one round, and rounds after which memory is compared.
 CALLS, WARM = 8, 100
 GROWTH = 150 * 1024 * 1024

@@ -249,6 +249,28 @@ def test_listings_of_a_cluster_that_does_not_answer_in_full() -> None:
     assert [call[1] for call in connection.calls] == [None, {"offset": 2}]
 
 
+@pytest.mark.parametrize(
+    ("key", "page"),
+    [
+        ("streams", {"streams": "x", "total": 1}),
+        ("streams", {"streams": {"S": 1}, "total": 1}),
+        ("streams", {"streams": ["S"], "total": ["x"]}),
+        ("streams", {"streams": ["S"], "total": 1, "missing": 7}),
+        ("state.subjects", {"state": {"subjects": ["s.a"]}, "total": 1}),
+        ("state.subjects", {"state": "x", "total": 1}),
+    ],
+)
+def test_what_is_no_page_of_a_listing(key: str, page: dict[str, Any]) -> None:
+    js, _ = api(page)
+    with pytest.raises(errors.BadResponse):
+        list(js.items("STREAM.LIST", key))
+
+
+def test_an_element_without_a_configuration_has_no_name() -> None:
+    js, _ = api({"streams": [{"config": "x"}], "total": 1})
+    assert list(js.items("STREAM.LIST", "streams")) == [{"config": "x"}]
+
+
 def test_trace_hooks(caplog: pytest.LogCaptureFixture) -> None:
     seen: list[tuple[Any, ...]] = []
     js, _ = api(OK, on_request=lambda *a: seen.append(a), on_response=lambda *a: seen.append(a))

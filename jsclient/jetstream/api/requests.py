@@ -50,6 +50,9 @@ RETRY_WAIT: Final = 0.25
 TURN_SLICE: Final = 0.1
 """Seconds between two looks, of a call that waits for its turn, whether the connection is still open."""
 
+SUBJECTS: Final = "state.subjects"
+"""The listing whose pages hold an object instead of a list."""
+
 RequestHook = Callable[[str, bytes], None]
 ResponseHook = Callable[[str, bytes, Any], None]
 
@@ -239,7 +242,8 @@ class Api:
             start = max(offset - back, 0)
             request = {**(body or {}), "offset": start} if start else body
             page = self.request(operation, request or None, timeout=patience.remaining(), read=True)
-            names, total = _names(page, key), int(page.get("total") or 0)
+            _check_page(page, key)
+            names, total = _names(page, key), page.get("total") or 0
             if before and before.isdisjoint(names) and start:
                 back *= 8  # what was known here is deleted: begin further in front
                 continue
@@ -267,6 +271,15 @@ class Api:
             raise ListingIncomplete(f"no answer about {', '.join(sorted(absent))}", sorted(absent))
 
 
+def _check_page(page: dict[str, Any], key: str) -> None:
+    """Raise BadResponse for what is no page of such a listing."""
+    part, total = _part(page, key), page.get("total") or 0
+    fits = part is None or isinstance(part, dict if key == SUBJECTS else list)
+    lists = all(isinstance(page.get(name) or [], (list, dict)) for name in ("missing", "offline"))
+    if not fits or not lists or not isinstance(total, int) or not isinstance(page.get("state") or {}, dict):
+        raise BadResponse(f"the answer is no page of a listing of {key}", str(page)[:512].encode())
+
+
 def _names(page: dict[str, Any], key: str) -> set[str]:
     """The names of everything that a page counts."""
     return {_name(element) for element in _part(page, key) or ()} | _absent(page)
@@ -276,7 +289,8 @@ def _name(element: Any) -> str:
     """The name of an element of a listing: itself, or what its info says."""
     if not isinstance(element, dict):
         return str(element)
-    return str(element.get("name") or (element.get("config") or {}).get("name") or "")
+    config = element.get("config")
+    return str(element.get("name") or (config.get("name") if isinstance(config, dict) else "") or "")
 
 
 def _leave_out(page: dict[str, Any], key: str, names: set[str]) -> None:
