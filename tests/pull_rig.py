@@ -117,6 +117,10 @@ class Pull:
         self.no_wait: bool = body.get("no_wait", False)
         self.expires: int = body.get("expires", 0)
 
+    def unserved(self) -> str:
+        nbytes = self.bytes if self.limited else 0
+        return f"Nats-Pending-Messages: {self.messages}\r\nNats-Pending-Bytes: {nbytes}\r\n"
+
 
 class Stored(NamedTuple):
     sequence: int
@@ -200,27 +204,27 @@ class Server:
 
     def new_leader(self) -> None:
         for pull in self.pulls:
-            self._status(pull, "409 Leadership Change")
-            self._status(pull, "100 Idle Heartbeat")
+            self.say(pull, "409 Leadership Change")
+            self.say(pull, "100 Idle Heartbeat")
         self.pulls.clear()
 
     def expire(self) -> None:
         pull = self.pulls.popleft()
-        self._status(pull, "408 Request Timeout", f"Nats-Pending-Messages: {pull.messages}")
+        self.say(pull, "408 Request Timeout", pull.unserved())
 
     def _serve_one(self) -> bool:
         while self.pulls and self.left:
             pull = self.pulls.popleft()
             if self.left[0].size > pull.bytes:
-                self._status(pull, "409 Message Size Exceeds MaxBytes", f"Nats-Pending-Messages: {pull.messages}")
+                self.say(pull, "409 Message Size Exceeds MaxBytes", pull.unserved())
                 continue
-            self._send(pull)
+            self.send(pull)
             if pull.messages and pull.bytes:
                 (self.pulls.append if self.in_turn else self.pulls.appendleft)(pull)
             return True
         return False
 
-    def _send(self, pull: Pull) -> None:
+    def send(self, pull: Pull) -> None:
         stored = self.left.popleft()
         self.delivery += 1
         pull.inbox.mailbox.items.append(message(stored, self.delivery, len(self.left)))
@@ -228,27 +232,25 @@ class Server:
         if pull.limited:
             pull.bytes -= stored.size
             if not pull.messages and pull.bytes:
-                self._status(pull, "409 Batch Completed", "Nats-Pending-Messages: 0")
+                self.say(pull, "409 Batch Completed", pull.unserved())
 
     def _serve_at_once(self, pull: Pull) -> None:
         served = False
         while self.left and pull.messages and pull.bytes:
             if self.left[0].size > pull.bytes:
-                self._status(pull, "409 Message Size Exceeds MaxBytes", f"Nats-Pending-Messages: {pull.messages}")
+                self.say(pull, "409 Message Size Exceeds MaxBytes", pull.unserved())
                 break
-            self._send(pull)
+            self.send(pull)
             served = True
         else:
             if pull.messages and pull.bytes and (served or not pull.expires):
-                self._status(pull, "408 Requests Pending" if served else "404 No Messages")
+                self.say(pull, "408 Requests Pending" if served else "404 No Messages")
             elif pull.messages and pull.bytes:
                 pull.no_wait = False
                 return  # it waits for the first message
         self.pulls.remove(pull)
 
-    def _status(self, pull: Pull, text: str, headers: str = "") -> None:
-        if headers:
-            headers += f"\r\nNats-Pending-Bytes: {pull.bytes if pull.limited else 0}\r\n"
+    def say(self, pull: Pull, text: str, headers: str = "") -> None:
         block = f"NATS/1.0 {text}\r\n{headers}\r\n".encode()
         pull.inbox.mailbox.items.append(Msg(pull.reply, b"1", None, b"", block))
 

@@ -14,6 +14,7 @@ from jsclient.arrow.pulling import RangeConsumer
 from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline
 from tests.pull_rig import Connection, Server, Stored, some_stored
+from tests.unit.test_pull_statuses import GOES_ON, QUIET, every_status
 
 
 class Access:
@@ -74,3 +75,32 @@ def test_every_row_of_the_range_comes_once(seed: int) -> None:
         found = [sequence for chunk in chunks for sequence in chunk.sequences]
         assert found == [each.sequence for each in held if start <= each.sequence < end], number
         assert not server.pulls
+
+
+class StatusServer(Server):
+    """The first pull of all ends with a status after one message."""
+
+    def __init__(self, status: str, headers: str) -> None:
+        super().__init__(random.Random(1), [])
+        self.status, self.headers = status, headers
+
+    def step(self) -> bool:
+        if not self.status or not self.pulls:
+            return super().step()
+        pull, status, self.status = self.pulls[0], self.status, ""
+        self.send(pull)
+        self.say(pull, status, self.headers.format(left=pull.messages))
+        if not status.startswith("100"):
+            self.pulls.remove(pull)
+        return True
+
+
+@every_status
+def test_what_a_status_means_for_a_range(status: str, headers: str, consume: str, error: Any, fetch: Any) -> None:
+    held = [Stored(sequence, 100) for sequence in range(1, 41)]
+    access: Any = Access(StatusServer(status, headers), held, 10, 2)
+    gaps: Any = NoGaps()
+    chunks = RangeConsumer(access, Range(0, 1, 41), "read", gaps).chunks()
+    assert [sequence for chunk in chunks for sequence in chunk.sequences] == list(range(1, 41))
+    too_large = status.endswith("MaxBytes")
+    assert access.consumers == (1 if consume in (GOES_ON, QUIET) or too_large else 2)  # else a new one goes on
