@@ -235,7 +235,7 @@ def _alive(made: weakref.WeakSet[Any]) -> list[Any]:
     return [lock for lock in (ref() for ref in made.data.copy()) if lock is not None]  # type: ignore[attr-defined]
 
 
-def _free_locks() -> None:
+def free_locks() -> None:
     for made in (*_alive(_locks), *_alive(_turns)):
         if not made._is_owned():  # else the thread that forked holds it, in a signal handler, and will release it
             made._at_fork_reinit()
@@ -243,7 +243,7 @@ def _free_locks() -> None:
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_free_locks)
+    os.register_at_fork(after_in_child=free_locks)
 
 
 class Gate(threading.Event):
@@ -259,6 +259,11 @@ class Gate(threading.Event):
 
     def is_set(self) -> bool:
         return self._open
+
+    @property
+    def awaited(self) -> bool:
+        """Whether a thread waits for it now."""
+        return bool(self._tickets)
 
     def set(self) -> None:
         self._open = True

@@ -66,6 +66,24 @@ SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
 #: Packages of which others import nothing but what the package itself offers; and who is at home in there.
 DOORS = {"jsclient._engine": {"__init__", "connection", "subscription", "process"}}
 
+#: Tests look into the module that they are named after, and into no other one, except here, and why.
+PRIVATE_IN_TESTS = {
+    ("faults/test_groups_kills.py", "_js"): "counts through the connection that its bucket has",
+    ("live/test_endings_connection.py", "_subscription"): "nothing public tells how much waits for an endpoint",
+    ("live/test_endings_connection.py", "_threads"): "the threads of an endpoint have to end with its connection",
+    ("live/test_parity.py", "_permits"): "another call has to hold the only turn",
+    ("live/test_push.py", "_mailbox"): "only the mailbox knows how many it has dropped so far",
+    ("live/test_reconnect.py", "_replace"): "strikes where a signal would, within a send",
+    ("live/test_reconnect.py", "_right"): "the same",
+    ("spark/test_mends.py", "_pool"): "the pool of connections of this process",
+    ("spark/test_mends.py", "_old"): "what a thread would close a minute later",
+    ("unit/test_outbox_sending.py", "_sock"): "a socket in Python code takes the place of the real one",
+    ("unit/test_publish_recovery.py", "_token"): "the reply subject by which the model answers",
+    ("unit/test_reading.py", "_waiters"): "puts a thread that waits beside the one that reads",
+    ("unit/test_reentry.py", "_let_go"): "what a finalizer calls",
+    ("unit/test_requests.py", "_control"): "PINGs as the reader gets them, without a server that sends thousands",
+}
+
 #: What `dir()` shows of a Connection: its documentation. Everything else is the engine's.
 CONNECTION = {
     *("options", "state", "closed", "is_connected", "is_draining", "connected_url", "servers", "server_info"),
@@ -218,6 +236,38 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
             and (theirs[1] == own[1])
         ):
             yield f"{where}; {own[0]} and {theirs[0]} do not know each other"
+
+
+def tests_own(stem: str, module: str) -> bool:
+    """Whether the test file `test_<stem>.py` is named after `module`, or after its package."""
+    words = "_".join(module.split(".")[-2:]).split("_")
+    return any(len(word) > 2 and word.rstrip("s") in stem for word in words)
+
+
+def check_tests_private(root: Path, found: list[Module]) -> Iterator[str]:
+    """Findings: private names of a module looked up in a test of another one, beyond those that are named."""
+    owners: dict[str, set[str]] = {}
+    for module in found:
+        for name in private_names(module.tree):
+            owners.setdefault(name, set()).add(module.name)
+    seen: dict[tuple[str, str], list[str]] = {}
+    for path in sorted((root / "tests").rglob("*.py")):
+        relative, tree = path.relative_to(root), parse(path.read_text(), str(path))
+        mine = set(private_names(tree))
+        for node in nodes(tree):
+            if not isinstance(node, ast.Attribute) or not is_private(node.attr) or is_own(node.value):
+                continue
+            theirs = owners.get(node.attr, set())
+            if theirs and node.attr not in mine and not any(tests_own(path.stem, module) for module in theirs):
+                place = f"{relative}:{node.lineno}: {ast.unparse(node)} is private to another module"
+                seen.setdefault((relative.as_posix().removeprefix("tests/"), node.attr), []).append(place)
+    for key, places in seen.items():
+        if key not in PRIVATE_IN_TESTS:
+            yield from places
+    for key in sorted(PRIVATE_IN_TESTS.keys() - seen.keys()):
+        if not (root / "tests" / key[0]).is_file():
+            continue
+        yield f"tests/{key[0]}: {key[1]} is named in PRIVATE_IN_TESTS and no longer used"
 
 
 def check_test(root: Path, path: Path) -> Iterator[str]:
@@ -402,6 +452,7 @@ def findings(root: Path = ROOT) -> list[str]:
     whole = modules(root)
     for check in (check_circles, check_private, check_doors, check_connection):
         found += check(whole)
+    found += check_tests_private(root, whole)
     for path in sorted((root / "tests").rglob("*.py")):
         found += check_test(root, path)
     return list(dict.fromkeys(found))

@@ -113,6 +113,11 @@ class Mailbox:
     def __len__(self) -> int:
         return len(self.items)
 
+    @property
+    def awaited(self) -> bool:
+        """Whether a thread waits for what comes next."""
+        return bool(self._waiters)
+
     # --- the reader's side ------------------------------------------------------------------------------
 
     def put_many(self, messages: list[Any], nbytes: int) -> bool:

@@ -138,14 +138,14 @@ class Outbox:
         self._broken = broken
         self._limit = limit
         self._block_when_full = block_when_full
-        self._write_timeout = min(write_timeout, FOREVER)
+        self.write_timeout = min(write_timeout, FOREVER)
         self._stalled = False  # the last sender has waited in vain
         self._pushing = False  # a sender that may wait is at work; no more than a hint
         # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
         # because a signal handler or a finalizer may publish on top of a thread that is in there.
         self._account = waiting.new_lock()
         self._offline_bytes = 0
-        self._online = waiting.Gate()  # opens when this offline time ends; each has its own
+        self.online = waiting.Gate()  # opens when this offline time ends; each has its own
 
     # --- ways in ----------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Outbox:
 
         `deadline` bounds the wait for room in a full queue (None: `write_timeout`), then BufferFull.
         """
-        if self.size >= HIGH_WATER and not self._make_room(deadline or Deadline(self._write_timeout)):
+        if self.size >= HIGH_WATER and not self._make_room(deadline or Deadline(self.write_timeout)):
             raise self._full()
         if self.offline:
             self._post_offline(frame)
@@ -331,6 +331,11 @@ class Outbox:
         sending = self._sending
         return sending is not None and bool(sending.batches or sending.transport.unsent)
 
+    @property
+    def is_sending(self) -> bool:
+        """Whether it has a link to send over, or settles what a lost one has not taken."""
+        return self._sending is not None
+
     def keeps(self) -> bool:
         """Without a link: whether anything waits for the next one. While a loss is being settled nobody knows: True."""
         return bool(self.frames) or self._sending is not None
@@ -357,7 +362,7 @@ class Outbox:
             if done:
                 self._stalled = False
             return done
-        deadline = Deadline(self._write_timeout) if deadline is None else deadline
+        deadline = Deadline(self.write_timeout) if deadline is None else deadline
         self._pushing = True
         try:
             done = sending.push(permit, deadline.at_most(PATIENCE))
@@ -385,7 +390,7 @@ class Outbox:
             return
         refusal: BaseException | None = None
         try:
-            if not self._make_room(Deadline(self._write_timeout)):
+            if not self._make_room(Deadline(self.write_timeout)):
                 refusal = self._full()
         except errors.JsClientError as closed:
             refusal = closed
@@ -433,7 +438,7 @@ class Outbox:
     def _post_offline(self, frame: Frame) -> None:
         deadline: Deadline | None = None
         while True:
-            online = self._online  # before the look: the end of this offline time is not missed
+            online = self.online  # before the look: the end of this offline time is not missed
             with self._account:
                 if self._admit_offline(frame):
                     break
@@ -483,7 +488,7 @@ class Outbox:
             self._sending = Sending(transport, self, self._broken)
             self._stalled = False
             self.offline = False
-            self._online.set()
+            self.online.set()
             return refused
 
     def detach(self) -> list[Frame]:
@@ -506,7 +511,7 @@ class Outbox:
         """Calls made from now on wait for the next link, or are counted against the limit."""
         with self._account:
             if not self.offline:
-                self._online = waiting.Gate()
+                self.online = waiting.Gate()
                 self.offline = True
 
     def _acquire(self, deadline: Deadline) -> Any:
@@ -544,7 +549,7 @@ class Outbox:
         with self._account:
             self.closed = reason
             self.offline = True
-            self._online.set()
+            self.online.set()
 
     def close(self, reason: Callable[[], BaseException]) -> int:
         """Nothing more goes out; returns how many frames that were to be kept are thrown away."""
@@ -559,7 +564,7 @@ class Outbox:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
         self._right = _new_right()
         self._account = waiting.new_lock()
-        self._online = waiting.Gate()
+        self.online = waiting.Gate()
         self._sending = None
         self.frames = deque()
         self.close(reason)

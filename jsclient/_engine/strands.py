@@ -155,7 +155,7 @@ class Strands:
         self._line: deque[Strand] = deque()
         self._idle: deque[waiting.Ticket[Any]] = deque()
         self._waking = False
-        self._workers = 0
+        self.workers = 0
         self._started = 0
         self._lock = waiting.new_lock()
         self._watching = False
@@ -199,7 +199,7 @@ class Strands:
         try:
             ticket = self._idle.pop()
         except IndexError:
-            if self._workers:
+            if self.workers:
                 self._watch(GROW_AFTER)
             else:
                 self._start(1)
@@ -210,9 +210,9 @@ class Strands:
     def _start(self, count: int) -> None:
         for _ in range(count):
             with self._lock:
-                if self._stopped or (self._own is not None and self._workers):
+                if self._stopped or (self._own is not None and self.workers):
                     return
-                self._workers += 1
+                self.workers += 1
                 self._started += 1
             number = self._started if self._own is None else f"own-{self._own.sid.decode()}"
             name = f"jsclient-worker-{self.engine.number}-{number}"
@@ -220,7 +220,7 @@ class Strands:
                 threading.Thread(target=self._work, name=name, daemon=True).start()
             except RuntimeError as error:  # no more threads, or the interpreter is going down: the reader goes on
                 with self._lock:
-                    self._workers -= 1
+                    self.workers -= 1
                 log.error("no thread for callbacks, trying again in %g s: %s", NO_THREAD_PAUSE, error)
                 self._watch(NO_THREAD_PAUSE)
                 return
@@ -236,8 +236,8 @@ class Strands:
         self._watching = False
         if self._stopped or self._idle or not self._line:
             return
-        if self.returned == self._seen or not self._workers:
-            self._start(min(len(self._line), max(1, self._workers // 2)))
+        if self.returned == self._seen or not self.workers:
+            self._start(min(len(self._line), max(1, self.workers // 2)))
         self._watch(GROW_AFTER)
 
     # --- a worker ---------------------------------------------------------------------------------------
@@ -256,7 +256,7 @@ class Strands:
             if strand.run():
                 line.append(strand)  # with its turn
         with self._lock:
-            self._workers -= 1
+            self.workers -= 1
         if line and not self._stopped:
             self._watch(GROW_AFTER)
 

@@ -29,7 +29,7 @@ class Telling:
         self._callbacks = {name: getattr(engine.options, name) for name in CallbacksDict.__annotations__}
         self._streams: list[ConnectionEvents] = []
         self._events = events
-        self._link_listeners: list[Callable[[LinkEvent], None]] = []
+        self.link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
         self.slow_consumers = 0
 
@@ -37,11 +37,11 @@ class Telling:
 
     def add_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
         """`listener(event)` runs on an internal thread when the link goes down, comes back, or is closed; quick!"""
-        self._link_listeners.append(listener)
+        self.link_listeners.append(listener)
 
     def remove_link_listener(self, listener: Callable[[LinkEvent], None]) -> None:
-        if listener in self._link_listeners:
-            self._link_listeners.remove(listener)
+        if listener in self.link_listeners:
+            self.link_listeners.remove(listener)
 
     def add_violation_listener(self, listener: Callable[[errors.PermissionViolation], None]) -> None:
         """`listener(error)` runs on the reader thread when the server refuses a subject; quick!"""
@@ -55,7 +55,7 @@ class Telling:
         """To these subscriptions, then to the listeners."""
         for subscription in subscriptions or ():
             guarded(subscription.link_event, event)
-        for listener in list(self._link_listeners):
+        for listener in list(self.link_listeners):
             guarded(listener, event)
 
     def violation(self, error: errors.PermissionViolation) -> None:

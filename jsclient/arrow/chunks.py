@@ -105,7 +105,7 @@ def split_statuses(messages: list[Msg]) -> tuple[list[Msg], list[Msg]]:
 def chunk_of(messages: list[Msg]) -> Chunk:
     """Deliveries of a pull consumer as columns; ProtocolError when a reply subject is not one of JetStream."""
     replies = [m.raw_reply for m in messages]
-    sequences, deliveries, timestamps, pending = _first_deliveries(replies) or _deliveries(replies)
+    sequences, deliveries, timestamps, pending = first_deliveries(replies) or any_deliveries(replies)
     subjects, payloads = [m.raw_subject for m in messages], [m.payload for m in messages]
     size = sum(map(len, subjects)) + sum(map(len, payloads)) + sum(map(len, replies))  # type: ignore[arg-type]
     headers = [m.raw_headers for m in messages]
@@ -120,13 +120,13 @@ _Numbers = tuple[list[int], list[int], list[int], list[int]]
 _integers = msgspec.json.Decoder(list[int]).decode
 
 
-def _deliveries(replies: list[bytes | None]) -> _Numbers:
+def any_deliveries(replies: list[bytes | None]) -> _Numbers:
     """(sequences, consumer sequences, nanoseconds, pending) of any deliveries."""
     acks = Acks(replies)
     return acks.sequences(), acks.consumer_sequences(), acks.timestamps(), acks.pending()
 
 
-def _first_deliveries(replies: list[bytes | None]) -> _Numbers | None:
+def first_deliveries(replies: list[bytes | None]) -> _Numbers | None:
     """The same at half the price for what a reader without acks gets: replies that begin alike, each `...1.`.
 
     One that begins otherwise stays whole, and is no number: then the other way has to do.

@@ -96,7 +96,7 @@ class FakeClient:
         self.socket = sock
         self.received = bytearray()  #: everything the client has sent so far
         self._server = server
-        self._taken = 0
+        self.taken = 0  #: bytes of it that `expect` has returned
         sock.settimeout(SLICE)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -112,7 +112,7 @@ class FakeClient:
             except OSError:
                 raise _Stopped from None
 
-    def _fill(self) -> bool:
+    def fill(self) -> bool:
         """Read once; False when the client has closed."""
         self._check()
         try:
@@ -132,15 +132,15 @@ class FakeClient:
         """Everything from the last expectation up to and with `data`; ScriptFailed when it does not come."""
         slices = max(1, int(timeout / SLICE))
         while True:
-            at = self.received.find(data, self._taken)
+            at = self.received.find(data, self.taken)
             if at >= 0:
-                start, self._taken = self._taken, at + len(data)
-                return bytes(self.received[start : self._taken])
+                start, self.taken = self.taken, at + len(data)
+                return bytes(self.received[start : self.taken])
             before = len(self.received)
-            alive = self._fill()
+            alive = self.fill()
             slices -= len(self.received) == before
             if not alive or slices <= 0:
-                tail = bytes(self.received[self._taken :])[-500:]
+                tail = bytes(self.received[self.taken :])[-500:]
                 why = "it did not come in time" if alive else "the client closed"
                 raise ScriptFailed(f"expected {data!r} from client {self.number}, but {why}; it sent {tail!r}")
 
@@ -159,7 +159,7 @@ class FakeClient:
 
     def hold(self) -> None:
         """Keep reading until the client closes or the fake server ends."""
-        while self._fill():
+        while self.fill():
             pass
 
     def close(self) -> None:

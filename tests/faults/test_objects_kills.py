@@ -23,8 +23,10 @@ OLD = os.urandom(300_000)
 NEW = os.urandom(5_000_000)
 
 
-def orphans(store: ObjectStore) -> set[str]:
-    there = {subject.rsplit(".", 1)[1] for subject, _ in store._stream.subjects(f"$O.{store.bucket}.C.>")}
+def orphans(js: JetStream, store: ObjectStore) -> set[str]:
+    there = {
+        subject.rsplit(".", 1)[1] for subject, _ in js.stream(f"OBJ_{store.bucket}").subjects(f"$O.{store.bucket}.C.>")
+    }
     return there - {info.nuid for info in store.list()}
 
 
@@ -50,17 +52,18 @@ def test_killing_the_server_during_a_put_keeps_the_old_object(at: int) -> None:
         assert store.get_bytes("a") == OLD
         store.put("a", NEW)
         assert store.get_bytes("a") == NEW
-        assert orphans(store) == set()
+        assert orphans(JetStream(nc), store) == set()
 
 
 def test_a_restart_during_a_pause_of_a_put_is_all_or_nothing() -> None:
     """The client may send again what the link lost, in another order: then the put fails rather than store that."""
     with NatsServer() as server, jsclient.connect(server.url) as nc:
-        store = objectstore.create_object_store(JetStream(nc), ObjectStoreConfig(bucket="o"))
+        js = JetStream(nc)
+        store = objectstore.create_object_store(js, ObjectStoreConfig(bucket="o"))
 
         def source() -> Iterator[bytes]:
             yield NEW[:131_072]
-            wait_until(lambda: list(store._stream.subjects("$O.o.C.>")), 20)
+            wait_until(lambda: list(js.stream("OBJ_o").subjects("$O.o.C.>")), 20)
             server.restart()
             yield NEW[131_072:]
 
@@ -70,7 +73,7 @@ def test_a_restart_during_a_pause_of_a_put_is_all_or_nothing() -> None:
             assert "a" not in store
             store.put("a", NEW)
         assert store.get_bytes("a") == NEW
-        assert orphans(store) == set()
+        assert orphans(JetStream(nc), store) == set()
 
 
 @pytest.mark.parametrize("after", [100_000, 1_500_000, 4_900_000, 5_015_000])
@@ -89,7 +92,7 @@ def test_a_cut_link_during_a_put_keeps_the_old_or_the_new_object(server: NatsSer
         assert store.get_bytes("a") in ((OLD, NEW) if failed else (NEW,))
         store.put("a", NEW)
         assert store.get_bytes("a") == NEW
-        assert orphans(store) == set()
+        assert orphans(JetStream(nc), store) == set()
 
 
 def test_a_restart_during_a_get_delivers_the_object(server: NatsServer) -> None:
@@ -126,9 +129,9 @@ def test_killing_the_client_during_a_put_leaves_what_repair_removes(server: Nats
         ran = subprocess.run([sys.executable, "-c", KILLED_PROGRAM, server.url], capture_output=True, timeout=60)
         assert ran.returncode == -9, ran.stderr
         assert store.get_bytes("a") == OLD
-        assert len(orphans(store)) == 1
+        assert len(orphans(JetStream(nc), store)) == 1
         assert store.status(repair=True).repaired == 1
-        assert orphans(store) == set()
+        assert orphans(JetStream(nc), store) == set()
         assert store.get_bytes("a") == OLD
         store.put("a", NEW)
         assert store.get_bytes("a") == NEW

@@ -84,7 +84,7 @@ def upgrade(client: Any, compress: bool = False) -> None:
     client.send(frame(info_line()))
     while not client.received.endswith(b"PING\r\n"):  # masked: its length tells
         before = len(client.received)
-        client._fill()
+        client.fill()
         if len(client.received) == before and before > len(request) + 50:
             break
     client.send(frame(b"PONG\r\n"))

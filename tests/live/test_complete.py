@@ -84,7 +84,7 @@ def test_a_repair_that_cannot_ask_the_leader_removes_nothing(singleton: Import) 
     js.publish("$O.o.M.YQ==", b"no JSON")
     with pytest.raises(errors.BadObjectMeta):
         store.status(repair=True)
-    assert store._stream.info(subjects_filter="$O.o.C.>").state.subjects == {"$O.o.C.orphan": 1}
+    assert js.stream("OBJ_o").info(subjects_filter="$O.o.C.>").state.subjects == {"$O.o.C.orphan": 1}
 
 
 def answered(call: Callable[[], object]) -> bool:

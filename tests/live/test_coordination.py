@@ -31,11 +31,15 @@ def ttl(server: NatsServer) -> float:
 
 
 @pytest.fixture
-def kv(server: NatsServer, ttl: float) -> Iterator[KeyValue]:
+def context(server: NatsServer) -> Iterator[JetStream]:
     with jsclient.connect(server.url) as nc:
-        js = JetStream(nc)
-        yield coordination.lease_bucket(js, ttl=ttl)
-        keyvalue.delete_key_value(js, "leases")
+        yield JetStream(nc)
+
+
+@pytest.fixture
+def kv(context: JetStream, ttl: float) -> Iterator[KeyValue]:
+    yield coordination.lease_bucket(context, ttl=ttl)
+    keyvalue.delete_key_value(context, "leases")
 
 
 def test_one_holder_at_a_time_and_the_next_at_once(kv: KeyValue, ttl: float) -> None:
@@ -152,13 +156,13 @@ def test_a_semaphore_has_seats(kv: KeyValue, ttl: float) -> None:
         Semaphore(kv, "x", 0)
 
 
-def test_a_job_runs_once_per_interval(server: NatsServer, kv: KeyValue) -> None:
+def test_a_job_runs_once_per_interval(server: NatsServer, context: JetStream, kv: KeyValue) -> None:
     interval = 3600.0
     bucket = kv
     if server.version < (2, 11, 0):
         with pytest.raises(errors.ConfigError, match="must keep two intervals"):
             coordination.once_per(kv, "job", interval)
-        bucket = coordination.lease_bucket(kv._js, "jobs", ttl=2 * interval)
+        bucket = coordination.lease_bucket(context, "jobs", ttl=2 * interval)
     tokens = [coordination.once_per(bucket, "job", interval) for _ in range(5)]
     ran = [token for token in tokens if token is not None]
     assert 1 <= len(ran) <= 2, "twice if an hour has just begun"
@@ -192,16 +196,16 @@ def test_a_leader_is_replaced(server: NatsServer, kv: KeyValue, ttl: float) -> N
     assert gained == sorted(gained)
 
 
-def test_times_that_the_server_cannot_give_are_refused(server: NatsServer, kv: KeyValue) -> None:
+def test_times_that_the_server_cannot_give_are_refused(server: NatsServer, context: JetStream, kv: KeyValue) -> None:
     if server.version >= (2, 11, 0):
         with pytest.raises(errors.ConfigError, match="at least 2 s"):
             Lock(kv, "work", ttl=1).acquire(0)
-        plain = keyvalue.create_key_value(kv._js, keyvalue.KeyValueConfig(bucket="plain"))
+        plain = keyvalue.create_key_value(context, keyvalue.KeyValueConfig(bucket="plain"))
         with pytest.raises(errors.ConfigError, match="no times per key"):
             Lock(plain, "work").acquire(0)
     else:
         with pytest.raises(errors.ConfigError, match="no time per key"):
-            coordination.lease_bucket(kv._js, "other")
+            coordination.lease_bucket(context, "other")
         with pytest.raises(errors.ConfigError, match="all leases in bucket"):
             Lock(kv, "work", ttl=10).acquire(0)
 

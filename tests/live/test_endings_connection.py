@@ -100,7 +100,7 @@ def test_no_callback_begins_after_close(server: NatsServer, other: jsclient.Conn
     nc.close()
     slow.release.set()
     wait_until(lambda: slow.failed, 5)
-    wait_until(lambda: not engine_of(nc).strands._workers, 5)
+    wait_until(lambda: not engine_of(nc).strands.workers, 5)
     assert slow.begun == 1
 
 
@@ -388,7 +388,8 @@ def test_no_handler_of_a_service_begins_after_close(server: NatsServer, other: j
         other.publish("echo", b"x")
     other.flush()
     assert started.wait(5)
-    wait_until(lambda: endpoint._subscription is not None and endpoint._subscription.pending == 4, 5)
+    subscription: Any = endpoint._subscription
+    wait_until(lambda: subscription.pending == 4, 5)
     nc.close()
     release.set()
     for thread in endpoint._threads:

@@ -190,12 +190,12 @@ def test_many_fetches_use_one_subscription(js: JetStream) -> None:
     publish(js, 300)
     consumer = durable(js)
     consumer.fetch(1)
-    inboxes = list(pool_of(js.nc)._idle)
+    inboxes = list(pool_of(js.nc).idle)
     for _ in range(10):
         for message in consumer.fetch(20):
             message.ack()
     assert not consumer.fetch_no_wait(200)[199:]
-    assert list(pool_of(js.nc)._idle) == inboxes
+    assert list(pool_of(js.nc).idle) == inboxes
     assert len(inboxes) == 1
 
 

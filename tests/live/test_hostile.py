@@ -209,7 +209,7 @@ def test_a_flood_of_pings_and_infos_is_answered() -> None:
         client.handshake()
         before = len(client.received)
         client.send((b"PING\r\n" * 10 + info_line(max_payload=2048)) * 100)
-        wait_until(lambda: client._fill() and client.received.count(b"PONG\r\n", before) >= 1000)
+        wait_until(lambda: client.fill() and client.received.count(b"PONG\r\n", before) >= 1000)
         answers.append(client.received.count(b"PONG\r\n", before))
         answer_pings(client)
 

@@ -22,11 +22,16 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
         yield proxy
 
 
+contexts: dict[Any, JetStream] = {}  # of each bucket
+
+
 @pytest.fixture
 def kv(server: NatsServer, proxy: Proxy) -> Iterator[KeyValue]:
     with jsclient.connect(proxy.url) as nc, jsclient.connect(server.url) as direct:
         js = JetStream(nc)
-        yield keyvalue.create_key_value(js, KeyValueConfig(bucket="b", history=3, storage="memory"))
+        made = keyvalue.create_key_value(js, KeyValueConfig(bucket="b", history=3, storage="memory"))
+        contexts[made] = js
+        yield made
         home = JetStream(direct)
         for name in list(home.stream_names()):
             with contextlib.suppress(errors.StreamNotFound):  # a request that was held back deletes it, too
@@ -46,7 +51,7 @@ class Stale:
 
 
 def test_a_write_that_was_refused_and_stored_is_not_somebody_elses(kv: KeyValue) -> None:
-    js = kv._js
+    js = contexts[kv]
     stale = Stale(js)
     js.publish = stale  # type: ignore[assignment]
     assert kv.create("a", b"1") == 1
@@ -112,19 +117,19 @@ CALLS: dict[str, Callable[[KeyValue, float], object]] = {
     "purge_all": lambda kv, timeout: kv.purge_all(timeout=timeout),
     "purge_deletes": lambda kv, timeout: kv.purge_deletes(0, timeout=timeout),
     "status": lambda kv, timeout: kv.status(timeout=timeout),
-    "key_value": lambda kv, timeout: keyvalue.key_value(kv._js, "b", timeout=timeout),
+    "key_value": lambda kv, timeout: keyvalue.key_value(contexts[kv], "b", timeout=timeout),
     "create_key_value": lambda kv, timeout: keyvalue.create_key_value(
-        kv._js, KeyValueConfig(bucket="b", history=4, storage="memory"), timeout=timeout
+        contexts[kv], KeyValueConfig(bucket="b", history=4, storage="memory"), timeout=timeout
     ),
     "update_key_value": lambda kv, timeout: keyvalue.update_key_value(
-        kv._js, KeyValueConfig(bucket="b", history=4, storage="memory"), timeout=timeout
+        contexts[kv], KeyValueConfig(bucket="b", history=4, storage="memory"), timeout=timeout
     ),
     "create_or_update_key_value": lambda kv, timeout: keyvalue.create_or_update_key_value(
-        kv._js, KeyValueConfig(bucket="b", history=4, storage="memory"), timeout=timeout
+        contexts[kv], KeyValueConfig(bucket="b", history=4, storage="memory"), timeout=timeout
     ),
-    "delete_key_value": lambda kv, timeout: keyvalue.delete_key_value(kv._js, "b", timeout=timeout),
-    "key_value_store_names": lambda kv, timeout: list(keyvalue.key_value_store_names(kv._js, timeout=timeout)),
-    "key_value_stores": lambda kv, timeout: list(keyvalue.key_value_stores(kv._js, timeout=timeout)),
+    "delete_key_value": lambda kv, timeout: keyvalue.delete_key_value(contexts[kv], "b", timeout=timeout),
+    "key_value_store_names": lambda kv, timeout: list(keyvalue.key_value_store_names(contexts[kv], timeout=timeout)),
+    "key_value_stores": lambda kv, timeout: list(keyvalue.key_value_stores(contexts[kv], timeout=timeout)),
 }
 
 
@@ -173,7 +178,7 @@ def timed(call: Callable[[], object]) -> float:
 def test_services_are_asked_in_time(kv: KeyValue, proxy: Proxy) -> None:
     proxy.stall()
     for ask in (services.ping, services.info, services.stats):
-        took = min(timed(lambda ask=ask: list(ask(kv._js.nc, timeout=0.1))) for _ in range(3))  # type: ignore[misc]
+        took = min(timed(lambda ask=ask: list(ask(contexts[kv].nc, timeout=0.1))) for _ in range(3))  # type: ignore[misc]
         assert took < 0.1 + 0.2
     proxy.resume()
 

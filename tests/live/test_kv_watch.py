@@ -136,14 +136,14 @@ def test_changes_made_after_the_call_come_after_the_values_before(kv: KeyValue, 
             assert entries[2] == ("a", b"after %d" % number)
 
 
-def test_values_that_go_away_on_the_way_do_not_keep_it_waiting(kv: KeyValue) -> None:
+def test_values_that_go_away_on_the_way_do_not_keep_it_waiting(kv: KeyValue, js: JetStream) -> None:
     for number in range(3000):
-        kv._js.publish_async(f"$KV.b.k{number}", b"x" * 100)
-    kv._js.publish_async_complete(timeout=30)
+        js.publish_async(f"$KV.b.k{number}", b"x" * 100)
+    js.publish_async_complete(timeout=30)
     with kv.watch() as watcher:
         first = watcher.next(5)
         assert first is not None
-        kv._stream.purge()
+        js.stream(kv.stream_name).purge()
         rest = watcher.initial()
         assert len(rest) <= 2999  # before 2.10 all are read before the first is given
         assert watcher.initial_complete

@@ -24,11 +24,16 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
         yield proxy
 
 
+at: dict[Any, JetStream] = {}  # the context of each bucket
+
+
 @pytest.fixture
 def store(server: NatsServer, proxy: Proxy) -> Iterator[ObjectStore]:
     with jsclient.connect(proxy.url) as nc, jsclient.connect(server.url) as direct:
         js = JetStream(nc)
-        yield objectstore.create_object_store(js, ObjectStoreConfig(bucket="o", storage="memory"))
+        made = objectstore.create_object_store(js, ObjectStoreConfig(bucket="o", storage="memory"))
+        at[made] = js
+        yield made
         home = JetStream(direct)
         for name in list(home.stream_names()):
             with contextlib.suppress(errors.StreamNotFound):  # a request that was held back deletes it, too
@@ -55,7 +60,7 @@ def test_a_put_lives_through_cuts(store: ObjectStore, proxy: Proxy, kind: str) -
         info = store.put(meta, sources()[kind])
         assert (info.size, info.chunks) == (len(DATA), 400)
         assert store.get_bytes("a") == DATA
-        counts = {subject.rsplit(".", 1)[1]: count for subject, count in store._stream.subjects("$O.o.C.>")}
+        counts = {subject.rsplit(".", 1)[1]: count for subject, count in at[store].stream("OBJ_o").subjects("$O.o.C.>")}
         wait_until(lambda counts=counts, info=info: counts == {info.nuid: 400}, 5)  # type: ignore[misc]
 
 
@@ -86,15 +91,15 @@ CALLS: dict[str, Callable[[ObjectStore, float], object]] = {
     "list": lambda store, timeout: list(store.list(timeout=timeout)),
     "status": lambda store, timeout: store.status(timeout=timeout),
     "status with repair": lambda store, timeout: store.status(repair=True, timeout=timeout),
-    "object_store": lambda store, timeout: objectstore.object_store(store._js, "o", timeout=timeout),
-    "create_object_store": lambda store, timeout: objectstore.create_object_store(store._js, CONFIG, timeout=timeout),
-    "update_object_store": lambda store, timeout: objectstore.update_object_store(store._js, CONFIG, timeout=timeout),
+    "object_store": lambda store, timeout: objectstore.object_store(at[store], "o", timeout=timeout),
+    "create_object_store": lambda store, timeout: objectstore.create_object_store(at[store], CONFIG, timeout=timeout),
+    "update_object_store": lambda store, timeout: objectstore.update_object_store(at[store], CONFIG, timeout=timeout),
     "create_or_update_object_store": lambda store, timeout: objectstore.create_or_update_object_store(
-        store._js, CONFIG, timeout=timeout
+        at[store], CONFIG, timeout=timeout
     ),
-    "object_store_names": lambda store, timeout: list(objectstore.object_store_names(store._js, timeout=timeout)),
-    "object_stores": lambda store, timeout: list(objectstore.object_stores(store._js, timeout=timeout)),
-    "delete_object_store": lambda store, timeout: objectstore.delete_object_store(store._js, "o", timeout=timeout),
+    "object_store_names": lambda store, timeout: list(objectstore.object_store_names(at[store], timeout=timeout)),
+    "object_stores": lambda store, timeout: list(objectstore.object_stores(at[store], timeout=timeout)),
+    "delete_object_store": lambda store, timeout: objectstore.delete_object_store(at[store], "o", timeout=timeout),
 }
 LINKED = objectstore.ObjectInfo(name="a", bucket="o", nuid="n")
 CONFIG = ObjectStoreConfig(bucket="o", storage="memory", description="x")

@@ -84,7 +84,7 @@ def test_a_gap_is_noticed_and_filled(js: JetStream) -> None:
     publish(js, 300)
     with js.stream("O").ordered_consumer().messages(max_messages=50) as messages:
         seen = take(messages, 10)
-        wait_until(lambda: len(messages._mailbox) + len(messages._ready) >= 30, 5)
+        wait_until(lambda: messages.buffered >= 30, 5)
         while len(messages._ready) > 5:
             messages._ready.pop()  # what a network that drops would do: what was checked stays, the rest is gone
         messages.source.state.expected -= 1
@@ -313,7 +313,7 @@ def test_a_thread_that_waits_does_not_hold_up_the_timeout_of_another(js: JetStre
     with consumer.messages() as messages:
         waiting = threading.Thread(target=lambda: list(messages), daemon=True)
         waiting.start()
-        wait_until(lambda: messages._mailbox._waiters, 5)
+        wait_until(lambda: "_wait" in functions_of(waiting), 5)
         started = time.monotonic()
         with pytest.raises(errors.NoMessages):
             messages.next(timeout=0.2)

@@ -227,7 +227,8 @@ def test_api_calls_at_once_are_limited(server: NatsServer, js: JetStream) -> Non
 
         thread = threading.Thread(target=ask)
         thread.start()
-        wait_until(lambda: one.api._permits is not None and one.api._permits.empty())  # its only turn is taken
+        permits: Any = one.api._permits
+        wait_until(permits.empty)  # its only turn is taken
         with pytest.raises(errors.RequestTimeout) as caught:
             one.account_info(timeout=0.1)
         assert not caught.value.sent

@@ -65,9 +65,9 @@ class Cluster:
             elif verb == b"SUB":
                 self.sids[words[1].removesuffix(b"*")] = words[-1]
             elif verb in (b"PUB", b"HPUB"):
-                while len(client.received) - client._taken < int(words[-1]) + 2:
-                    client._fill()
-                client._taken += int(words[-1]) + 2
+                while len(client.received) - client.taken < int(words[-1]) + 2:
+                    client.fill()
+                client.taken += int(words[-1]) + 2
                 self.answer(client, words[1].decode(), words[2])
 
     def answer(self, client: FakeClient, subject: str, reply: bytes) -> None:

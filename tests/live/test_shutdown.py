@@ -27,7 +27,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and engine_of(nc).outbox._sending is None
+    return nc.state is ConnectionState.RECONNECTING and not engine_of(nc).outbox.is_sending
 
 
 class Blocked:
@@ -193,7 +193,7 @@ def test_close_releases_who_waits_for_a_reconnect(proxy: Proxy, call: str) -> No
     }
     blocked = Blocked(calls[call])
     if call == "publish":
-        wait_until(lambda: engine_of(nc).outbox._online._tickets)
+        wait_until(lambda: engine_of(nc).outbox.online.awaited)
     start = time.monotonic()
     nc.close()
     assert isinstance(blocked.ended.get(timeout=5), errors.ConnectionClosed)
@@ -262,10 +262,10 @@ def test_close_without_waiting_on_a_stalled_link(proxy: Proxy) -> None:
     sub = nc.subscribe("soon")
     proxy.stall()
     with pytest.raises(errors.BufferFull):
-        engine_of(nc).outbox._write_timeout = 0.2
+        engine_of(nc).outbox.write_timeout = 0.2
         while True:
             nc.publish("stalled", b"x" * 100_000)
-    engine_of(nc).outbox._write_timeout = 10
+    engine_of(nc).outbox.write_timeout = 10
     start = time.monotonic()
     nc.close(wait=False)
     with pytest.raises(errors.ConnectionClosed):

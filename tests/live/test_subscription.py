@@ -238,7 +238,7 @@ def test_the_worker_ends_when_idle_and_comes_back(server: NatsServer, monkeypatc
             if number % 3 == 0:
                 nc.flush()
             if number % 50 == 0:
-                wait_until(lambda: not engine_of(nc).strands._workers)
+                wait_until(lambda: not engine_of(nc).strands.workers)
         assert [got.get(timeout=5) for _ in range(300)] == list(range(300))
 
 

@@ -246,11 +246,11 @@ def test_the_servers_pings_are_answered(ws_server: NatsServer) -> None:
         )
         info = b'INFO {"server_id":"x","version":"2.10.0","proto":1,"headers":true,"max_payload":1000}\r\n'
         client.send(bytes([0x82, len(info)]) + info)
-        wait_until(lambda: client._fill() and len(client.received) > len(request) + 100)
+        wait_until(lambda: client.fill() and len(client.received) > len(request) + 100)
         client.send(b"\x82\x06PONG\r\n" + b"\x89\x04beat")
         before = len(client.received)
         # Not simply the next bytes: the client's own PING may still be under way as a frame of its own.
-        wait_until(lambda: client._fill() and b"\x8a\x84" in client.received[before:])
+        wait_until(lambda: client.fill() and b"\x8a\x84" in client.received[before:])
         pongs.append(b"\x8a\x84")
 
     once = jsclient.ReconnectPolicy(enabled=False)  # the script ends with the pong

@@ -185,7 +185,7 @@ def test_a_publisher_may_wait_for_room() -> None:
         done.put("posted")
 
     threading.Thread(target=post, daemon=True).start()
-    wait_until(lambda: rig.outbox._online._tickets)
+    wait_until(lambda: rig.outbox.online.awaited)
     wire = rig.online(Wire())
     assert done.get(timeout=2) == "posted"
     rig.outbox.flush()
@@ -210,7 +210,7 @@ def test_close_releases_who_waits_for_room() -> None:
             caught.put(error)
 
     threading.Thread(target=post, daemon=True).start()
-    wait_until(lambda: rig.outbox._online._tickets)
+    wait_until(lambda: rig.outbox.online.awaited)
     rig.outbox.close(lambda: errors.ConnectionClosed("over"))
     assert isinstance(caught.get(timeout=2), errors.ConnectionClosed)
     with pytest.raises(errors.ConnectionClosed):

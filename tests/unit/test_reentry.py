@@ -232,11 +232,11 @@ def test_a_publish_on_top_of_the_window() -> None:
 def test_locks_let_a_nested_call_in_and_are_free_in_a_child() -> None:
     lock, turn = waiting.new_lock(), waiting.new_turn()
     with lock, lock, turn:
-        waiting._free_locks()  # the holder itself has forked, in a signal handler
+        waiting.free_locks()  # the holder itself has forked, in a signal handler
     holder = threading.Thread(target=lambda: (lock.acquire(), turn.acquire()))
     holder.start()
     holder.join()
-    waiting._free_locks()  # in a child the holder is not there
+    waiting.free_locks()  # in a child the holder is not there
     for made in (lock, turn):
         assert made.acquire(False)
         made.release()

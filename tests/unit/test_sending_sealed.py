@@ -25,7 +25,7 @@ from protocol import websocket
 from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 from protocol.websocket import WebSocket, mask
 from tests.sockets import ProxySocket
-from tests.unit import test_sending as plain
+from tests.unit import test_outbox_sending as plain
 
 traced = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the points are those of 3.11")
 

@@ -12,8 +12,8 @@ DOMAIN = [b"$JS.ACK.d.h%s.x" % reply[len(b"$JS.ACK") :] for reply in PLAIN]
 
 @pytest.mark.spark
 def test_ack_subjects_that_begin_alike() -> None:
-    found = chunks._first_deliveries(list(PLAIN))
-    assert found == chunks._deliveries(list(PLAIN))
+    found = chunks.first_deliveries(list(PLAIN))
+    assert found == chunks.any_deliveries(list(PLAIN))
     assert found is not None
     assert (found[0][0], found[1][0], found[2][0], found[3][0]) == (11, 1, 1_732_100_000_000_000_001, 49)
 
@@ -34,7 +34,7 @@ def test_ack_subjects_that_begin_alike() -> None:
     ],
 )
 def test_others_are_left_to_the_full_grammar(replies: list[bytes | None]) -> None:
-    assert chunks._first_deliveries(replies) is None
+    assert chunks.first_deliveries(replies) is None
 
 
 def block(*lines: bytes) -> bytes:

@@ -188,3 +188,21 @@ def test_dir_of_a_connection_is_its_documentation() -> None:
     assert len(shown) <= 34
     assert [name for name in sorted(shown) if not inspect.getdoc(getattr(jsclient.Connection, name))] == []
     assert jsclient.Connection.__mro__ == (jsclient.Connection, object)
+
+
+def test_tests_look_into_the_module_they_are_named_after(tmp_path: Path) -> None:
+    for folder in ("protocol", "jsclient", "tests"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "jsclient" / "thing.py").write_text(
+        "class Thing:\n    def __init__(self) -> None:\n        self._held = 1\n"
+    )
+    text = "def test(made: object) -> None:\n    assert made._held\n"
+    (tmp_path / "tests" / "test_thing.py").write_text(text)
+    assert layers.findings(tmp_path) == []
+    (tmp_path / "tests" / "test_other.py").write_text(text)
+    assert layers.findings(tmp_path) == ["tests/test_other.py:2: made._held is private to another module"]
+
+
+def test_few_tests_look_elsewhere() -> None:
+    assert len(layers.PRIVATE_IN_TESTS) < 20
+    assert all(layers.PRIVATE_IN_TESTS.values())

@@ -192,7 +192,7 @@ class PullInboxes:
 
     def __init__(self, connection: Connection) -> None:
         self._connection = weakref.ref(connection)
-        self._idle: deque[PullInbox] = deque()
+        self.idle: deque[PullInbox] = deque()
         self._active: set[PullInbox] = set()
         self.reconnected_at = float("-inf")
         self.pulled: set[str] = set()  # subjects of pulls: they tell through which API a consumer is reached
@@ -204,7 +204,7 @@ class PullInboxes:
         if event is LinkEvent.RECONNECTED:
             self.reconnected_at = time.monotonic()
         elif event is LinkEvent.CLOSED:
-            self._idle.clear()
+            self.idle.clear()
             for inbox in tuple(self._active):  # unsubscribed by now; what they hold goes back next
                 inbox.ask_to_forget_pulls()
         elif event is LinkEvent.SERVER_LEFT:
@@ -234,9 +234,9 @@ class PullInboxes:
             self.pulled.add(pull_subject)
 
     def _idle_one(self, connection: Connection) -> PullInbox | None:
-        while self._idle:
+        while self.idle:
             try:
-                inbox = self._idle.pop()
+                inbox = self.idle.pop()
             except IndexError:
                 break
             if inbox.mailbox.closed is None:
@@ -251,8 +251,8 @@ class PullInboxes:
     def give_back(self, inbox: PullInbox) -> None:
         """After a clean end only."""
         self._active.discard(inbox)
-        if len(self._idle) < IDLE_INBOXES and inbox.mailbox.closed is None:
-            self._idle.append(inbox)
+        if len(self.idle) < IDLE_INBOXES and inbox.mailbox.closed is None:
+            self.idle.append(inbox)
         else:
             inbox.inbox.close()
 
@@ -263,8 +263,8 @@ class PullInboxes:
 
     def close_idle(self) -> None:
         """Drop the idle subscriptions."""
-        while self._idle:
-            self._idle.pop().inbox.close()
+        while self.idle:
+            self.idle.pop().inbox.close()
 
 
 _pools: weakref.WeakKeyDictionary[Connection, PullInboxes] = weakref.WeakKeyDictionary()

@@ -347,14 +347,15 @@ def test_a_socket_that_sends_in_python_code_is_given_up_when_interrupted() -> No
 
 def test_a_handler_on_top_of_a_socket_in_python_code_leaves_the_stream_alone() -> None:
     line = Line(proxy=True)
-    real = line.transport._sock.send
+    sock: Any = line.transport._sock
+    real = sock.send
 
     def send(*arguments: Any) -> int:
-        line.transport._sock.send = real  # type: ignore[method-assign]
+        sock.send = real
         line.outbox.post_now(b"2;")
         return real(*arguments)
 
-    line.transport._sock.send = send  # type: ignore[method-assign, assignment]
+    sock.send = send
     line.outbox.post_now(b"1;")
     assert line.finish() == b"1;2;"
     line.close()
@@ -398,7 +399,7 @@ def test_small_frames_are_joined_and_large_ones_left_alone() -> None:
 
 def test_a_full_queue_makes_callers_wait_within_their_time() -> None:
     line = Line()
-    line.outbox._write_timeout = 0.05
+    line.outbox.write_timeout = 0.05
     accepted = 0
     with pytest.raises(errors.BufferFull, match="Nothing of this message"):
         while True:
