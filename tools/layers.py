@@ -69,6 +69,8 @@ DOORS = {"jsclient._engine": {"__init__", "connection", "subscription", "process
 #: Tests look into the module that they are named after, and into no other one, except here, and why.
 PRIVATE_IN_TESTS = {
     ("faults/test_groups_kills.py", "_js"): "counts through the connection that its bucket has",
+    ("live/test_deadlines.py", "_reading"): "a typed message of a member is made as its group makes it",
+    ("live/test_kv_outcomes.py", "_last_message"): "the look that comes after a refusal is made late",
     ("live/test_endings_connection.py", "_subscription"): "nothing public tells how much waits for an endpoint",
     ("live/test_endings_connection.py", "_threads"): "the threads of an endpoint have to end with its connection",
     ("live/test_parity.py", "_permits"): "another call has to hold the only turn",
