@@ -24,7 +24,7 @@ class Cancel:
 
     def cancel(self) -> None:
         """End all calls that have this token. Takes no lock, waits for nothing, and may be called more than once."""
-        self._cancelled = True  # first: whoever enters a wait looks at it afterwards
+        self._cancelled = True  # first: a thread that enters a wait looks at it afterwards
         for wake in list(self._wakes.values()):
             wake()
 

@@ -20,8 +20,8 @@ PREFIX_LENGTH: Final = 12
 SEQUENCE_LENGTH: Final = 10
 NUID_LENGTH: Final = PREFIX_LENGTH + SEQUENCE_LENGTH
 TOKEN_LENGTH: Final = 12
-"""Characters of a reply token, 6 random bits each. Whoever sees one reply subject has its prefix; to forge the reply to
-another request it would have to hit one of a few thousand tokens among 2^72 while they wait."""
+"""Characters of a reply token, 6 random bits each. A client that sees one reply subject has its prefix; to forge the
+reply to another request it would have to hit one of a few thousand tokens among 2^72 while they wait."""
 
 TOKENS_AT_ONCE: Final = 1024
 """Tokens made from one read of the system's random source. One by one it would cost a system call for every request,

@@ -222,7 +222,7 @@ class Subscription(BaseSubscription, Taker):
             self.engine.subscriptions.tell_unsubscribed(self, max_messages)
 
     def close(self) -> None:
-        """Stop receiving and throw away what was not taken; whoever waits gets SubscriptionClosed. Idempotent.
+        """Stop receiving and throw away what was not taken; waiting calls get SubscriptionClosed. Idempotent.
 
         In a forked child it does nothing: the subscription is the parent's.
         """

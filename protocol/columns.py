@@ -10,7 +10,7 @@ messages per chunk, all in one run (Python 3.11):
     sequence and time of the reply: one by one 430, `Acks` (joined, split once, read as JSON) 320
 
 So the gain over the ordinary parser is small, and `complete_frames` followed by `parse_columns` on the same
-bytes costs more than the parser: whoever can should call `parse_columns` alone; it stops at the same places.
+bytes costs more than the parser: call `parse_columns` alone where that will do; it stops at the same places.
 """
 
 from __future__ import annotations

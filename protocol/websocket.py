@@ -176,7 +176,7 @@ class Deflate:
 
 class WebSocket:
     """An open websocket. Not thread-safe: `feed` and `outgoing` belong to the reader; `frame` and `close`
-    keep no state of their own and may be called by whoever sends.
+    keep no state of their own and may be called by every sender.
     """
 
     def __init__(

@@ -63,7 +63,7 @@ ENCODER = "protocol/frames.py"
 SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
 
 
-#: Packages of which others import nothing but what the package itself offers; and who is at home in there.
+#: Packages of which others import nothing but what the package itself offers; and which modules are at home in there.
 DOORS = {"jsclient._engine": {"__init__", "connection", "subscription", "process"}}
 
 #: Tests look into the module that they are named after, and into no other one, except here, and why.

@@ -192,7 +192,7 @@ class Engine(Protocol):
         """Why nothing works any more; `reason` is what ended the connection, if it was not the application."""
 
     def refuse_pickle(self, what: object) -> NoReturn:
-        """Raises the TypeError for whoever tries to send a live object to another process."""
+        """Raises the TypeError of an attempt to send a live object to another process."""
 
     # --- telling, and being told ----------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ class EventsThread:
         self._name = name
         self._later = later  # call_later of the clock: a thread that could not be started is asked for again
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self._to_start = [None]  # whoever pops it starts the thread: one call into C, no lock across Thread.start
+        self._to_start = [None]  # the one that pops it starts the thread: one call into C, no lock across Thread.start
         self._thread: threading.Thread | None = None
         self._stopped = False
         self.dropped = 0

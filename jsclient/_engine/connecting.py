@@ -134,7 +134,7 @@ class Connector:
                     continue
             except Exception as error:
                 if once and not isinstance(error, (errors.JsClientError, OSError)):
-                    return error  # a callable of the user: whoever connects sees it as it is
+                    return error  # a callable of the user: the caller of connect sees it as it is
                 self._session.last_error = error
                 self.pool.failed(server)
                 attempts = [*attempts[-50:], (server.url, errors.brief(error))]

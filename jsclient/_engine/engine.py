@@ -130,7 +130,7 @@ class LiveEngine:
         self.refuse_pickle(self)
 
     def refuse_pickle(self, what: object) -> NoReturn:
-        """Raises the TypeError for whoever tries to send a live object to another process."""
+        """Raises the TypeError of an attempt to send a live object to another process."""
         raise TypeError(
             f"a {type(what).__name__} belongs to the live connection of this process and cannot be pickled. Send its "
             "ConnectOptions (connection.options) and call jsclient.shared(options) where it is needed"
@@ -306,7 +306,7 @@ class LiveEngine:
     def link_lost(
         self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
     ) -> None:
-        """Reader thread: whoever waits for an answer over the dead link learns it now.
+        """Reader thread: calls that wait for an answer over the dead link learn it now.
 
         `withdrawn`: frames of which no byte was sent, so that their owners need not call the outcome unknown.
         """

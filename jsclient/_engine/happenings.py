@@ -44,7 +44,7 @@ class ConnectionEvents:
     """What happens to a connection, in order: iterate it, or call `next`. Made by `Connection.events`.
 
     The last event is "closed"; then the iteration ends. Leaving its `with` block stops it. Threads that share it get
-    each event once. Whoever falls 4,096 events behind misses some: `dropped` counts them.
+    each event once. A listener that falls 4,096 events behind misses some: `dropped` counts them.
     """
 
     def __init__(self, engine: LiveEngine, forget: Callable[[ConnectionEvents], None]) -> None:
@@ -89,7 +89,7 @@ class ConnectionEvents:
         return self._mailbox.closed is not None
 
     def close(self) -> None:
-        """Take no further events; whoever waits is woken. Idempotent."""
+        """Take no further events; waiting threads are woken. Idempotent."""
         if not self.closed:
             self._mailbox.close(errors.SubscriptionClosed("these events of the connection are closed"))
             self._forget(self)

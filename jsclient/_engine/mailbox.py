@@ -40,7 +40,7 @@ _NO_ENDS: list[Callable[[], None]] = []
 
 
 class Mark:
-    """Put between the messages: `pass_by` is called once, when whoever takes them has handled all that came before, or
+    """Put between the messages: `pass_by` is called once, when the taker has handled all that came before, or
     when they are thrown away."""
 
     __slots__ = ("_once",)

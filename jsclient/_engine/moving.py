@@ -114,7 +114,7 @@ def discard(link: Link) -> None:
 
 
 def _change(session: Session, old: Link, new: Link) -> None:
-    """From one link to the other. Whoever has something to send meanwhile waits, for a few round trips at most."""
+    """From one link to the other. A thread with something to send meanwhile waits, for a few round trips at most."""
     outbox = session.outbox
     session.moving_since = time.monotonic()
     with session.lock:

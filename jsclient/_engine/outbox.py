@@ -1,4 +1,4 @@
-"""The send path: one FIFO of whole frames, drained by whoever gets the send lock.
+"""The send path: one FIFO of whole frames, drained by the thread that gets the send lock.
 
 Appending takes no lock (append and join under one lock fell from 1.3-3 M/s with one thread to 0.1 M/s with 64;
 this keeps 0.44-0.51 of it). Two ways in:
@@ -323,7 +323,7 @@ class Outbox:
 
     @property
     def lock(self) -> Any:
-        """The send lock: whoever holds it knows that no other thread is in a system call that sends."""
+        """The send lock: the thread that holds it knows that no other thread is in a system call that sends."""
         return self._right[0]
 
     def holds_back(self) -> bool:
@@ -398,7 +398,7 @@ class Outbox:
             raise refusal
 
     def is_full(self) -> bool:
-        """True when whoever adds to the queue has to wait first."""
+        """True when a thread that adds to the queue has to wait first."""
         return self.size + self.unsent >= HIGH_WATER or len(self.frames) >= HIGH_WATER_FRAMES
 
     def _make_room(self, deadline: Deadline) -> bool:
@@ -545,7 +545,7 @@ class Outbox:
                 return taken
 
     def refuse(self, reason: Callable[[], BaseException]) -> None:
-        """Take nothing more: whoever posts or waits for room gets `reason()`. What is queued can still be drained."""
+        """Take nothing more: callers that post or wait for room get `reason()`. What is queued can still be drained."""
         with self._account:
             self.closed = reason
             self.offline = True

@@ -72,7 +72,7 @@ class Owner(Protocol):
     def link_lost(
         self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
     ) -> None:
-        """Whoever waits for an answer over the dead link learns it now. `withdrawn`: of these no byte was sent."""
+        """Calls that wait for an answer over the dead link learn it now. `withdrawn`: of these no byte was sent."""
 
     def link_left(self, withdrawn: list[Frame]) -> None:
         """The link is given up for one that stands already."""

@@ -88,7 +88,7 @@ class Pings:
         return time.monotonic() - ping.at
 
     def fail(self, make: Callable[[], BaseException], pongs_come: bool = False) -> None:
-        """Whoever waits gets an exception. With `pongs_come` the link lives on: their places in the order stay."""
+        """Waiting threads get an exception. With `pongs_come` the link lives on: their places in the order stay."""
         sent = self._sent
         if not pongs_come:
             sent.open.clear()

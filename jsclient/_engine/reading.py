@@ -124,7 +124,7 @@ class Reading:
     def _read(self, take: Callable[[Turn], Msg | None]) -> Msg | None:
         """Take the right for one chunk, and leave to the reader what `take` does not want of it."""
         lock, turn = self.lock, Turn()
-        self._turn = turn  # before the right is ours, so that whoever ends the turn finds it
+        self._turn = turn  # before the right is ours, so that the thread that ends the turn finds it
         try:
             if not lock.acquire(False) or lock is not self.lock or not self.lent or self.left:
                 return None  # the reader has taken over

@@ -84,7 +84,7 @@ class Relay:
             self._outbox.flush()
 
     def forget(self, own: Any) -> None:
-        """For a wait that ended otherwise: whoever opened this ticket now would lose the token to it."""
+        """For a wait that ended otherwise: a thread that opened this ticket now would lose the token to it."""
         try:
             self.answered.remove(own)
         except ValueError:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jsclient.message import Msg
 
 MAX_KEPT: Final = 1_024
-"""Answered requests to which further replies are heard, at most: whoever keeps one forgets it soon."""
+"""Answered requests to which further replies are heard, at most: a caller that keeps one forgets it soon."""
 
 MAX_EARLY: Final = 64
 EARLY_SIZE: Final = 4_096
@@ -224,7 +224,7 @@ class Requests:
             ticket.put(early)
 
     def _another(self, message: Msg, waited_for: bool) -> None:
-        """Reader thread: a further reply, for whoever keeps that request or is just about to (see `keep`)."""
+        """Reader thread: a further reply, for the caller that keeps that request or is just about to (see `keep`)."""
         subject = message.raw_subject
         if waited_for:
             if len(message.payload) > EARLY_SIZE:

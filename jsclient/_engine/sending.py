@@ -8,8 +8,8 @@ every step that changes them is one call into C, which is done or not done:
 * the answer of the kernel is stored by the same `list.extend` that makes the system call;
 * a batch enters the line of batches by `append` and leaves it by `remove`, which names it.
 
-So whoever sends next, after an exception or on top of the interrupted code, reads in the batches where the stream
-stands, and goes on from there.
+So the thread that sends next, after an exception or on top of the interrupted code, reads in the batches where the
+stream stands, and goes on from there.
 
 The interrupted code must not go on with what it knew before. So each of these calls is driven by the permit that
 belongs to its send lock, a list with one entry. Code that sends on top of interrupted code empties the permit and
@@ -137,7 +137,7 @@ class Queue(Protocol):
 
 
 class Sending:
-    """The end of the queue at one transport. Whoever calls `push` holds the send lock."""
+    """The end of the queue at one transport. The caller of `push` holds the send lock."""
 
     def __init__(self, transport: Transport, queue: Queue, broken: Callable[[Any, BaseException], None]) -> None:
         self.transport = transport

@@ -421,7 +421,7 @@ class Session:
             link.shutdown()
         self.connector.abandon()
         self.pings.fail(_closed)
-        self.connected.set()  # whoever waits for a connection looks at the state
+        self.connected.set()  # a thread that waits for a connection looks at the state
         current = threading.current_thread()
         try:
             if link is not None and link.reader is not None and link.reader is not current:

@@ -54,7 +54,7 @@ class BaseSubscription:
         """Told by the connection, on an internal thread, when the link goes down or comes back."""
 
     def fail(self, error: BaseException) -> None:
-        """The server refused the subscription: whoever waits gets the reason."""
+        """The server refused the subscription: waiting threads get the reason."""
         self.engine.remove_subscription(self)
         self.mailbox.close(error)
 

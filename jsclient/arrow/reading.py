@@ -53,7 +53,7 @@ def read_through(access: StreamAccess, part: Range, method: str, label: str) -> 
 
 
 def _chunks(access: StreamAccess, part: Range, method: str, label: str, gaps: Gaps) -> Iterator[Chunk]:
-    """The chunks by the method that works. Whoever reads the last one tells `gaps` that the range is at its end."""
+    """The chunks by the method that works. The reader of the last one tells `gaps` that the range is at its end."""
     if method != "consumer":
         direct = RangeDirect(access, part, gaps, required=method == "direct")
         try:

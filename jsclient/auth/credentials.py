@@ -136,7 +136,7 @@ class Authenticator:
         Raises ConfigError for unusable credentials, AuthError when the server cannot take this kind.
         """
         if url_token is not None:
-            # Never resolved: whoever supplies a URL does not choose which environment variable is sent there.
+            # Never resolved: the origin of a URL does not choose which environment variable is sent there.
             return _with_digest(AuthFields(auth_token=url_token.reveal()))
         if url_user:
             return _with_digest(AuthFields(user=url_user, password=url_password.reveal() if url_password else ""))

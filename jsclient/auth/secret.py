@@ -65,7 +65,7 @@ class Secret:
 class Literal(Secret):
     """A secret that came from outside: it means what it says, also where it begins with `env:`.
 
-    Whoever supplies a URL would otherwise be sent any environment variable that it asks for.
+    The server of a URL from elsewhere would otherwise be sent any environment variable that the URL asks for.
     """
 
     __slots__ = ()

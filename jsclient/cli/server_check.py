@@ -61,7 +61,7 @@ class Finding:
 
 @attrs.define
 class Report:
-    """What was looked at: findings, and figures for whoever draws them."""
+    """What was looked at: findings, and figures for those who draw them."""
 
     findings: list[Finding] = attrs.Factory(list)
     figures: dict[str, float] = attrs.Factory(dict)

@@ -59,7 +59,7 @@ def _holder(entry: KeyValueEntry) -> Holder:
 def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
     """Take a lease away: another candidate may have it at once.
 
-    Whoever held it learns that at its next renewal, a third of its time later at the most, and believes until then
+    Its holder learns that at its next renewal, a third of its time later at the most, and believes until then
     that it holds it: only fencing tokens keep the two apart. Raises RevisionMismatch when it was renewed since `holder`
     was read, or has changed hands: read again, and decide again.
     """

@@ -30,7 +30,7 @@ HERD = 0.05
 class Semaphore:
     """At most `seats` holders at a time. `with semaphore as lease:` takes a seat and gives it back.
 
-    Not fair (whoever asks first when a seat is free gets it) and not reentrant. Each `acquire` is a lease of its own;
+    Not fair (the first that asks when a seat is free gets it) and not reentrant. Each `acquire` is a lease of its own;
     `on_lost(lease)` is called on a thread of its own when one runs out. Thread-safe; `with` remembers one lease, so
     threads that share an object use `acquire` and `lease.release()`.
     """

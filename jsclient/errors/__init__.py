@@ -48,7 +48,7 @@ from jsclient.errors.jetstream import *  # noqa: F403
 from jsclient.errors.server_codes import *  # noqa: F403
 from jsclient.errors.stores import *  # noqa: F403
 
-# Whoever sees one in a traceback or a pickle reads the name under which it is imported.
+# Tracebacks and pickles show the name under which it is imported.
 for _found in list(vars().values()):
     if isinstance(_found, type) and issubclass(_found, JsClientError):
         _found.__module__ = __name__

@@ -288,7 +288,7 @@ def _origin(js: JetStream, stream: str, deadline: Deadline) -> StreamConfig:
 
 
 def _store(group: PartitionedGroup, wanted: Group, replicas: int, deadline: Deadline) -> None:
-    """Store the configuration unless it is there; the bucket is made by whoever comes first."""
+    """Store the configuration unless it is there; the first process makes the bucket."""
     js, bucket = group.js, group.kv.bucket
     try:
         keyvalue.key_value(js, bucket, timeout=deadline)

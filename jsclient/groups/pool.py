@@ -301,7 +301,7 @@ class GroupPool(Taker):
         with self.ready:
             self._term = None
         if cut_off or self.connection.closed:
-            return  # whoever is next has to know that handlers were running
+            return  # the next member has to know that handlers were running
         try:
             self.records.end(self.member)
             if not alone:
@@ -475,7 +475,7 @@ class GroupPool(Taker):
         self.engine.check_process()
         deadline = Deadline.of(timeout, self.options.stop_timeout)
         seconds = deadline.remaining()
-        # The last part of the time is for leaving: whoever comes next learns from the records what was cut off.
+        # The last part of the time is for leaving: the next member learns from the records what was cut off.
         finished = self._ended.wait(None if seconds is None else max(seconds * (1 - LEAVE_PART), seconds - LEAVE))
         term = self._term
         running = [] if term is None else [item.message for item in list(term.order.running.values())]

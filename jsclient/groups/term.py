@@ -142,7 +142,7 @@ class Term:
         self.note(item)
 
     def note(self, item: Item) -> None:
-        """For whoever has the message next."""
+        """For the member that has the message next."""
         try:
             self.pool.records.note(item.sequence, item.tries)
         except errors.JsClientError as error:
@@ -254,7 +254,7 @@ class Term:
             log.info("%s was not deleted, it ends by itself: %s", self.consumer, error)
 
     def _note_failures(self, rest: list[Item]) -> None:
-        """Tries are counted here; whoever handles the message next goes on counting."""
+        """Tries are counted here; the member that handles the message next goes on counting."""
         for item in rest:
             if item.held.retries:
                 item.tries = Tries(failed=item.held.retries, alone=item.tries.alone)

@@ -389,7 +389,7 @@ class Stream:
         return consumer_requests.consumer_infos(self.js, self.name, timeout=timeout)
 
     def delete_consumer(self, name: str, *, timeout: Timeout = DEFAULT) -> None:
-        """Delete a consumer; whoever waits on it is told. Raises ConsumerNotFound."""
+        """Delete a consumer; readers that wait on it are told. Raises ConsumerNotFound."""
         consumer_requests.delete(self.js, self.name, name, timeout=timeout)
 
     def pause_consumer(

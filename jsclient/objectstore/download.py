@@ -30,7 +30,7 @@ def fetch_chunks(
     opening: Deadline,
     whole: Deadline,
 ) -> Iterator[bytes]:
-    """The chunks as they are stored; whoever reads them stops at the object's size.
+    """The chunks as they are stored; the caller stops at the object's size.
 
     Raises ObjectChanged when the chunks end early (deleted or replaced meanwhile), TimedOut after `stall` seconds
     without any, or at the deadline of the whole. `opening` bounds this call.

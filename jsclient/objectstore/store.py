@@ -168,7 +168,7 @@ class ObjectStore:
     def _replace(self, subject: str, info: ObjectInfo, deadline: Deadline) -> ObjectInfo:
         """Make uploaded chunks the object of that name, after exactly the one that is there now.
 
-        Nobody's chunks get lost between: whoever is second replaces, and frees, what the first one stored. When the
+        No chunks get lost between: the second one replaces, and frees, what the first one stored. When the
         outcome of the last step is unknown the chunks stay until a later call has seen whether they are needed.
         """
         before = None

@@ -3,10 +3,10 @@
     <query>          {"b":N,"run":...,"from":{"SINK":seq},"again":0|1}   which run writes batch N, and from where on
     <query>.<part>   {"b":N,"n":rows,"sum":...,"end":0|1}                a partition: under way, or written whole
 
-An entry of a partition is also a fence: whoever takes the partition over writes it anew, and an older attempt that
-still runs cannot give its receipt any more. `from` is where a stream of the sink ended before the batch wrote to it, so
-whatever the batch has stored lies behind it. `again` says that more than one run has written the batch, and `gone`
-names runs whose batch was taken over: they do not take it back, also when Spark starts their tasks again.
+An entry of a partition is also a fence: an attempt that takes the partition over writes it anew, and an older attempt
+that still runs cannot give its receipt any more. `from` is where a stream of the sink ended before the batch wrote to
+it, so whatever the batch has stored lies behind it. `again` says that more than one run has written the batch, and
+`gone` names runs whose batch was taken over: they do not take it back, also when Spark starts their tasks again.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ class Pool:
     """All idle connections of this process; thread-safe."""
 
     def __init__(self) -> None:
-        self._lock = waiting.new_lock()  # free in a forked worker, whoever held it
+        self._lock = waiting.new_lock()  # free in a forked worker, whichever thread held it
         self._pid = os.getpid()
         self._idle: dict[Any, list[_Idle]] = {}
         self._closer: threading.Thread | None = None

@@ -195,7 +195,7 @@ class WindowPublisher:
 
     def failed(self, error: BaseException) -> None:
         if isinstance(error, errors.PermissionViolation) and error.subject.startswith(self._api):
-            return  # a question about a stream that this user may not ask; whoever asked is told
+            return  # a question about a stream that this user may not ask; the caller that asked is told
         self._error = self._error or error
         self._wake()
 

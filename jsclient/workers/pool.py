@@ -454,7 +454,7 @@ class WorkerPool(Taker):
                 count += 1
             self._engine.flush_outbox()
         except errors.JsClientError:
-            pass  # stopped or closed: whoever did that gives back the rest
+            pass  # stopped or closed: the thread that did that gives back the rest
         finally:
             self._giving_back = False
         log.info("the handlers of %s have become slow: %d prefetched messages were given back", self.consumer, count)

@@ -27,7 +27,7 @@ SLOW = ["leaf_node", "scheduled_jobs"]
 PROGRAMS = [
     pytest.param(path, marks=[pytest.mark.slow] if path.stem in RECIPES or path.stem in SLOW else [], id=path.stem)
     for path in sorted(HERE.glob("*.py"))
-    if not path.name.startswith("test_")
+    if not path.name.startswith(("test_", "pytest_"))
 ]
 
 

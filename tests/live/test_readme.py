@@ -19,7 +19,7 @@ def blocks(path: Path) -> list[str]:
     return BLOCK.findall(path.read_text(encoding="utf-8"))
 
 
-# The Spark chapter's examples need a JVM: tests/spark runs them.
+# Blocks marked `python spark` need a JVM: tests/spark/test_readme.py runs them.
 CHAPTERS = [path for path in sorted((ROOT / "jsclient").rglob("README.md")) if "spark" not in path.parts]
 PAGES = [path for path in sorted((ROOT / "tools" / "docs" / "pages").glob("*.md")) if blocks(path)]
 NAMES = [str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *CHAPTERS, *PAGES]]

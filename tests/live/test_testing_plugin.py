@@ -140,3 +140,10 @@ def test_it_imports_nothing_unless_it_is_used(folder: Path) -> None:
         "import sys\ndef test_nothing():\n    assert not {'jsclient', 'protocol'} & set(sys.modules)\n",
     )
     assert status == 0, said
+
+
+def test_the_example_of_the_chapter(folder: Path) -> None:
+    text = (ROOT / "tests" / "examples" / "pytest_plugin.py").read_text(encoding="utf-8")
+    code, shown = pytest_run(folder, text)
+    assert code == 0, shown
+    assert "2 passed" in shown

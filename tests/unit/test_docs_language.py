@@ -6,7 +6,9 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PERSONAL = re.compile(r"\b(?:he|him|his|she|her|whom)\b", re.I)
+PERSONAL = re.compile(r"\b(?:he|him|his|she|her|whom|whoever)\b", re.I)
+#: `words.md`, `folder/words.md`: a document.
+DOCUMENT = re.compile(r"\b[\w./-]*\w\.md\b")
 
 
 def test_no_code_is_a_person() -> None:
@@ -20,3 +22,16 @@ def test_no_code_is_a_person() -> None:
 
 def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_no_text_refers_to_a_document_that_is_not_here() -> None:
+    here = {path.name for path in ROOT.rglob("*.md") if "build" not in path.parts}
+    missing = [
+        f"{path.relative_to(ROOT)}:{number}: {document}"
+        for name in ("jsclient", "protocol")
+        for path in sorted((ROOT / name).rglob("*.py"))
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        for document in DOCUMENT.findall(line)
+        if Path(document).name not in here
+    ]
+    assert missing == []

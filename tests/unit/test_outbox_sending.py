@@ -261,7 +261,7 @@ def test_the_right_is_taken_from_threads_that_go_on(size: int) -> None:
         nonlocal taken
         while not sent.is_set():
             right = line.outbox._right
-            right[1].clear()  # whoever has it, and wherever that is
+            right[1].clear()  # whichever thread has it, and wherever that is
             line.outbox.look()
             taken += line.outbox._right is not right
 

@@ -16,7 +16,7 @@ from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 
 PENDING = {"Nats-Pending-Messages": "7", "Nats-Pending-Bytes": "1000"}
 
-#: features.md 1.17: code, description, kind, error, all pulls gone, back-off, reason
+#: code, description, kind, error, all pulls gone, back-off, reason
 STATUSES = [
     (100, "Idle Heartbeat", "alive", None, False, False, ""),
     (404, "No Messages", "quiet", None, False, False, "no messages"),

@@ -75,8 +75,8 @@ class HasHeaders(Protocol):
 def readable(message: HasHeaders) -> Headers:
     """The headers as the library itself looks into them; none where they cannot be read.
 
-    The server passes on what a publisher sent as headers unread. A block that is broken is an error for whoever asks
-    the message for its headers, and no reason to stop reading a stream.
+    The server passes on what a publisher sent as headers unread. A block that is broken is an error for the caller
+    that asks the message for its headers, and no reason to stop reading a stream.
     """
     try:
         return message.headers

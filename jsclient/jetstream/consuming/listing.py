@@ -1,4 +1,4 @@
-"""Whether everything has been read: one proof for every "until the end", whoever reads.
+"""Whether everything has been read: one proof for every "until the end", by whatever way it is read.
 
 The end is what the stream's leader called its last sequence before the reading began. It is reached when sequences say
 so: the consumer's own (each message carries one, an ordered consumer misses none, and the server tells how many it has

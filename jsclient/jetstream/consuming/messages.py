@@ -1,7 +1,7 @@
 """`Consumer.messages()`: an endless, pre-buffered iterator over a pull consumer.
 
-The reader thread puts messages into the inbox; whoever takes them drives the pump, so there is no thread of ours
-behind it.
+The reader thread puts messages into the inbox; the thread that takes them drives the pump, so there is no thread of
+ours behind it.
 """
 
 from __future__ import annotations

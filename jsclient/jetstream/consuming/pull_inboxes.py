@@ -73,11 +73,11 @@ class PullInbox:
         self.inbox: Inbox = engine_of(connection).open_inbox(base + ".*")
         self.prefix = base.encode() + b"."
         self.mailbox = self.inbox.mailbox
-        self.pull_subject = ""  # where the pulls of whoever holds it go
+        self.pull_subject = ""  # where the pulls of its present holder go
         self.one_server = False
         """The consumer lives on one server: its taker wants to know when a server of the cluster leaves."""
         self.lock = waiting.new_lock()
-        """Of whoever holds it; reentrant: a signal handler may stop what its own thread takes from. A lock costs as
+        """Of its present holder; reentrant: a signal handler may stop what its own thread takes from. A lock costs as
         much as the rest of what a fetch makes."""
         self._cut = len(self.prefix)
 
@@ -213,7 +213,7 @@ class PullInboxes:
                     inbox.mailbox.put(event)
 
     def _violation(self, error: errors.PermissionViolation) -> None:
-        """On the reader thread: whoever pulls on the refused subject gets the reason instead of silence."""
+        """On the reader thread: those that pull on the refused subject get the reason instead of silence."""
         for inbox in tuple(self._active):
             if inbox.pull_subject == error.subject:
                 inbox.mailbox.put(error)

@@ -47,7 +47,7 @@ class Row(NamedTuple):
     again: bool = False
 
 
-#: The first row that fits counts (features.md 1.17).
+#: The first row that fits counts.
 STATUSES: Final = (
     Row(100, "", "a sign of life", "alive"),
     Row(404, "", "there is no message", "quiet", reason="no messages"),

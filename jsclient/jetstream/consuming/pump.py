@@ -1,10 +1,10 @@
 """The pump of everything that pulls: it keeps pulls under way, reads what comes beside messages, and finds out what
 silence means.
 
-It has no thread. Whoever takes messages drives it: calls `keep_pulling` when `state.due`, `status` and `link_event`
-for what is no message, `wait` when nothing is there and `look` when the wait brought nothing. What the application has
-to hear of is returned (`Told`), so the pump knows nothing of the one that drives it. All counting is in its Credit,
-which also says what to ask for; fetches, iterators and the reader of columns differ in that alone.
+It has no thread. The thread that takes messages drives it: calls `keep_pulling` when `state.due`, `status` and
+`link_event` for what is no message, `wait` when nothing is there and `look` when the wait brought nothing. What the
+application has to hear of is returned (`Told`), so the pump knows nothing of the one that drives it. All counting is
+in its Credit, which also says what to ask for; fetches, iterators and the reader of columns differ in that alone.
 The lock is taken when something else than a plain message comes, when a pull is due, and before waiting: never for a
 message that is there.
 """
@@ -179,7 +179,7 @@ class Pump(Generic[C]):
             return next_look(self.state, self._watchdog, len(mailbox), now, mailbox.last_frame)
 
     def look(self, deadline: Deadline) -> Sequence[Told]:
-        """Nothing came: send the pull that is due, and see what the silence means. Also for whoever only polls."""
+        """Nothing came: send the pull that is due, and see what the silence means. Also for callers that only poll."""
         now = time.monotonic()
         self.keep_pulling(now)
         return self._silent(deadline) if now >= self._next_timer(now) else NOTHING
@@ -243,7 +243,7 @@ class Pump(Generic[C]):
             self.disconnected()
         elif event is LinkEvent.RECONNECTED:
             with self.lock:
-                # Subscriptions are re-sent by the connection, pulls are ours; features.md 1.9: at once.
+                # Subscriptions are re-sent by the connection, pulls are ours: at once.
                 self.connected = True
                 self.state.lost(*self.inbox.snapshot())
                 self.state.works()

@@ -104,9 +104,9 @@ class PushSource(Protocol):
 class PushIntake:
     """The subscription of a push consumer: the mailbox, what comes beside messages, and what silence means.
 
-    The counterpart of the Pump, where the server decides what it sends. It has no thread; whoever takes messages calls
-    `take`, `control` for what is no message, and `look` when nothing came. What the application has to hear of is
-    returned.
+    The counterpart of the Pump, where the server decides what it sends. It has no thread; the thread that takes
+    messages calls `take`, `control` for what is no message, and `look` when nothing came. What the application has to
+    hear of is returned.
     """
 
     def __init__(self, source: PushSource, options: PushOptions) -> None:

@@ -1,8 +1,9 @@
 """Acks of messages that the server has forgotten to have delivered.
 
 A server that crashes may come back with the state of a consumer from some seconds before (2.15 writes it with a delay).
-It delivers again what it has forgotten, and says nothing at all to acks of the earlier copies. So whoever waits for a
-confirmation that does not come asks how far the consumer has delivered, once, and no copy beyond that is waited for.
+It delivers again what it has forgotten, and says nothing at all to acks of the earlier copies. So a caller that waits
+for a confirmation that does not come asks how far the consumer has delivered, once, and no copy beyond that is waited
+for.
 """
 
 from __future__ import annotations

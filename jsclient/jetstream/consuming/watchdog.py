@@ -1,7 +1,7 @@
 """What silence of a server means: after a while ask what is wrong, then raise the alarm. No clock, no thread.
 
-One owner for fetches, iterators and push consumers. Times are those of `time.monotonic()`, given by the caller; whoever
-shares a Watchdog between threads calls it under a lock.
+One owner for fetches, iterators and push consumers. Times are those of `time.monotonic()`, given by the caller; the
+code that shares one between threads calls it under a lock.
 """
 
 from __future__ import annotations

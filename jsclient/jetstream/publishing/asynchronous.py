@@ -9,7 +9,7 @@ matching its ack 0.3, parsing that 0.8; with sockets and threads 3.5 to 4.5 us, 
 64 threads cost 1.9 times the CPU of one).
 
 Every future resolves: by its ack, by an error of the stream, or by the sweep that runs while anything is pending.
-Whoever takes a future out of `futures` resolves it, so that it happens once.
+The thread that takes a future out of `futures` resolves it, so that it happens once.
 """
 
 from __future__ import annotations
@@ -387,7 +387,7 @@ class AsyncPublisher:
             if future._watchers is None:
                 future._watchers = []
             future._watchers.append(watcher)
-        # Looked at after the watcher is in place: whoever resolves looks for watchers after resolving.
+        # Looked at after the watcher is in place: the resolving thread looks for watchers after resolving.
         if future.done():
             self.wake(future)
 

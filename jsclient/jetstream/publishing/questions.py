@@ -1,7 +1,7 @@
 """What asynchronous publishes ask the server meanwhile: is there a stream, how long does it know ids, is it stored?
 
 Answers come to the inbox of the acks, on the reader thread; nothing there waits or sends. A question that is lost with
-its link is asked again by whoever needs the answer.
+its link is asked again by the caller that needs the answer.
 """
 
 from __future__ import annotations
