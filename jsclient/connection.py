@@ -15,6 +15,7 @@ from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.instruments import handling, sending
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.options import CallbacksDict, ConnectOptions
 from jsclient.states import ConnectionState
@@ -43,6 +44,8 @@ class Connection:
 
     def __init__(self, options: ConnectOptions) -> None:
         self._engine = LiveEngine(options, self)
+        if options.instrumentation is not None:
+            self.publish = sending(options.instrumentation, "publish", self.publish)  # type: ignore[method-assign]
 
     # --- ending -----------------------------------------------------------------------------------------
 
@@ -232,6 +235,8 @@ class Connection:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
         if thread not in ("shared", "own"):
             raise errors.ConfigError(f'thread is "shared" or "own", not {thread!r}')
+        if callback is not None:
+            callback = handling(engine.options.instrumentation, callback)
         mailbox = Mailbox(pending_messages, pending_bytes, awaited=callback is None)
         table = engine.subscriptions
         subscription = Subscription(engine, table.next_sid(), subject, queue, mailbox, callback, thread == "own")

@@ -18,6 +18,7 @@ from jsclient import checks, errors
 from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import SecretSource, as_secret
 from jsclient.durations import check_timeout
+from jsclient.instruments import Instrumentation
 from jsclient.urls import masked
 
 CONNECT_TIMEOUT: Final = 5.0
@@ -210,6 +211,9 @@ class ConnectOptions:
     auth_error_limit: int | None = AUTH_ERROR_LIMIT
     """Refusals of the same credentials after which reconnecting ends; None: never."""
 
+    instrumentation: Instrumentation | None = attrs.field(default=None, repr=False)
+    """What traces and counts this connection's operations; see `jsclient.instruments`."""
+
     # --- callbacks
     on_connected: Callback | None = attrs.field(default=None, repr=False)
     """(connection): the first link stands, also when `retry_on_failed_connect` has returned long before."""
@@ -316,3 +320,4 @@ class ConnectOptionsDict(CallbacksDict, total=False):
     signature_callback: Callable[[bytes], bytes | str] | None
     auth_callback: Callable[..., Any] | None
     auth_error_limit: int | None
+    instrumentation: Instrumentation | None

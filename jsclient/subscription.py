@@ -14,6 +14,7 @@ from jsclient._engine.sinks import CANCEL_SLICE, BaseSubscription, closed_subscr
 from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.takers import Taker
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.instruments import taking
 from jsclient.message import Msg
 from jsclient.states import Wake
 
@@ -68,6 +69,9 @@ class Subscription(BaseSubscription, Taker):
             pool = Strands(engine, own=self) if own_thread else engine.strands
             self.strand = Strand(self, callback, pool)
             self._popleft = self._refuse_taker
+        elif engine.options.instrumentation is not None:
+            self._popleft = taking(engine.options.instrumentation, self._popleft)
+            self._wait = taking(engine.options.instrumentation, self._wait)  # type: ignore[method-assign]
         self._ended = False
 
     # --- the reader's side ------------------------------------------------------------------------------

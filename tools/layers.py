@@ -32,7 +32,7 @@ CORE = 3
 FLOORS = {
     "protocol": 0,
     **dict.fromkeys(["errors", "durations", "checks", "codecs", "message"], 1),
-    **dict.fromkeys(["options", "nuid", "auth", "urls", "waiting"], 1),
+    **dict.fromkeys(["options", "nuid", "auth", "urls", "waiting", "instruments"], 1),
     "_transport": 2,
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor", "arrow"], 5),

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import protocol
-from jsclient import errors, nuid
+from jsclient import errors, instruments, nuid
 from jsclient._engine.asking import Asker, same_violation
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.encoding import Encoder
@@ -42,6 +42,7 @@ from jsclient._engine.table import Subscriptions
 from jsclient._engine.takers import Takers
 from jsclient._engine.telling import Telling, guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.instruments import Instrumentation
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions
 from jsclient.states import ConnectionState, LinkEvent
@@ -108,6 +109,8 @@ class LiveEngine:
         self.asker = Asker(self)
         self.request = self.asker.request
         self.ending = Ending(self)
+        if options.instrumentation is not None:
+            self._instrument(options.instrumentation)
 
     def open(self) -> None:
         """Connect; called once, for `jsclient.connect`."""
@@ -118,6 +121,12 @@ class LiveEngine:
         except BaseException:
             self.close_now(wait=False)
             raise
+
+    def _instrument(self, instrument: Instrumentation) -> None:
+        """Others in the place of what is called for every message. An engine without an instrument pays nothing."""
+        self.request = instruments.sending(instrument, "request", self.request)
+        self.post = instruments.posting(instrument, self.post)
+        self.telling.instrument(instrument)
 
     def gone(self) -> None:
         """It has ended: no fork and no exit of the interpreter need see to it."""

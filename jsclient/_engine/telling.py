@@ -7,10 +7,11 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jsclient import errors
+from jsclient import errors, instruments
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
 from jsclient._engine.sinks import Inbox
+from jsclient.instruments import End, Instrumentation
 from jsclient.options import CallbacksDict
 from jsclient.states import LinkEvent
 
@@ -29,6 +30,8 @@ class Telling:
         self._callbacks = {name: getattr(engine.options, name) for name in CallbacksDict.__annotations__}
         self._streams: list[ConnectionEvents] = []
         self._events = events
+        self._instrument: Instrumentation | None = None
+        self._reconnect: list[End] = []  # how to tell it of the end of the outage, on the events thread
         self.link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
         self.slow_consumers = 0
@@ -85,10 +88,29 @@ class Telling:
         with contextlib.suppress(ValueError):
             self._streams.remove(events)
 
+    def instrument(self, instrument: Instrumentation) -> None:
+        """Tell it of outages and slow consumers."""
+        self._instrument = instrument
+
+    def _measure(self, event: ConnectionEvent) -> None:
+        """Events thread: outages and slow consumers, as an instrument sees them."""
+        assert self._instrument is not None
+        if event.kind == "disconnected":
+            operation = instruments.Operation("reconnect", detail=str(event.error or ""))
+            self._reconnect.append(instruments.begin(self._instrument, operation))
+        elif event.kind in ("reconnected", "closed"):
+            while self._reconnect:
+                instruments.finish(self._reconnect.pop(), event.error)
+        elif isinstance(event.error, errors.SlowConsumer):
+            operation = instruments.Operation("slow consumer", event.error.subject)
+            instruments.told(self._instrument, operation, event.error)
+
     def tell(self, event: ConnectionEvent, *args: Any, last: bool = False) -> None:
         """To the streams of events, then to the callback of that name, with the connection before its arguments."""
         for events in list(self._streams):
             events.put(event)
+        if self._instrument is not None:
+            self._events.run(self._measure, event, always=last)
         call = self._callbacks["on_" + event.kind]
         if call is not None:
             self._events.run(call, self._engine.connection, *args, always=last)
@@ -97,9 +119,10 @@ class Telling:
 
     def report_error(self, error: BaseException, subscription: Any) -> None:
         """To `on_error` and the streams of events, or to the log when there is neither."""
-        if self._callbacks["on_error"] is not None or self._streams:
+        heard = self._callbacks["on_error"] is not None or self._streams
+        if heard or self._instrument is not None:
             self.tell(ConnectionEvent("error", error, subscription), error, subscription)
-        else:
+        if not heard:
             log.error("%s%s", error, f" (subscription {subscription.subject!r})" if subscription is not None else "")
 
     def report_slow_consumer(self, subscription: Subscription) -> None:

@@ -24,6 +24,7 @@ from jsclient.groups.membership import Membership
 from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
+from jsclient.instruments import handling
 from jsclient.jetstream import ConsumerConfig
 from jsclient.waiting import Gate
 from jsclient.workers import stats
@@ -104,7 +105,7 @@ class GroupPool(Taker):
         self.connection = group.js.nc
         self.engine = engine_of(self.connection)
         self.terms, self.options = _options(options)
-        self.handler = typed_handler(handler, self.options)
+        self.handler = handling(self.connection.options.instrumentation, typed_handler(handler, self.options))
         self.reading = pool_reading(group.js, self.options)
         require(group.js)
         self._config = group.config()

@@ -68,6 +68,7 @@ class Term:
             leave_buffered=True,
             on_error=pool.reported,
         )
+        self._messages.for_handlers()
         self._thread = threading.Thread(target=self._take, name=f"jsclient-group-{pool.member}-take", daemon=True)
 
     def start(self) -> None:

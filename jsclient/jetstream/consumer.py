@@ -11,6 +11,7 @@ from jsclient.cancel import Cancel
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
+from jsclient.instruments import taken
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import AckPolicy, ConsumerConfig, ConsumerInfo, PauseState
 from jsclient.jetstream.consuming import diagnosis
@@ -185,6 +186,7 @@ class Consumer(PullSource):
             max_bytes=max_bytes,
             cancel=cancel,
         ).run()
+        taken(self.js.nc.options.instrumentation, batch)
         return batch if reading is None else reading.batch(batch)
 
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch:
@@ -197,7 +199,9 @@ class Consumer(PullSource):
             return self.fetch(max_messages, 0)
         check_number(max_messages)
         terms = self._limited(terms_for(0, 0.0, no_wait=True))
-        return Fetch(self, max_messages, terms, JetStreamMsg, timeout=0, answer_within=within).run()
+        batch = Fetch(self, max_messages, terms, JetStreamMsg, timeout=0, answer_within=within).run()
+        taken(self.js.nc.options.instrumentation, batch)
+        return batch
 
     def fetch_bytes(
         self,

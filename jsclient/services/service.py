@@ -31,6 +31,7 @@ from jsclient.errors import (
     TimedOut,
     brief,
 )
+from jsclient.instruments import handling
 from jsclient.nuid import next_nuid
 from jsclient.services.models import (
     DEFAULT_QUEUE_GROUP,
@@ -144,7 +145,7 @@ class Endpoint(Taker):
         self.subject = subject
         self.queue_group = queue_group
         self.metadata = dict(metadata or {})
-        self.handler = handler
+        self.handler = handling(service.nc.options.instrumentation, handler)
         self._service = service
         self._lock = waiting.new_lock()
         self._requests = self._errors = self._nanoseconds = 0

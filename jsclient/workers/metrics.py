@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jsclient.errors import ConfigError
+from jsclient.instruments.metrics import library
 
 if TYPE_CHECKING:
     from jsclient.workers.pool import WorkerPool
@@ -15,20 +15,11 @@ if TYPE_CHECKING:
 _COUNTERS = ("handled", "failed", "redelivered", "rejected", "dead", "hung", "missed_heartbeats")
 
 
-def _library() -> Any:
-    try:
-        import prometheus_client
-        import prometheus_client.core
-    except ImportError as error:
-        raise ConfigError("Prometheus figures need its library: pip install 'jsclient[metrics]'") from error
-    return prometheus_client
-
-
 class PoolCollector:
     """A custom collector: `prometheus_client.REGISTRY.register(PoolCollector(pool))`. Reads the pool when scraped."""
 
     def __init__(self, pool: WorkerPool, **labels: str) -> None:
-        _library()
+        library()
         self._pool = pool
         self._labels = {"stream": pool.consumer.stream_name, "consumer": pool.consumer.name, **labels}
 
@@ -38,7 +29,7 @@ class PoolCollector:
 
 def families(told: Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]) -> Iterator[Any]:
     """Figures of one or several pools as metric families; the labels have the same names in all of them."""
-    core, found = _library().core, dict[str, Any]()
+    core, found = library().core, dict[str, Any]()
     for labels, figures in told:
         for key, value in figures.items():
             if not isinstance(value, (int, float)):
@@ -57,17 +48,17 @@ def text_of(told: Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]) -> byte
         def collect(self) -> Iterator[Any]:
             return families(told)
 
-    library = _library()
-    registry = library.CollectorRegistry()
+    client = library()
+    registry = client.CollectorRegistry()
     registry.register(Told())
-    page: bytes = library.generate_latest(registry)
+    page: bytes = client.generate_latest(registry)
     return page
 
 
 def text_page(pool: WorkerPool, **labels: str) -> bytes:
     """The figures as a Prometheus text page, for an HTTP handler of your own."""
-    library = _library()
-    registry = library.CollectorRegistry()
+    client = library()
+    registry = client.CollectorRegistry()
     registry.register(PoolCollector(pool, **labels))
-    page: bytes = library.generate_latest(registry)
+    page: bytes = client.generate_latest(registry)
     return page

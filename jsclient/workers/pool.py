@@ -14,6 +14,7 @@ from jsclient._engine import Taker, start_all, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
+from jsclient.instruments import handling
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.waiting import Gate
@@ -98,7 +99,7 @@ class WorkerPool(Taker):
         self.consumer = consumer
         self.connection = consumer.nc
         self._engine = engine_of(self.connection)
-        self.handler = typed_handler(handler, self.options)
+        self.handler = handling(self.connection.options.instrumentation, typed_handler(handler, self.options))
         waits = self._check_consumer()
         self.settler = Settler(self, waits.backoff)
         self._workers = [Worker() for _ in range(self.options.threads)]
@@ -129,6 +130,7 @@ class WorkerPool(Taker):
         self._messages: PoolMessages = (
             PoolMessages(consumer, **window) if reading is None else TypedPoolMessages(consumer, reading, **window)
         )
+        self._messages.for_handlers()
         self._prefetch = Prefetch(self._messages, self._workers, unit, self.options.max_prefetch, waits.max_batch)
         self._start()
 

@@ -34,6 +34,7 @@ MODULES = {
     "jsclient.objectstore": "jsclient.objectstore",
     "jsclient.services": "jsclient.services",
     "jsclient.workers": "jsclient.workers",
+    "jsclient.instruments": "jsclient.instruments",
     "jsclient.groups": "jsclient.groups",
     "jsclient.coordination": "jsclient.coordination",
     "jsclient.backup": "jsclient.backup",
@@ -51,7 +52,17 @@ INHERITED_BY_ERRORS = {"what"}
 PLUMBING = {"begin_drain", "all_received", "finish_drain", "end", "hand_back", "runs_here", "link_event", "deliver"}
 #: Classes that users make themselves; all others come from a call, and their constructors are not shown.
 MADE_BY_USERS = {
-    *("AsyncPublisher", "Cancel", "Cluster", "DeadLetters", "Election", "FakeServer", "Headers", "JetStream"),
+    *(
+        "AsyncPublisher",
+        "Together",
+        "Cancel",
+        "Cluster",
+        "DeadLetters",
+        "Election",
+        "FakeServer",
+        "Headers",
+        "JetStream",
+    ),
     *("LeafPair", "Lock", "NatsServer", "Proxy", "PubMsg", "Schedule", "Secret", "Semaphore", "SystemClient"),
     *("WorkerPool", "Parser", "JetStreamListener"),
 }

@@ -11,6 +11,7 @@ from jsclient import errors, waiting
 from jsclient._engine import Taker, start_all, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.instruments import handling
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import error_hook
 
@@ -40,7 +41,8 @@ class ConsumeContext(Taker):
             messages.close()
             raise errors.ConfigError(f"workers must be positive, got {workers}")
         self._messages = messages
-        self._handler = handler
+        self._handler = handling(messages.connection.options.instrumentation, handler)
+        messages.for_handlers()
         self._on_error = error_hook(messages.options.on_error)
         self._lock = waiting.new_lock()
         self._running = workers

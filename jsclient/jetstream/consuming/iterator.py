@@ -15,6 +15,7 @@ from jsclient import errors, waiting
 from jsclient._engine import SLICE, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.instruments import taking
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
@@ -95,6 +96,8 @@ class MessageIterator(Taker):
         self._cancel = cancel
         self._returned: deque[Msg] = deque()
         self._closed = False
+        if self.connection.options.instrumentation is not None:
+            self._get = taking(self.connection.options.instrumentation, self._get)  # type: ignore[method-assign]
         self._engine.takers.enter(self)
         if cancel is not None:
             cancel.enter(self._intake, partial(_cancelled, weakref.ref(self), cancel))
@@ -102,6 +105,10 @@ class MessageIterator(Taker):
     def _get(self, timeout: float | None) -> JetStreamMsg | None:
         """The next message, or None after the timeout."""
         raise AssertionError("subclasses say it")
+
+    def for_handlers(self) -> None:
+        """A consume or a pool takes the messages: an instrument is told of them when its handler begins."""
+        self.__dict__.pop("_get", None)
 
     @property
     def _wants_acks(self) -> bool:

@@ -7,6 +7,7 @@ it. Every refusal is judged by `verdict`; what is in doubt is looked for in the 
 from __future__ import annotations
 
 import contextlib
+import inspect
 import time
 from typing import TYPE_CHECKING, Final
 
@@ -130,9 +131,10 @@ class Delivery:
     def send(self) -> Msg:
         """One attempt."""
         wait = self.deadline.at_most(ATTEMPT_TIMEOUT) if self.has_id else self.deadline.remaining()
-        return engine_of(self.js.nc).request(
-            self.subject, self.payload, timeout=wait, headers=self.headers, may_go_on=may_go_on
-        )
+        request = engine_of(self.js.nc).request
+        if self.js.nc.options.instrumentation is not None:
+            request = inspect.unwrap(request)  # it sees all attempts as one publish
+        return request(self.subject, self.payload, timeout=wait, headers=self.headers, may_go_on=may_go_on)
 
     def judge(self, error: Exception, reply: Msg | None = None) -> PubAck | None:
         """Raise what ends the publish, or return when another attempt is due; an ack when it came after all."""

@@ -1,0 +1,243 @@
+"""One small interface through which traces and figures look at a connection.
+
+    connect(url, instrumentation=OpenTelemetry())
+
+`Instrumentation.begin` is called when something starts, and what it returns when that has ended, with what ended it.
+Adapters: `jsclient.instruments.tracing.OpenTelemetry` (extra `tracing`) and `jsclient.instruments.metrics.Prometheus`
+(extra `metrics`); several at once: `Together`. A connection without an instrument is not slowed down: it has other
+functions.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal
+
+from protocol.frames import pub_start
+
+log = logging.getLogger("jsclient.instruments")
+
+Kind = Literal["publish", "deliver", "request", "ack", "reconnect", "slow consumer"]
+End = Callable[[BaseException | None], object]
+
+
+class Operation:
+    """Something that begins.
+
+    "publish": a core publish, or a message for a stream until its ack (`publish`, `publish_async`). "deliver": a
+    handler at work on a message (`handled`), or a message that was taken by an iterator or a fetch. "request": one
+    request, those of the JetStream API included. "ack": an ack that is sent or confirmed; `detail` is its word.
+    "reconnect": from the loss of a link to the next one. "slow consumer": messages were dropped.
+    """
+
+    __slots__ = ("detail", "handled", "headers", "kind", "message", "size", "subject")
+
+    def __init__(
+        self,
+        kind: Kind,
+        subject: str = "",
+        size: int = 0,
+        headers: Mapping[str, Any] | None = None,
+        *,
+        message: Any = None,
+        handled: bool = False,
+        detail: str = "",
+    ) -> None:
+        self.kind = kind
+        self.subject = subject
+        self.size = size
+        """Bytes of the payload."""
+        self.headers = headers
+        """Of a publish or request: replace them to send others. Of a deliver: those of the message."""
+        self.message = message
+        """Of a deliver: what the handler gets, or what was taken."""
+        self.handled = handled
+        """Of a deliver: True when a handler is at work on it until the end."""
+        self.detail = detail
+
+    def __repr__(self) -> str:
+        return f"<Operation {self.kind} {self.subject!r} {self.size} bytes>"
+
+
+class Instrumentation:
+    """Base of instruments. What they raise is logged and harms nobody.
+
+    They are called in the thread that publishes, asks, acks or handles; of reconnects, slow consumers and the acks of
+    `publish_async` on the events thread. They must be quick, and safe in several threads at once.
+    """
+
+    def begin(self, operation: Operation) -> End | None:
+        """Something begins. What is returned is called once when it has ended: with None, or with what went wrong."""
+        return None
+
+
+class Together(Instrumentation):
+    """Several instruments, each of which sees all; they end in the opposite order."""
+
+    def __init__(self, *instruments: Instrumentation) -> None:
+        self.instruments = instruments
+
+    def begin(self, operation: Operation) -> End | None:
+        ends = [begin(one, operation) for one in self.instruments]
+
+        def end(error: BaseException | None) -> None:
+            for one in reversed(ends):
+                finish(one, error)
+
+        return end
+
+
+# --- for the library: how its functions become instrumented ones --------------------------------------------
+
+
+def _nothing(error: BaseException | None) -> None:
+    pass
+
+
+def begin(instrument: Instrumentation, operation: Operation) -> End:
+    """Tell it of a beginning; returns how to tell it of the end."""
+    try:
+        return instrument.begin(operation) or _nothing
+    except Exception:
+        log.exception("an instrument failed")
+        return _nothing
+
+
+def finish(end: End, error: BaseException | None = None) -> None:
+    """Tell it of the end."""
+    try:
+        end(error)
+    except Exception:
+        log.exception("an instrument failed")
+
+
+def told(instrument: Instrumentation, operation: Operation, error: BaseException | None = None) -> None:
+    """Tell it of something that has ended as it began."""
+    finish(begin(instrument, operation), error)
+
+
+def size_of(payload: Any) -> int:
+    """Bytes of a payload, as far as that is told without encoding it."""
+    return len(payload) if isinstance(payload, (bytes, bytearray, str)) else getattr(payload, "nbytes", 0)
+
+
+def sending(instrument: Instrumentation, kind: Kind, send: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that sends (subject, payload, headers=...), with the instrument around it."""
+
+    @functools.wraps(send)
+    def instrumented(subject: str, payload: Any = b"", *, headers: Any = None, **options: Any) -> Any:
+        plain = None if isinstance(headers, bytes) else headers  # an encoded block stays as it is
+        one = "ack" if kind == "request" and str(subject).startswith("$JS.ACK.") else kind
+        operation = Operation(one, subject, size_of(payload), plain, detail=ack_word(payload) if one == "ack" else "")
+        end = begin(instrument, operation)
+        try:
+            result = send(
+                subject, payload, headers=headers if plain is None and headers else operation.headers, **options
+            )
+        except BaseException as error:
+            finish(end, error)
+            raise
+        finish(end)
+        return result
+
+    return instrumented
+
+
+def sending_later(instrument: Instrumentation, send: Callable[..., Any]) -> Callable[..., Any]:
+    """`publish_async`, with the instrument around it until the future is resolved."""
+
+    @functools.wraps(send)
+    def instrumented(subject: str, payload: Any = b"", *, headers: Any = None, **options: Any) -> Any:
+        operation = Operation("publish", subject, size_of(payload), headers)
+        end = begin(instrument, operation)
+        try:
+            future = send(subject, payload, headers=operation.headers, **options)
+        except BaseException as error:
+            finish(end, error)
+            raise
+        future.add_done_callback(lambda future: finish(end, future.exception(0)))
+        return future
+
+    return instrumented
+
+
+def handling(instrument: Instrumentation | None, handler: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """A handler of messages, or of lists of them, with the instrument around it."""
+    if instrument is None or getattr(handler, "is_instrumented", False):
+        return handler
+    watcher = instrument
+
+    @functools.wraps(handler, updated=())
+    def instrumented(message: Any) -> Any:
+        end = begin(watcher, delivery(message, handled=True))
+        try:
+            result = handler(message)
+        except BaseException as error:
+            finish(end, error)
+            raise
+        finish(end)
+        return result
+
+    return instrumented
+
+
+def delivery(message: Any, handled: bool = False) -> Operation:
+    """That of a message, or of a list of them: the first one speaks for it."""
+    first = message[0] if isinstance(message, (list, tuple)) and message else message
+    size = sum(len(one.data) for one in message) if isinstance(message, (list, tuple)) else len(first.data)
+    return Operation("deliver", first.subject, size, first.headers, message=message, handled=handled)
+
+
+def taken(instrument: Instrumentation | None, messages: Iterable[Any]) -> None:
+    """Tell it of messages that the application takes by itself."""
+    for message in messages if instrument is not None else ():
+        told(instrument, delivery(message))  # type: ignore[arg-type]
+
+
+def taking(instrument: Instrumentation, take: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that returns a message, or None, with the instrument told of it."""
+
+    @functools.wraps(take)
+    def instrumented(*args: Any) -> Any:
+        message = take(*args)
+        if message is not None:
+            told(instrument, delivery(message))
+        return message
+
+    return instrumented
+
+
+def posting(instrument: Instrumentation, post: Callable[..., None]) -> Callable[..., None]:
+    """A function that queues frames, with the instrument told of those that are acks."""
+
+    @functools.wraps(post)
+    def instrumented(frame: Any, *more: Any) -> None:
+        if not (isinstance(frame, bytes) and frame.startswith(ACK_START)):
+            return post(frame, *more)
+        subject, _, rest = frame[ACK_SUBJECT:].partition(b" ")
+        body = rest.partition(b"\r\n")[2]
+        end = begin(instrument, Operation("ack", subject.decode("utf-8", "replace"), detail=ack_word(body)))
+        try:
+            post(frame, *more)
+        except BaseException as error:
+            finish(end, error)
+            raise
+        finish(end)
+        return None
+
+    return instrumented
+
+
+ACK_START = pub_start(b"$JS.ACK.").rstrip()
+ACK_SUBJECT = ACK_START.index(b"$")
+_WORDS = {b"+ACK": "ack", b"-NAK": "nak", b"+TER": "term", b"+WPI": "in progress", b"+NXT": "ack next"}
+
+
+def ack_word(body: Any) -> str:
+    """What an ack says, by its first bytes; an empty one is an ack."""
+    return _WORDS.get(bytes(body[:4]), "ack") if isinstance(body, (bytes, bytearray)) else "ack"
+
+
+__all__ = ["Instrumentation", "Kind", "Operation", "Together"]
