@@ -52,11 +52,14 @@ class Inbox:
         pass
 
     def drain_sub(self) -> None:
-        self.close()
+        self._end(discard=False)
 
     def close(self) -> None:
+        self._end(discard=True)
+
+    def _end(self, discard: bool) -> None:
         if self.mailbox.closed is None:
-            self.mailbox.close(errors.SubscriptionClosed("closed"), discard=True)
+            self.mailbox.close(errors.SubscriptionClosed("closed"), discard)
         self._connection.server.forget(self)
 
 
@@ -64,7 +67,7 @@ class Connection:
     """A connection and its engine in one."""
 
     is_connected = True
-    closed = None
+    closed: Exception | None = None
     draining = False
     round_trip = 0.0
     clock = Clock()
@@ -73,6 +76,8 @@ class Connection:
         self.server = server
         self.takers = Takers()
         self.inboxes: dict[bytes, Inbox] = {}
+        self.sinks: dict[str, Any] = {}
+        self.published: list[str] = []
         self._engine = self
         server.connection = self
 
@@ -87,6 +92,8 @@ class Connection:
         return reply + b" " + payload
 
     def post_now(self, frame: bytes, deadline: Any = None) -> None:
+        if not self.is_connected:
+            raise errors.ConnectionLost("there is no link")
         reply, _, payload = frame.partition(b" ")
         self.server.pull(json.loads(payload), reply)
 
@@ -96,11 +103,21 @@ class Connection:
     def remove_subscription(self, inbox: Any, tell_server: bool = False, keep_sink: bool = False) -> None:
         self.server.forget(inbox)
 
+    def open_sink(self, subject: str, sink: Any, queue: str = "") -> Any:
+        self.sinks[subject] = sink
+        return subject
+
+    def publish(self, subject: str, payload: bytes = b"") -> None:
+        self.published.append(subject)
+
+    def run_callback(self, call: Callable[..., None], *args: Any) -> None:
+        call(*args)
+
     def nothing(self, *args: Any) -> None:
         pass
 
-    flush = flush_outbox = check_usable = nothing
-    add_link_listener = add_violation_listener = when_read = nothing
+    flush = flush_outbox = check_usable = check_process = nothing
+    add_link_listener = remove_link_listener = add_violation_listener = when_read = nothing
 
 
 class Source(PullSource):
@@ -152,6 +169,7 @@ class Server:
         self.pulls: deque[Pull] = deque()
         self.delivery = 0
         self.connection: Connection
+        self.returned: list[bytes] = []  # frames that give messages back
         self.most = 1 << 60  # messages that may be asked for and waiting together
         self.largest = 1 << 60  # and the bytes
 
@@ -178,7 +196,7 @@ class Server:
         self.pulls = deque(pull for pull in self.pulls if pull.inbox is not inbox)
 
     def given_back(self, frame: bytes) -> None:
-        raise AssertionError(f"nothing has to be given back here: {frame!r}")
+        self.returned.append(frame)
 
     # --- what happens -----------------------------------------------------------------------------------------
 

@@ -65,3 +65,4 @@ def test_fetch(seed: int) -> None:
                 assert len(found) == min(want, before)
             assert not server.pulls
         assert seen == [each.sequence for each in left]
+        assert not server.returned
