@@ -168,7 +168,7 @@ def _send(
 ) -> StreamInfo:
     name = config["name"]
     request = {"config": config, "state": state}
-    answer = js.api.request(f"STREAM.RESTORE.{name}", request, timeout=deadline.at_most(STEP_TIMEOUT))
+    answer = js.api.request(f"STREAM.RESTORE.{name}", request, timeout=deadline.at_most(js.api.timeout or STEP_TIMEOUT))
     target = answer.get("deliver_subject")
     if not isinstance(target, str) or not target:
         raise errors.BadResponse(f"the server named no subject for the restore of {name!r}", b"")

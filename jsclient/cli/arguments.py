@@ -13,6 +13,8 @@ import jsclient
 from jsclient import contexts, errors
 from jsclient.jetstream import JetStream
 
+SHORTEST_CONNECT: Final = 0.1
+
 Run = Callable[[argparse.Namespace], "int | None"]
 
 
@@ -113,6 +115,7 @@ def connect(options: argparse.Namespace) -> jsclient.Connection:
     if ca or cert or key:
         settings["tls"] = jsclient.TLSOptions(ca_file=ca, cert_file=cert, key_file=key)
     settings.setdefault("name", f"jsclient-cli-{os.getpid()}")
+    settings["connect_timeout"] = max(options.timeout, SHORTEST_CONNECT)
     return jsclient.connect(**settings)
 
 

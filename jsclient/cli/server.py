@@ -85,6 +85,8 @@ def _warn(gathered: Gathered) -> int:
         complain(f"{refusal.name}: {refusal.code} {refusal.description}")
     if gathered.missing:
         complain(f"no answer from {', '.join(gathered.missing)}")
+    if not gathered and not gathered.errors:
+        complain("no server has answered in time")
     if gathered.unknown:
         complain(f"{gathered.unknown} more servers of the cluster did not answer")
     return 0 if gathered.complete and not gathered.errors else 1

@@ -42,9 +42,9 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _once(monitor: Monitor, options: argparse.Namespace) -> None:
-    monitor.snapshot()
+    monitor.snapshot(timeout=options.timeout)
     time.sleep(options.interval)
-    snapshot = monitor.snapshot()
+    snapshot = monitor.snapshot(timeout=options.timeout)
     if options.json:
         record(attrs.asdict(snapshot))
         return

@@ -129,7 +129,12 @@ class SystemClient:
         found = [one for one in roster if server in (one.id, one.name)]
         if len(found) == 1:
             return found[0]
-        known = ", ".join(sorted(one.name for one in roster))
+        known = ", ".join(sorted(one.name for one in roster)) or "none"
+        if not found and not roster.complete:
+            raise errors.TimedOut(
+                f"whether there is a server {server!r} is not known: not all have answered in time (known: {known}). "
+                "Try again, with more time."
+            )
         raise errors.ConfigError(
             f"{len(found)} servers are called {server!r} (known: {known}); give the id of one"
             if found

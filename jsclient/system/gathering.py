@@ -65,8 +65,9 @@ class Gathered(Sequence[Answer]):
 
     @property
     def complete(self) -> bool:
-        """Every server that the cluster counts has answered, with an answer or an error."""
-        return not self.missing and not self.unknown
+        """Every server that the cluster counts has answered, with an answer or an error. False when none did: then
+        it is not known how many there are."""
+        return bool(self.answers or self.errors) and not self.missing and not self.unknown
 
     def raise_unless_complete(self) -> Gathered:
         """Return this, or raise TimedOut that names the servers which did not answer."""

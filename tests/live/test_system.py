@@ -10,7 +10,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.system import SystemClient
-from jsclient.testing import Cluster, NatsServer, wait_until
+from jsclient.testing import Cluster, NatsServer, Proxy, wait_until
 
 ACCOUNTS = """
 system_account: SYS
@@ -77,6 +77,15 @@ def test_an_unknown_endpoint_is_an_error_of_each_server(system: SystemClient) ->
 def test_without_rights_nobody_answers(server: NatsServer) -> None:
     with app(server) as nc, pytest.raises(errors.NoResponders):
         SystemClient(nc).servers()
+
+
+def test_a_server_that_did_not_answer_is_not_called_absent(server: NatsServer) -> None:
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url, user="sys", password="s") as nc:
+        proxy.stall("down")
+        with pytest.raises(errors.TimedOut, match="is not known"):
+            SystemClient(nc, timeout=0.2).variables(server="somewhere")
+        assert not SystemClient(nc, timeout=0.2).servers().complete
+        proxy.cut()
 
 
 def test_a_kicked_client_comes_back(server: NatsServer, system: SystemClient) -> None:

@@ -33,6 +33,8 @@ class Result:
     wall_ratio: float | None
     switches: float | None  # voluntary context switches per message
     errors: tuple[str, ...]
+    figures: dict[str, float] = attrs.field(factory=dict)
+    """Of the case alone, by name."""
 
 
 def summarize(case: Case, rows: list[dict[str, Any]]) -> list[Result]:
@@ -68,6 +70,10 @@ def _summarize_client(case: Case, name: str, rows: list[dict[str, Any]]) -> Resu
         wall_ratio=ratio("p50") if case.work in LATENCIES else ratio("wall"),
         switches=switches / case.count if (switches := median("switches")) is not None else None,
         errors=tuple(row["error"] for row in mine.values() if "error" in row),
+        figures={
+            key: statistics.median(row["figures"][key] for row in good)
+            for key in (good[0].get("figures") or {} if good else {})
+        },
     )
 
 
@@ -95,11 +101,17 @@ def verdict_solo(case: Case, ours: Result, loaded: bool) -> list[str]:
     seconds = ours.cpu * case.count / 1e6
     wall = case.count / ours.rate if ours.rate else 0.0
     found = {"wall": wall, "busy": seconds / wall if wall else 0.0, "rss": ours.rss, "rss_grown": ours.rss_grown}
-    return [
+    too_much = [
         f"{case.name}: {name} {found[name]:.3g}, may be {limit:g}"
         for name, limit in case.limits.items()
         if found[name] > limit and not (loaded and name == "wall")
     ]
+    too_little = [
+        f"{case.name}: {ours.figures.get(name, 0.0):.2f} {name}, must be {least:g}"
+        for name, least in case.least.items()
+        if ours.figures.get(name, 0.0) < least and not loaded
+    ]
+    return too_much + too_little
 
 
 def verdict_versus(case: Case, ours: Result) -> list[str]:
@@ -123,6 +135,7 @@ def table(case: Case, results: list[Result]) -> str:
         latency = f"  p50 {result.p50:6.0f} us  p99 {result.p99:6.0f} us" if result.p50 and result.p99 else ""
         if case.params.get("threads") and result.switches is not None:
             latency += f"  {result.switches:.1f} switches"
+        latency += "".join(f"  {value:.2f} {name}" for name, value in result.figures.items())
         failed = f"  {len(result.errors)} failed: {result.errors[0]}" if result.errors else ""
         if case.count == 1:  # one object, one import: not a rate
             figures = f"{1 / result.rate if result.rate else 0.0:10.3f} s   {result.cpu / 1e6:8.3f} s CPU "

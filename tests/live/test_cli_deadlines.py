@@ -1,0 +1,172 @@
+"""Every command ends within its --timeout when the server falls silent, and says so with exit status 1.
+
+The commands are found by introspection, as the calls are in test_deadlines.py: each stands in one of the tables.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import io
+import os
+import queue
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import pytest
+
+import jsclient
+from jsclient.cli import main
+from jsclient.cli.commands import parser
+from jsclient.testing import NatsServer, Proxy
+from tests.conftest import FULL
+from tests.live.test_cli import environ
+from tests.live.test_deadlines import Lateness
+
+TIMEOUT = 0.3
+ALLOWED = 0.3
+CLOSING = 3.0
+"""Seconds that the end of a connection may take, for what was not sent yet."""
+
+#: path of a command -> the arguments with which it asks the server. FOLDER is one of its own.
+WAITS: dict[str, str] = {
+    "pub": "x y", "request": "x y", "req": "x y", "rtt": "", "next": "S C --wait 0.3",
+    "stream ls": "", "stream report": "", "stream info": "S", "stream add": "S --subjects x",
+    "stream edit": "S --max-age 1h", "stream copy": "S T --source", "stream rm": "S -f", "stream purge": "S -f",
+    "stream subjects": "S", "stream view": "S", "stream get": "S 1", "stream rmm": "S 1 -f",
+    "stream backup": "S FOLDER", "stream restore": "BACKUP",
+    "consumer ls": "S", "consumer report": "S", "consumer info": "S C", "consumer add": "S C",
+    "consumer edit": "S C --ack-wait 1m", "consumer rm": "S C -f", "consumer pause": "S C 60", "consumer resume": "S C",
+    "consumer reset": "S C", "consumer unpin": "S C G", "consumer next": "S C --wait 0.3",
+    "kv ls": "B", "kv add": "B", "kv info": "B", "kv get": "B k", "kv put": "B k v", "kv create": "B k v",
+    "kv update": "B k v 1", "kv del": "B k -f", "kv purge": "B k -f", "kv history": "B k", "kv compact": "B -f",
+    "kv watch": "B --once",
+    "object ls": "B", "object add": "B", "object put": "B FILE", "object get": "B o --output FOLDER",
+    "object info": "B o", "object del": "B o -f",
+    "counter get": "x", "counter view": "x", "counter increment": "x", "counter decrement": "x", "counter ls": "x",
+    "service ls": "", "service info": "", "service stats": "", "service ping": "",
+    "group ls": "S", "group info": "S G", "group create": "S G --partitions 2", "group add": "S G m",
+    "group drop": "S G m", "group step-down": "S G m", "group rm": "S G -f",
+    "lock ls": "", "lock release": "l -f",
+    "dead ls": "", "dead report": "", "dead show": "1", "dead replay": "-f", "dead purge": "-f", "dead export": "",
+    "dead adopt": "", "trace": "x", "latency": "--msgs 3", "check": "", "top": "--once --interval 0.01",
+    "account info": "", "account backup": "FOLDER", "account restore": "BACKUPS",
+    "server ls": "", "server info": "", "server ping": "", "server report": "jetstream", "server kick": "7 x",
+    "server ldm": "7 x", "server reload": "x", "server check connection": "",
+    "server check stream": "--stream S", "server check consumer": "--stream S --consumer C",
+}  # fmt: skip
+
+#: Exit status where it is another than 1. Who asks all there are, and hears of none, cannot tell silence from absence.
+STATUS = {
+    **dict.fromkeys(("request", "req", "service ls", "service info", "service stats", "service ping"), 3),
+    "server check connection": 2, "server check stream": 3, "server check consumer": 3,
+}  # fmt: skip
+
+#: These go on until they are ended, or ask no server.
+OTHERS = {
+    "sub", "reply", "events", "worker", "bench", "object watch", "server run", "completion",
+    "context ls", "context info", "context select", "context add", "context rm",
+    "backup inspect", "backup verify", "backup extract",
+}  # fmt: skip
+
+
+def commands(parsed: argparse.ArgumentParser, path: str = "") -> Iterator[str]:
+    """Paths of all commands, each in its first spelling."""
+    deeper = [action for action in parsed._actions if isinstance(action, argparse._SubParsersAction)]
+    if not deeper:
+        yield path
+        return
+    seen = set()
+    for name, made in deeper[0].choices.items():
+        if id(made) not in seen:
+            seen.add(id(made))
+            yield from commands(made, f"{path} {name}".strip())
+
+
+def test_every_command_is_in_one_of_the_tables() -> None:
+    known = {path.replace("obj ", "object ").replace("micro ", "service ") for path in commands(parser())}
+    assert known == {*WAITS, *OTHERS}
+
+
+@pytest.fixture
+def folder(server: NatsServer, tmp_path: Path) -> Path:
+    """With a backup."""
+    from jsclient import backup
+    from jsclient.jetstream import JetStream, StreamConfig
+
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="BACKED", subjects=["backed"]))
+        js.publish("backed", b"x")
+        backup.backup_stream(js, "BACKED", tmp_path / "backups" / "BACKED")
+        stream.delete()
+    (tmp_path / "file").write_bytes(b"x")
+    return tmp_path
+
+
+def test_every_command_ends_within_its_timeout(server: NatsServer, folder: Path) -> None:
+    # One of four in the short tier.
+    chosen = [(path, text) for number, (path, text) in enumerate(WAITS.items()) if FULL or number % 4 == 0]
+    found: queue.SimpleQueue[tuple[str, float, Any]] = queue.SimpleQueue()
+    real = jsclient.connect
+
+    def run(path: str, text: str, number: int) -> None:
+        places = {"FOLDER": folder / f"new-{number}", "BACKUP": folder / "backups" / "BACKED"}
+        places |= {"BACKUPS": folder / "backups", "FILE": folder / "file"}
+        arguments = [str(places.get(word, word)) for word in text.split()]
+        with Proxy(server.port) as proxy:
+
+            def connect(**options: Any) -> jsclient.Connection:
+                nc = real(**{**options, "servers": proxy.url})
+                proxy.stall("down")
+                return nc
+
+            connects[threadname()] = connect
+            start = time.monotonic()
+            try:
+                status: Any = main([*path.split(), *arguments, "--timeout", str(TIMEOUT)])
+            except SystemExit as end:
+                status = f"exit {end.code}"
+            except BaseException as error:
+                status = error
+            found.put((path, time.monotonic() - start, status))
+
+    connects: dict[str, Any] = {}
+    out = io.TextIOWrapper(io.BytesIO(), "utf-8")
+    with (
+        mock.patch.dict(os.environ, environ(server.url), clear=True),
+        mock.patch.multiple(sys, stdin=io.StringIO(), stdout=out, stderr=out),
+        mock.patch("jsclient.connect", lambda **options: connects[threadname()](**options)),
+        Lateness() as lateness,
+        ThreadPoolExecutor(24) as pool,
+    ):
+        for number, (path, text) in enumerate(chosen):
+            pool.submit(run, path, text, number)
+    late, odd = [], []
+    for _ in chosen:
+        path, took, status = found.get_nowait()
+        if took > TIMEOUT + CLOSING + ALLOWED + 3 * lateness.worst:
+            late.append(f"{path}: {took:.2f} s ({status!r})")
+        if status != STATUS.get(path, 1):
+            odd.append(f"{path}: {status!r}")
+    assert not late, f"the machine was up to {lateness.worst:.2f} s late: {sorted(late)}"
+    assert not odd, sorted(odd)
+
+
+def threadname() -> str:
+    return threading.current_thread().name
+
+
+def test_connecting_ends_within_the_timeout(server: NatsServer) -> None:
+    with Proxy(server.port) as proxy, contextlib.suppress(SystemExit), Lateness() as lateness:
+        proxy.stall()
+        start = time.monotonic()
+        with mock.patch.dict(os.environ, environ(proxy.url), clear=True):
+            assert main(["rtt", "--timeout", str(TIMEOUT)]) == 1
+        assert time.monotonic() - start < TIMEOUT + ALLOWED + 3 * lateness.worst
