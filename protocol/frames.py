@@ -169,5 +169,13 @@ def reply_of(frame: Frame) -> bytes:
     return words[2] if len(words) == with_reply else b""
 
 
+def split(frame: bytes) -> tuple[bytes, bytes | None, bytes]:
+    """Subject, headers (None without) and payload of a message that stands alone."""
+    line, _, rest = frame.partition(b"\r\n")
+    words = line.split(b" ")
+    size = int(words[-2]) if words[0] == b"HPUB" else 0
+    return words[1], rest[:size] if size else None, rest[size:-2]
+
+
 def _start(frame: Frame) -> bytes:
     return frame.parts[0] if isinstance(frame, LargeFrame) else frame

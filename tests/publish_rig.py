@@ -11,6 +11,7 @@ from jsclient import errors
 from jsclient._engine import Takers
 from jsclient.jetstream.publishing import questions as publish_questions
 from jsclient.jetstream.publishing import recovery as publish_recovery
+from jsclient.jetstream.publishing import refusals as publish_refusals
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.options import Capabilities
@@ -53,6 +54,7 @@ class FakeConnection:
         self.takers = Takers()
         self.round_trip = 0.0
         self._engine = self
+        self.post_now: Callable[[bytes], None] = self.post
 
     def post(self, frame: bytes) -> None:
         if self.closed is not None:
@@ -128,7 +130,7 @@ class Rig:
         return frames.reply_of(frame)
 
     def answer(self, frame: bytes, payload: bytes, headers: bytes | None = None) -> None:
-        self.publisher.deliver([Msg(self.reply_of(frame), b"1", None, payload, headers)], 0)
+        self.publisher.unacked.deliver([Msg(self.reply_of(frame), b"1", None, payload, headers)], 0)
 
     def ack(self, frame: bytes, seq: int = 1) -> None:
         self.answer(frame, b'{"stream":"S","seq":%d}' % seq)
@@ -145,11 +147,11 @@ class Rig:
 
     def lose(self) -> None:
         self.nc.is_connected = False
-        self.publisher.link_event(LinkEvent.DISCONNECTED)
+        self.publisher.unacked.link_event(LinkEvent.DISCONNECTED)
 
     def come_back(self) -> None:
         self.nc.is_connected = True
-        self.publisher.link_event(LinkEvent.RECONNECTED)
+        self.publisher.unacked.link_event(LinkEvent.RECONNECTED)
 
 
 @pytest.fixture
@@ -161,6 +163,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rig, float], None]:
         monotonic = staticmethod(lambda: now[0])
 
     monkeypatch.setattr(publish_recovery, "time", FakeTime)
+    monkeypatch.setattr(publish_refusals, "time", FakeTime)
     monkeypatch.setattr(publish_questions, "time", FakeTime)
 
     def turn(rig: Rig, seconds: float) -> None:

@@ -22,10 +22,11 @@ from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.names import check_stream
 from jsclient.jetstream.api.requests import check_error
+from jsclient.jetstream.publishing.attempts import decode_ack
+from jsclient.jetstream.publishing.rows import Row, Totals
 from jsclient.nuid import next_nuid
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.sending import Row, Totals, decode_ack
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -177,8 +178,7 @@ class AtomicPublisher:
         ack = decode_ack(answer)
         first = ack.seq - len(rows)
         self._marker = Marker(self._batch, chunk, digest, first)
-        self.totals.acked(ack.stream, first)
-        self.totals.acked(ack.stream, ack.seq)
+        self.totals.acked(ack.stream, first, ack.seq)
 
     # --- the marker -------------------------------------------------------------------------------------
 

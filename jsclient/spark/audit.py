@@ -7,10 +7,10 @@ import logging
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+from jsclient.jetstream.publishing.rows import Totals
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
-from jsclient.spark.sending import Totals
 
 if TYPE_CHECKING:
     from jsclient.spark.exactly import Outcome

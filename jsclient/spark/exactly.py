@@ -19,6 +19,7 @@ import attrs
 from jsclient import errors
 from jsclient.arrow.access import cached
 from jsclient.durations import seconds_of
+from jsclient.jetstream.publishing.rows import Row, Totals
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
@@ -26,7 +27,7 @@ from jsclient.spark.journal import Job, Journal
 from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.replay import Sorter, Spool, Stored, Unsure, read_back
 from jsclient.spark.rows import RowMaker
-from jsclient.spark.sending import Row, Totals, WindowPublisher
+from jsclient.spark.sending import row_publisher
 from jsclient.spark.sink_streams import taker_of
 from protocol import matches
 
@@ -247,7 +248,7 @@ def _publish(nc: Connection, options: SparkOptions, rows: list[Row], owner: byte
         digest = (msg_id or b"")[:DIGEST_CHARS]
         named.append((subject, lines, value, b"%b.%b.%d" % (digest, owner, numbers[digest])))
         numbers[digest] += 1
-    publisher = WindowPublisher(nc, options)
+    publisher = row_publisher(nc, options)
     try:
         publisher.publish(named)
         publisher.finish()

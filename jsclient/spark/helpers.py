@@ -10,6 +10,7 @@ from jsclient import errors
 from jsclient.arrow.chunks import iterate_rows
 from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import choose_method, read_chunks
+from jsclient.jetstream.publishing.rows import Totals
 from jsclient.spark import options as known
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
@@ -18,7 +19,7 @@ from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.rows import RowMaker
-from jsclient.spark.sending import Totals, publish_failed
+from jsclient.spark.sending import publish_failed
 from jsclient.spark.telling import tell
 from jsclient.spark.writer import partition_id
 from protocol import Headers

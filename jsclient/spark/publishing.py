@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING
 import attrs
 
 from jsclient.durations import Deadline
+from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
+from jsclient.jetstream.publishing.rows import Row, RowPublisher, Totals
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.atomic import AtomicPublisher
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.fast import FastPublisher
-from jsclient.spark.sending import Row, Totals, WindowPublisher
+from jsclient.spark.sending import fast_publisher, row_publisher
 from jsclient.spark.sink_streams import FastSubjects, deduplication
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ class TaskPublisher:
         self._options = options
         self._partition = partition
         self._deadline = Deadline(options.task_timeout)
-        self.guard: Callable[[], None] | None = None  # as in WindowPublisher; to be set before the first row
+        self.guard: Callable[[], None] | None = None  # as in RowPublisher; to be set before the first row
         self._started = time.monotonic()
         self._windows: dict[str, float | None] = {}  # seconds in which a stream recognises an id, as far as is known
         self.notes: list[str] = []  # what the user has to see although nothing failed
-        self._window: WindowPublisher | None = None
-        self._other: FastPublisher | AtomicPublisher | None = None
+        self._window: RowPublisher | None = None
+        self._other: FastRowPublisher | AtomicPublisher | None = None
         self._fast_subjects: FastSubjects | None = None
         if options.publish_mode == "atomic":
             self._other = AtomicPublisher(nc, options, job, batch, partition)
@@ -88,10 +89,9 @@ class TaskPublisher:
                     "been run again, rows would have been stored twice. Make the window longer, or the tasks smaller"
                 )
 
-    def _windowed(self) -> WindowPublisher:
+    def _windowed(self) -> RowPublisher:
         if self._window is None:
-            self._window = WindowPublisher(self._nc, self._options)
-            self._window.guard = self.guard
+            self._window = row_publisher(self._nc, self._options, self.guard)
         return self._window
 
     def _fast_or_windowed(self, rows: list[Row], subjects: FastSubjects) -> None:
@@ -100,8 +100,7 @@ class TaskPublisher:
             return
         if subjects.take({row[0] for row in rows}):
             if self._other is None:
-                self._other = FastPublisher(self._nc, self._options)
-                self._other.guard = self.guard
+                self._other = fast_publisher(self._nc, self._options, self.guard)
             self._other.publish(rows)
         else:
             self._windowed().publish(rows)
@@ -111,8 +110,9 @@ class TaskPublisher:
         if self._options.delivery_semantics == "at-least-once" or self._options.publish_mode == "atomic":
             return
         for publisher in (self._window, self._other):
-            seen = () if publisher is None or isinstance(publisher, AtomicPublisher) else list(publisher.seen)
-            for stream in seen:
+            if publisher is None or isinstance(publisher, AtomicPublisher):
+                continue
+            for stream in list(publisher.seen):
                 if stream not in self._windows:
                     found = deduplication(SparkAccess(self._nc, self._options, stream))
                     self._windows[stream] = found.window

@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from jsclient.connection import Connection
+    from jsclient.jetstream.publishing.rows import Row
     from jsclient.spark.options import SparkOptions
-    from jsclient.spark.sending import Row
 
 log = logging.getLogger("jsclient.spark")
 

@@ -15,9 +15,9 @@ from protocol.errors import InvalidHeader
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from jsclient.jetstream.publishing.rows import Row
     from jsclient.spark.ids import ContentIds
     from jsclient.spark.options import SparkOptions
-    from jsclient.spark.sending import Row
 
 # Columns that are headers by another name; the server checks them while storing.
 FENCES = {

@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 import attrs
 
 from jsclient import errors
-from jsclient.arrow.access import RETRIED, cached
+from jsclient.arrow.access import cached
 from jsclient.durations import seconds_of
-from jsclient.jetstream.publishing.streams import remembers_ids_for, same_id_for
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from protocol import matches
@@ -18,56 +17,6 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.jetstream.api.models import StreamConfig
     from jsclient.spark.options import SparkOptions
-
-
-def leader_may_come(nc: Connection, options: SparkOptions, subject: bytes) -> bool:
-    """Rows are refused or not answered: is there a stream for them, whose replicas elect a leader (4 to 9 s)?"""
-    api = SparkAccess(nc, options, "(sink)").api
-    try:
-        found = api.request("STREAM.NAMES", {"subject": subject.decode("utf-8", "surrogateescape")}, read=True)
-    except RETRIED:
-        return True
-    except errors.JsClientError:
-        return False  # an account that may publish, but not ask
-    return bool(found.get("streams"))
-
-
-class SinkWindows:
-    """How long the streams behind subjects remember ids; asked when rows are to be sent again, and only then."""
-
-    def __init__(self, nc: Connection, options: SparkOptions) -> None:
-        self._access = SparkAccess(nc, options, "(sink)")
-        self._known: list[tuple[tuple[str, ...], float]] = []
-
-    def check(self, subject: bytes, age: float, rows: int) -> None:
-        """Raise if rows with ids, of which copies were sent `age` seconds ago, must not be sent again."""
-        window = self._of(subject)
-        if age > same_id_for(window):
-            raise errors.PublishUnknown(
-                f"{rows} rows may be stored: no ack came, and the stream of {subject.decode('utf-8', 'replace')!r} is "
-                f"certain to remember ids for {window:g} s only (less a margin), so they are not sent again after "
-                f"{age:.1f} s. Make its duplicate_window longer"
-            )
-
-    def _of(self, subject: bytes) -> float:
-        """Seconds. Where this user may not ask, or several streams take the subject, minDedupWindow is believed."""
-        text = subject.decode("utf-8", "surrogateescape")
-        for patterns, window in self._known:
-            if any(matches(pattern, text) for pattern in patterns):
-                return window
-        access = self._access
-        try:
-            config = cached(access.nc, ("takes", access.api.prefix, text), lambda: taker_of(access, text))
-        except JetStreamSparkError as error:
-            if not isinstance(error.__cause__, errors.PermissionViolation):
-                raise
-            config = None
-        if config is None:
-            patterns, window = (text,), access.options.min_dedup_window
-        else:
-            patterns, window = tuple(config.subjects or ()), remembers_ids_for(config)
-        self._known.append((patterns, window))
-        return window
 
 
 class FastSubjects:

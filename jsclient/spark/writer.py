@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jsclient import errors
+from jsclient.jetstream.publishing.rows import Totals
 from jsclient.spark.audit import keep, record_of
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.exactly import JournaledTask, Outcome, conclude, purge_receipts
@@ -21,7 +22,7 @@ from jsclient.spark.pool import lease
 from jsclient.spark.publishing import TaskPublisher
 from jsclient.spark.rows import RowMaker
 from jsclient.spark.schema import check_sink
-from jsclient.spark.sending import Totals, publish_failed
+from jsclient.spark.sending import publish_failed
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:

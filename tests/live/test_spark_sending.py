@@ -11,13 +11,12 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.spark.fast import FastPublisher
 from jsclient.spark.options import WRITE, parse
-from jsclient.spark.sending import WindowPublisher
+from jsclient.spark.sending import fast_publisher, row_publisher
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 ROWS = 20
-PUBLISHERS = [WindowPublisher, FastPublisher]
+PUBLISHERS = [row_publisher, fast_publisher]
 
 
 @pytest.fixture
@@ -59,7 +58,7 @@ def begin(js: JetStream, server: NatsServer, proxy: Proxy, publisher: Any, windo
     for name in list(js.stream_names()):
         js.delete_stream(name)
     config = StreamConfig(name="ROWS", subjects=["rows.>"], storage="memory", duplicate_window=window)
-    fast = publisher is FastPublisher
+    fast = publisher is fast_publisher
     js.create_stream(config.replace(allow_batched=True) if fast else config)
     js.create_stream(StreamConfig(name="CLOCK", subjects=["clock"], storage="memory", duplicate_window=window))
     nc = jsclient.connect(proxy.url, reconnect=jsclient.ReconnectPolicy())
@@ -81,7 +80,7 @@ def stored(js: JetStream) -> int:
 def test_rows_are_not_sent_again_when_the_stream_has_forgotten_their_ids(
     js: JetStream, server: NatsServer, publisher: Any
 ) -> None:
-    if publisher is FastPublisher and not js.nc.server_info.at_least(2, 14):
+    if publisher is fast_publisher and not js.nc.server_info.at_least(2, 14):
         pytest.skip("fast batches need 2.14")
     with Proxy(server.port) as proxy:
         writing = begin(js, server, proxy, publisher, 0.6)
@@ -100,7 +99,7 @@ def test_rows_are_not_sent_again_when_the_stream_has_forgotten_their_ids(
 def test_rows_are_sent_again_within_the_window_or_where_copies_do_no_harm(
     js: JetStream, server: NatsServer, publisher: Any, window: float, ids: bool
 ) -> None:
-    if publisher is FastPublisher and not js.nc.server_info.at_least(2, 14):
+    if publisher is fast_publisher and not js.nc.server_info.at_least(2, 14):
         pytest.skip("fast batches need 2.14")
     with Proxy(server.port) as proxy:
         writing = begin(js, server, proxy, publisher, window, ids)

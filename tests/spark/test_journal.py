@@ -342,15 +342,13 @@ def test_a_new_run_waits_for_the_tasks_of_the_old_one(
 @pytest.mark.parametrize("mode", ["async", "fast"])
 def test_rows_are_sent_again_only_by_who_may(js: Js, server: NatsServer, mode: str) -> None:
     """After an outage another run may have taken the batch over."""
-    from jsclient.spark.fast import FastPublisher
-    from jsclient.spark.sending import WindowPublisher
+    from jsclient.spark.sending import fast_publisher, row_publisher
 
     def fenced() -> None:
         raise Crash
 
     checked = options.parse({"servers": server.url, "subject": "nobody.takes.it", "ackTimeout": "300ms"}, options.WRITE)
-    publisher: Any = (WindowPublisher if mode == "async" else FastPublisher)(js.nc, checked)
-    publisher.guard = fenced
+    publisher: Any = (row_publisher if mode == "async" else fast_publisher)(js.nc, checked, fenced)
     try:
         with pytest.raises(Crash):
             publisher.publish([(b"nobody.takes.it", b"", b"row", b"id")])

@@ -103,11 +103,11 @@ def test_the_time_of_an_id_begins_before_the_sweep_sees_it(clock: Turn) -> None:
 def test_who_may_not_ask_does_not_send_again() -> None:
     rig = Rig(duplicate_window=None)
     unsafe, plain = rig.publish(msg_id="1"), rig.publish("s.b")
-    rig.publisher.withdrawn([rig.take()[1]])
+    rig.publisher.unacked.withdrawn([rig.take()[1]])
     rig.lose()
     rig.come_back()
     assert b"STREAM.NAMES" in rig.take()[0]
-    rig.publisher.recovery.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
+    rig.publisher.unacked.refusals.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
     assert outcome(unsafe) is errors.PublishUnknown
     assert "publish_async_duplicate_window" in str(unsafe.exception(0))
     (frame,) = rig.take()
@@ -119,7 +119,7 @@ def test_who_gets_no_answer_does_not_send_again(clock: Turn) -> None:
     rig = Rig(duplicate_window=None, ack_timeout=10)
     unsafe, plain = rig.publish(msg_id="1"), rig.publish("s.b")
     clock(rig, 0)
-    rig.publisher.withdrawn([rig.take()[1]])
+    rig.publisher.unacked.withdrawn([rig.take()[1]])
     rig.lose()
     rig.come_back()
     for _ in range(3):
@@ -214,13 +214,13 @@ def test_order_holds_over_a_lost_link() -> None:
     """Sent before and without an ack, withdrawn, published while the link was down, and just when it came back."""
     rig = Rig()
     futures = [rig.publish("s.0", msg_id="0"), rig.publish("s.1", msg_id="1"), rig.publish("s.2")]
-    rig.publisher.withdrawn([rig.take()[2]])
+    rig.publisher.unacked.withdrawn([rig.take()[2]])
     rig.lose()
     futures.append(rig.publish("s.3"))
     rig.nc.is_connected = True  # the publisher has not heard of it yet
     futures.append(rig.publish("s.4"))
     assert not rig.take()
-    rig.publisher.link_event(LinkEvent.RECONNECTED)
+    rig.publisher.unacked.link_event(LinkEvent.RECONNECTED)
     futures.append(rig.publish("s.5"))
     frames = rig.take()
     assert [frame.split(b" ")[1] for frame in frames] == [b"s.%d" % number for number in range(6)]

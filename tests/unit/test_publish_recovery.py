@@ -168,7 +168,7 @@ def test_withdrawn_frames_go_out_later_without_an_id(clock: Turn) -> None:
     rig = Rig()
     sent, queued = rig.publish(), rig.publish()
     frames = rig.take()
-    rig.publisher.withdrawn([b"PING\r\n", b"PUB elsewhere _INBOX.y.1 0\r\n\r\n", frames[1]])
+    rig.publisher.unacked.withdrawn([b"PING\r\n", b"PUB elsewhere _INBOX.y.1 0\r\n\r\n", frames[1]])
     rig.lose()
     assert outcome(sent) is errors.PublishUnknown
     assert not queued.done()
@@ -222,7 +222,7 @@ def test_end_of_the_connection() -> None:
     sent, refused = rig.publish(), rig.publish()
     rig.no_responders(rig.take()[1])
     rig.nc.closed = errors.ConnectionClosed("the connection is closed")
-    rig.publisher.link_event(LinkEvent.CLOSED)
+    rig.publisher.unacked.link_event(LinkEvent.CLOSED)
     assert outcome(sent) is errors.PublishUnknown
     assert outcome(refused) is errors.NotStored
     with pytest.raises(errors.ConnectionClosed):
@@ -233,10 +233,10 @@ def test_end_of_the_connection() -> None:
 def test_refused_publish_and_refused_inbox() -> None:
     rig = Rig()
     bad, good = rig.publish("no.permission"), rig.publish("s.a")
-    rig.publisher.recovery.refused_publish(errors.PermissionViolation("x", "no.permission", "publish"))
+    rig.publisher.unacked.refusals.refused_publish(errors.PermissionViolation("x", "no.permission", "publish"))
     assert outcome(bad) is errors.PermissionViolation
     assert not good.done()
-    rig.publisher.failed(errors.PermissionViolation("x", "_INBOX.x.*", "subscribe"))
+    rig.publisher.unacked.failed(errors.PermissionViolation("x", "_INBOX.x.*", "subscribe"))
     assert outcome(good) is errors.PublishUnknown
 
 
@@ -246,7 +246,7 @@ def test_no_permission_to_ask_means_two_retries(clock: Turn) -> None:
     rig.no_responders(rig.take()[0])
     clock(rig, 0.25)
     rig.no_responders(rig.take()[0])
-    rig.publisher.recovery.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
+    rig.publisher.unacked.refusals.refused_publish(errors.PermissionViolation("x", "$JS.API.STREAM.NAMES", "publish"))
     clock(rig, 0.25)
     rig.no_responders(next(frame for frame in rig.take() if frame.startswith(b"PUB s.a")))
     assert outcome(future) is errors.NoStreamResponse

@@ -66,6 +66,9 @@ LOOK_TIMEOUT: Final = 1.0
 class Delivery:
     """One publish: what was sent, what may be stored, and how long it may go on. `began`: before its first attempt."""
 
+    tries = TRIES
+    unasked_attempts = FORBIDDEN_ATTEMPTS
+
     def __init__(
         self,
         js: JetStream,
@@ -256,12 +259,12 @@ class Delivery:
         self.no_responders += 1
         limit = self.retry_attempts
         if limit is None:
-            if self.no_responders >= TRIES and self.stream == UNAVAILABLE:
+            if self.no_responders >= self.tries and self.stream == UNAVAILABLE:
                 self.stream = ask_for_stream(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
                 if self.stream == NONE and not self.in_doubt:
                     raise NoStreamForSubject(f"no stream takes messages on {self.subject!r}", self.subject) from error
             if self.stream == FORBIDDEN:
-                limit = FORBIDDEN_ATTEMPTS
+                limit = self.unasked_attempts
         if limit is not None and self.no_responders > limit:
             raise self._no_stream(error) from error
         self._pause(error, None)

@@ -16,13 +16,13 @@ from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
 from jsclient.jetstream.api.models import PubAck
-from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.streams import EXISTS, Streams, names_request, stream_in
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict
 from jsclient.nuid import new_token
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+    from jsclient.jetstream.publishing.entries import Entry
+    from jsclient.jetstream.publishing.unacked import Unacked
     from jsclient.message import Msg
 
 ASK_AGAIN: Final = 1.0
@@ -38,7 +38,7 @@ Then = Callable[["Msg | None"], None]
 class Questions:
     """Questions under way, and the inquiries about refused publishes."""
 
-    def __init__(self, owner: AsyncPublisher, streams: Streams) -> None:
+    def __init__(self, owner: Unacked, streams: Streams) -> None:
         self.streams = streams
         self.inquiries: dict[bytes, Inquiry] = {}  # token of the publish -> what is being found out about it
         self.asking_since: float | None = None  # since when a window is asked for in vain
@@ -111,72 +111,72 @@ class Questions:
         elif not self.streams.learn(answer.payload, now):
             return
         self._asked_window = float("-inf")
-        self._engine.clock.call_soon(self._owner.recovery.send_held)
+        self._engine.clock.call_soon(self._owner.recovery.proceed)
 
     # --- inquiries --------------------------------------------------------------------------------------------------
 
     def inquire(
-        self, future: PublishFuture, stream: str, verdict: Verdict, refusal: ApiError | None = None, why: str = ""
+        self, entry: Entry, stream: str, verdict: Verdict, refusal: ApiError | None = None, why: str = ""
     ) -> None:
         """Find out what became of a publish; it is resolved in the end."""
-        published = Published.of(future.subject, future.payload, future._block)
-        inquiry = self.inquiries[future._token] = Inquiry(published, stream, verdict, refusal, why)
+        published = Published.of(entry.subject, entry.payload, entry._block)
+        inquiry = self.inquiries[entry._token] = Inquiry(published, stream, verdict, refusal, why)
         inquiry.denied = self.streams.denied(stream, time.monotonic())
         if verdict is Verdict.LISTEN:
             now = time.monotonic()
             if self.streams.replicas(stream, now) is None:
-                self.ask(f"STREAM.INFO.{stream}", b"", lambda answer: self._counted(future, inquiry, answer))
-            elif self._has_one_leader(future, inquiry):
+                self.ask(f"STREAM.INFO.{stream}", b"", lambda answer: self._counted(entry, inquiry, answer))
+            elif self._has_one_leader(entry, inquiry):
                 return
-        self._step(future, inquiry)
+        self._step(entry, inquiry)
 
-    def _counted(self, future: PublishFuture, inquiry: Inquiry, answer: Msg | None) -> None:
+    def _counted(self, entry: Entry, inquiry: Inquiry, answer: Msg | None) -> None:
         if answer is not None and self.streams.learn(answer.payload, time.monotonic()):
-            self._has_one_leader(future, inquiry)
+            self._has_one_leader(entry, inquiry)
 
-    def _has_one_leader(self, future: PublishFuture, inquiry: Inquiry) -> bool:
+    def _has_one_leader(self, entry: Entry, inquiry: Inquiry) -> bool:
         """With one replica there is one leader, and its word counts."""
         if self.streams.replicas(inquiry.stream, time.monotonic()) != 1 or inquiry.verdict is not Verdict.LISTEN:
             return False
-        self._conclude(future, inquiry.refusal)
+        self._conclude(entry, inquiry.refusal)
         return True
 
-    def _step(self, future: PublishFuture, inquiry: Inquiry) -> None:
+    def _step(self, entry: Entry, inquiry: Inquiry) -> None:
         """One look, and the time for the next one."""
-        if future.done():
-            self.inquiries.pop(future._token, None)
+        if entry.done():
+            self.inquiries.pop(entry._token, None)
             return
         if not self._nc.is_connected:
-            self._engine.clock.call_later(NO_LINK, lambda: self._step(future, inquiry))
+            self._engine.clock.call_later(NO_LINK, lambda: self._step(entry, inquiry))
             return
         pause = inquiry.pause()
         if pause is None:
-            self._conclude(future, inquiry.end())
+            self._conclude(entry, inquiry.end())
             return
         inquiry.unanswered()
-        self._look(future, inquiry)
-        if not future.done():
-            self._engine.clock.call_later(pause, lambda: self._step(future, inquiry))
+        self._look(entry, inquiry)
+        if not entry.done():
+            self._engine.clock.call_later(pause, lambda: self._step(entry, inquiry))
 
-    def _look(self, future: PublishFuture, inquiry: Inquiry) -> None:
+    def _look(self, entry: Entry, inquiry: Inquiry) -> None:
         question = inquiry.question()
         if question is not None:
             operation, body = question
-            self.ask(operation, msgspec.json.encode(body), lambda answer: self._seen(future, inquiry, answer))
+            self.ask(operation, msgspec.json.encode(body), lambda answer: self._seen(entry, inquiry, answer))
 
-    def _seen(self, future: PublishFuture, inquiry: Inquiry, answer: Msg | None) -> None:
+    def _seen(self, entry: Entry, inquiry: Inquiry, answer: Msg | None) -> None:
         if answer is None:
             inquiry.forbidden()
             self.streams.deny(inquiry.stream, inquiry.denied, time.monotonic())
-            self._look(future, inquiry)
-        elif not future.done():
-            self._conclude(future, inquiry.heard(answer))
+            self._look(entry, inquiry)
+        elif not entry.done():
+            self._conclude(entry, inquiry.heard(answer))
 
-    def _conclude(self, future: PublishFuture, found: Any) -> None:
+    def _conclude(self, entry: Entry, found: Any) -> None:
         if found is None:
             return
-        self.inquiries.pop(future._token, None)
+        self.inquiries.pop(entry._token, None)
         if isinstance(found, PubAck):
-            self._owner.succeed(future, found)
+            self._owner.succeed(entry, found)
         else:
-            self._owner.fail(future, found)
+            self._owner.fail(entry, found)

@@ -123,10 +123,14 @@ def same_id_for(window: float) -> float:
 
 
 class Streams:
-    """The facts about the streams of one JetStream context; thread-safe. `stated`: the window that the user tells."""
+    """The facts about the streams of one JetStream context; thread-safe.
 
-    def __init__(self, stated: float | None = None) -> None:
+    `stated`: the window that the user tells. `believed`: the same where this user may not ask.
+    """
+
+    def __init__(self, stated: float | None = None, believed: float | None = None) -> None:
         self.stated = stated
+        self._believed: float | str = FORBIDDEN if believed is None else believed
         self._known: dict[str, Facts] = {}
         self._forbidden_at = float("-inf")
         self._denied: dict[str, tuple[float, int]] = {}  # stream -> when, and how many ways to look are not permitted
@@ -140,7 +144,7 @@ class Streams:
         facts = self.facts(subject, now)
         if facts is not None:
             return facts.window
-        return FORBIDDEN if now - self._forbidden_at < FACTS_FOR else None
+        return self._believed if now - self._forbidden_at < FACTS_FOR else None
 
     def facts(self, subject: str, now: float) -> Facts | None:
         """The stream that takes the subject, if that was asked lately."""

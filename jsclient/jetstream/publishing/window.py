@@ -1,15 +1,16 @@
-"""The window of asynchronous publishes: what is not acknowledged, and the publishers that wait for it to shrink."""
+"""The window of a publisher: what is not acknowledged, and the publishers that wait for it to shrink."""
 
 from __future__ import annotations
 
 import queue
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
 from jsclient.durations import Deadline
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.publishing.future import PublishFuture
+    from jsclient.jetstream.publishing.entries import Entry
 
 
 LEAST_STEP: Final = 1.1
@@ -25,15 +26,15 @@ class Window:
     Every message is charged an equal share of the bytes, so that the number alone decides (`len(pending) < limit`);
     only a message larger than its share takes the lock, to charge the rest by lowering the limit for all.
 
-    Waiting publishers are woken when a quarter of the window is free, not by every ack: their next messages then
-    leave together, and the threads change places a thousand times less.
+    Waiting publishers are woken when a quarter of the window is free (one of `parts`), not by every ack: their next
+    messages then leave together, and the threads change places a thousand times less.
 
     A window that may grow to `most` messages holds `messages`, and besides what is under way on the line: rate of acks
     times round trip. What waits in the server, which refuses messages when that becomes too much, stays the same.
     """
 
-    def __init__(self, messages: int, nbytes: int, most: int = 0) -> None:
-        self.pending: dict[bytes, PublishFuture] = {}
+    def __init__(self, messages: int, nbytes: int, most: int = 0, parts: int = 4) -> None:
+        self.pending: dict[bytes, Entry] = {}
         self.limit = messages
         self.share = max(1, nbytes // messages)
         self.large: dict[bytes, int] = {}
@@ -41,6 +42,7 @@ class Window:
         self.answers = 0  # counted by the reader
         self._messages = self._least = messages
         self._most = most
+        self._parts = parts
         self._measured = (0.0, 0)  # when the answers were looked at, and how many there were
         self._bytes = nbytes
         self._extra = 0
@@ -104,9 +106,7 @@ class Window:
             large[token] += before - share
         # Larger than a share are now messages that were not before. The reader takes a message out of `pending` first
         # and looks into `large` then, so of one that is still pending it will find the charge.
-        sizes = [
-            (token, len(future.payload) + len(future._block or b"")) for token, future in list(self.pending.items())
-        ]
+        sizes = [(token, len(entry.payload) + len(entry._block or b"")) for token, entry in list(self.pending.items())]
         added = {token: size - share for token, size in sizes if size > share and token not in large}
         large.update(added)
         for token in added:
@@ -124,25 +124,27 @@ class Window:
             if deadline.expired():
                 return False
             count = min(len(self.pending), self.limit)
-            self._wait_below(count - max(1, count // 4), deadline)
+            below = count - max(1, count // self._parts)
+            self._park(below, lambda below=below: len(self.pending) <= below, deadline)  # type: ignore[misc]
         return True
 
-    def wait_empty(self, timeout: float | None) -> bool:
-        """Wait until nothing is pending; False after `timeout` seconds."""
+    def wait_empty(self, timeout: float | None, done: Callable[[], bool] | None = None) -> bool:
+        """Wait until nothing is pending, and `done()` is true; False after `timeout` seconds."""
         deadline = Deadline(timeout)
-        while self.pending:
+        done = done or (lambda: not self.pending)
+        while not done():
             if deadline.expired():
                 return False
-            self._wait_below(0, deadline)
+            self._park(0, done, deadline)
         return True
 
-    def _wait_below(self, count: int, deadline: Deadline) -> None:
+    def _park(self, below: int, done: Callable[[], bool], deadline: Deadline) -> None:
         ticket: waiting.Ticket[None] = waiting.Ticket()
-        entry = (count, ticket)
+        entry = (below, ticket)
         with self._lock:
             self.parked = [*self.parked, entry]
         try:
-            if len(self.pending) > count:
+            if not done():
                 waiting.get(ticket, deadline.remaining())
         except queue.Empty:
             pass

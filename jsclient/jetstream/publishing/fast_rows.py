@@ -1,0 +1,212 @@
+"""Rows of a table through fast batches (nats-server 2.14): an answer for hundreds of rows instead of one for each.
+
+Every list of rows is one batch, ended by a commit: the server forgets a batch after 10 s without a message, and it may
+take longer than that until the next rows are there. Message ids are honoured, so after any break (a gap, a lost link, a
+restarted server) what is not confirmed goes into a new batch, by the rules of `publish`.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from jsclient._engine import Unkept
+from jsclient.connection import engine_of
+from jsclient.durations import Deadline
+from jsclient.errors import (
+    ApiError,
+    BatchGap,
+    ConnectionLost,
+    JetStreamTemporarilyUnavailable,
+    NoResponders,
+    PublishUnknown,
+    TooManyRequests,
+    brief,
+)
+from jsclient.jetstream.publishing.delivery import Delivery
+from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
+from jsclient.jetstream.publishing.rows import BLOCK, Row, Totals, check_row, header_block
+from jsclient.jetstream.publishing.unacked import MAX_CACHED
+from jsclient.jetstream.publishing.verdict import passes
+from protocol.frames import hpub, pub
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.api.models import PubAck
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.rules import Rules
+
+log = logging.getLogger("jsclient.jetstream")
+
+FLOW: Final = 500
+"""Rows per answer that we ask for; the server may lower it."""
+
+FIRST_FLOW: Final = 100
+"""What we go by until the server has said something."""
+
+BATCH_GONE: Final = frozenset({10158, 10208, 10211})
+"""Errors after which another batch may do: id in process, batch unknown (forgotten), too many under way."""
+
+Message = tuple[bytes, bytes, bytes]
+"""How its line begins (checked), its header block or b"", its value."""
+
+
+class FastRowPublisher:
+    """Publishes lists of rows to one stream; for one thread. `guard` as in RowPublisher."""
+
+    def __init__(self, js: JetStream, rules: Rules, guard: Callable[[], None] | None = None) -> None:
+        self.totals = Totals()  # without duplicates: the server does not tell them here
+        self.seen: set[str] = set()
+        self._js = js
+        self._rules = rules
+        self._guard = guard
+        self._engine = engine_of(js.nc)
+        self._starts: dict[bytes, bytes] = {}
+        self._engine.check_headers()  # ids, and whatever rows have
+
+    def publish(self, rows: Sequence[Row]) -> None:
+        """Send the rows and return when all of them are stored."""
+        limit = self._js.nc.max_payload
+        checked: list[Message] = []
+        nbytes = 0
+        for subject, lines, value, msg_id in rows:
+            start = self._starts.get(subject) or self._start(subject)
+            headers = b"" if msg_id is None and not lines else header_block(lines, msg_id)
+            check_row(len(headers) + len(value), limit)
+            checked.append((start, headers, value))
+            nbytes += len(value)
+        if checked:
+            last = rows[-1]
+            ids = all(row[3] is not None for row in rows)
+            ack = _Rows(
+                self._js, self._rules, checked, last[0].decode("utf-8", "surrogateescape"), ids, self._guard
+            ).store()
+            self.seen.add(ack.stream)
+            if ack.seq:  # 0: every row of the batch was there already
+                self.totals.acked(ack.stream, ack.seq, ack.seq)
+        self.totals.rows += len(checked)
+        self.totals.bytes += nbytes
+
+    def finish(self) -> Totals:
+        return self.totals
+
+    def close(self) -> None:
+        """Nothing is left open between two lists."""
+
+    def _start(self, subject: bytes) -> bytes:
+        if len(self._starts) >= MAX_CACHED:
+            self._starts.clear()
+        start = self._engine.pub_start(subject.decode("utf-8", "surrogateescape"), b"x")[:-1]
+        self._starts[subject] = start
+        return start
+
+
+class _Rows(Delivery):
+    """The life of one list of rows: batch after batch, until all of them are stored."""
+
+    def __init__(
+        self,
+        js: JetStream,
+        rules: Rules,
+        rows: list[Message],
+        subject: str,
+        ids: bool,
+        guard: Callable[[], None] | None,
+    ) -> None:
+        self._patience = rules.ack_timeout
+        super().__init__(
+            js, subject, b"", None, Deadline(self._patience), rules.retry_attempts, rules.retry_wait, time.monotonic()
+        )
+        self.tries = rules.tries
+        self.unasked_attempts = rules.unasked_attempts
+        self.has_id = ids or rules.copies_allowed
+        self._checks_window = ids
+        self._timeout = rules.resend_after
+        self._rows = rows
+        self._guard = guard
+
+    def store(self) -> PubAck:
+        """Raises what ends it."""
+        while True:
+            batch = _Batch(self.js, flow=FLOW, timeout=self._timeout)
+            try:
+                return batch.store(self._rows)
+            except (PublishUnknown, BatchGap, NoResponders, ConnectionLost, ApiError) as error:
+                self._take_over(batch.acked, error)
+            finally:
+                batch.discard()
+
+    def _take_over(self, confirmed: int, error: Exception) -> None:
+        """Return when the rows that are not confirmed may be sent again."""
+        log.info("fast batch: %s; %d of %d rows are confirmed", error, confirmed, len(self._rows))
+        if confirmed:
+            del self._rows[:confirmed]
+            self.deadline, self.no_responders, self.losses = Deadline(self._patience), 0, 0
+        if isinstance(error, ApiError):
+            if not may_follow(error):
+                raise error
+            self.in_doubt = True
+            self._pause(error, None)
+        else:
+            self.judge(error)
+        if self._guard is not None:
+            self._guard()
+        if self.in_doubt and self._checks_window:
+            self._check_window(error)
+        self.attempts += 1
+
+    def _unknown(self, error: Exception) -> PublishUnknown:
+        return PublishUnknown(
+            f"{len(self._rows)} rows, of which the last goes to {self.subject!r}, are not confirmed after "
+            f"{self.attempts} attempts (last: {brief(error)})"
+        )
+
+
+def may_follow(error: ApiError) -> bool:
+    """Whether another batch may do what this one could not."""
+    return (
+        passes(error)
+        or error.err_code in BATCH_GONE
+        or isinstance(error, (JetStreamTemporarilyUnavailable, TooManyRequests))
+    )
+
+
+class _Batch(FastBatch):
+    """A batch of rows that are ready, written in blocks."""
+
+    def store(self, rows: list[Message]) -> PubAck:
+        """Send all of them, obeying the server's flow control, and end the batch."""
+        self._open(Deadline(self._timeout))
+        self._flow = FIRST_FLOW
+        prefix, outstanding = self._start, self._outstanding
+        number, size = 0, 0
+        block: list[bytes] = []
+        operation = b".%d.$FI" % START
+        for start, headers, value in rows:
+            number += 1
+            start = b"%b%b%d%b" % (start, prefix, number, operation)
+            frame = hpub(start, headers, value) if headers else pub(start, value)
+            operation = b".%d.$FI" % APPEND
+            block.append(frame)
+            size += len(frame)
+            if self.acked + self._flow * outstanding <= number:
+                self._send_block(block, number)
+                block, size = [], 0
+                self._wait_until(lambda: self.acked + self._flow * outstanding > self._size, None)
+            elif size >= BLOCK:
+                self._send_block(block, number)
+                block, size = [], 0
+        self._subject = rows[-1][0].split(b" ", 2)[1].decode("utf-8", "surrogateescape")
+        self._send_block(block, number)  # leaves together with the end of the batch
+        ack = self.commit()
+        if ack.count != number:
+            raise self._unknown(f"the server counted {ack.count} of {number} rows")
+        return ack
+
+    def _send_block(self, block: list[bytes], number: int) -> None:
+        self._size = number
+        try:
+            self._post(Unkept(b"".join(block)))
+        except ConnectionLost as error:
+            raise self._lost(error) from error

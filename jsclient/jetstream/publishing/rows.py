@@ -1,0 +1,230 @@
+"""Rows of a table as messages: many under way, each acknowledged, and counted instead of looked at one by one.
+
+The same window, inbox and recovery as `publish_async`, without a future per row and with one write per block of rows:
+what is kept of a row is its frame. The first row whose outcome is an error ends the publisher.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any, Final
+
+import attrs
+
+from jsclient import waiting
+from jsclient._engine import Unkept
+from jsclient.connection import engine_of
+from jsclient.errors import BufferFull, ConnectionLost, PayloadTooLarge
+from jsclient.jetstream.publishing.entries import FrameEntry
+from jsclient.jetstream.publishing.unacked import Unacked
+from jsclient.jetstream.publishing.window import Window
+from jsclient.nuid import new_token
+from protocol.frames import hpub, pub
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.rules import Rules
+
+BLOCK: Final = 32 * 1024
+"""Bytes of frames that are handed over at once."""
+
+TICK: Final = 0.1
+"""Seconds between two looks, while waiting, whether rows are to be sent again by hand."""
+
+Row = tuple[bytes, bytes, bytes, "bytes | None"]
+"""Subject, header lines ("Name: value" and CRLF each, checked; or empty), value, message id or None."""
+
+
+@attrs.define
+class Totals:
+    """What was published: rows, bytes of values, rows that were already there, sequences per stream."""
+
+    rows: int = 0
+    bytes: int = 0
+    duplicates: int = 0
+    streams: dict[str, tuple[int, int]] = attrs.field(factory=dict)  # stream -> (first, last sequence)
+
+    def acked(self, stream: str, first: int, last: int) -> None:
+        known = self.streams.get(stream)
+        self.streams[stream] = (first, last) if known is None else (min(known[0], first), max(known[1], last))
+
+    def add(self, other: Totals) -> None:
+        self.rows += other.rows
+        self.bytes += other.bytes
+        self.duplicates += other.duplicates
+        for stream, (first, last) in other.streams.items():
+            self.acked(stream, first, last)
+
+
+def header_block(lines: bytes, msg_id: bytes | None) -> bytes:
+    """The headers of a row."""
+    if msg_id is None:
+        return b"NATS/1.0\r\n%b\r\n" % lines
+    return b"NATS/1.0\r\nNats-Msg-Id: %b\r\n%b\r\n" % (msg_id, lines)
+
+
+def check_row(size: int, limit: int) -> None:
+    """Raises PayloadTooLarge."""
+    if size > limit:
+        raise PayloadTooLarge(f"a row of {size} bytes; the server takes {limit} (max_payload)")
+
+
+class RowPublisher:
+    """Publishes rows; for one thread. Rows without an id may be stored twice if the rules allow copies.
+
+    `guard` is called, by that thread, before rows are sent again, and raises if they must not be.
+    """
+
+    wants_acks = True
+
+    def __init__(
+        self,
+        js: JetStream,
+        rules: Rules,
+        *,
+        max_pending: int,
+        max_pending_bytes: int,
+        guard: Callable[[], None] | None = None,
+    ) -> None:
+        self.totals = Totals()
+        self.seen = self.totals.streams
+        self._engine = engine_of(js.nc)
+        self._unacked = Unacked(js, self, Window(max_pending, max_pending_bytes, parts=2), rules, js.publish_streams)
+        self._recovery = self._unacked.recovery
+        self._guard = guard
+        self._recovery.by_hand = guard is not None
+        self._lock = waiting.new_lock()  # of the counts: an ack that was looked for comes on another thread
+        self._counted = 0  # rows with an ack
+        self._error: BaseException | None = None
+
+    # --- the thread that publishes --------------------------------------------------------------------------------
+
+    def publish(self, rows: Iterable[Row]) -> None:
+        """Send rows; returns when the last one is on its way, not when it is acknowledged."""
+        unacked = self._unacked
+        starts, small = unacked.starts, unacked.small
+        takes_headers = self._engine.takes_headers
+        window, pending = unacked.window, unacked.pending
+        block: list[FrameEntry] = []
+        size = nbytes = 0
+        room = self._room()
+        for subject, lines, value, msg_id in rows:
+            start = starts.get(subject)
+            if start is None:
+                start = unacked.start(subject)
+            token = new_token()
+            total = len(value)
+            if msg_id is None and not lines:
+                frame = pub(start + token, value)
+            else:
+                if not takes_headers:
+                    self._engine.check_headers()
+                headers = header_block(lines, msg_id)
+                total += len(headers)
+                frame = hpub(start + token, headers, value)
+            if total > small:
+                check_row(total, unacked.max_payload)
+                self._send(block, nbytes)
+                block, size, nbytes = [], 0, 0
+                self._wait_for_room(total)
+                unacked.charge(token, total)
+                room = self._room()
+            entry = pending[token] = FrameEntry(token, frame)
+            block.append(entry)
+            size += len(frame)
+            nbytes += len(value)
+            if len(block) >= room:
+                room = len(block) + window.limit - len(pending)  # acks came meanwhile: the block goes on
+            if size >= BLOCK or len(block) >= room:
+                self._send(block, nbytes)
+                block, size, nbytes = [], 0, 0
+                room = self._room()
+        self._send(block, nbytes)
+
+    def finish(self) -> Totals:
+        """Wait until every row is acknowledged."""
+        while not self._unacked.window.wait_empty(TICK, self._all_counted):
+            self._look()
+        self._look()
+        return self.totals
+
+    def close(self) -> None:
+        self._unacked.close()
+
+    def _all_counted(self) -> bool:
+        # Not only the frames are gone: the reader has counted them, too.
+        return self._counted == self.totals.rows or self._error is not None
+
+    def _room(self) -> int:
+        """How many rows may go out, at least one; waits until that is so."""
+        self._look()
+        window = self._unacked.window
+        room = window.limit - len(window.pending)
+        if room <= 0:
+            self._wait_for_room(0)
+            room = window.limit - len(window.pending)
+        return room
+
+    def _wait_for_room(self, size: int) -> None:
+        while not self._unacked.make_room(size, TICK):
+            self._look()
+        self._look()
+
+    def _look(self) -> None:
+        """Raise the error of a row; send rows again if that is to be done here."""
+        if self._error is not None:
+            raise self._error
+        if self._recovery.due:
+            if self._guard is not None:
+                self._guard()
+            self._recovery.resume()
+
+    def _send(self, block: list[FrameEntry], nbytes: int) -> None:
+        """Rows count from now on, whatever becomes of the block."""
+        if not block:
+            return
+        self.totals.rows += len(block)
+        self.totals.bytes += nbytes
+        if not self._recovery.calm and self._recovery.admit(*block):
+            return
+        try:
+            self._engine.post_now(Unkept(b"".join([entry.frame for entry in block])))
+        except (ConnectionLost, BufferFull):
+            self._recovery.hold(*block)
+
+    # --- what becomes of rows: mostly on the reader thread --------------------------------------------------------
+
+    def frame(self, entry: FrameEntry) -> bytes:
+        """The frame of a row that is to be sent again."""
+        return Unkept(entry.frame)
+
+    def acked(self, entries: list[FrameEntry]) -> None:
+        """Count a chunk of acks."""
+        with self._lock:
+            self._count(self.totals, entries)
+
+    def _count(self, totals: Totals, entries: list[FrameEntry]) -> None:
+        stream, first, last, duplicates = "", 0, 0, 0
+        for entry in entries:
+            ack: Any = entry._ack
+            seq = ack.seq
+            duplicates += ack.duplicate
+            if ack.stream != stream:
+                if stream:
+                    totals.acked(stream, first, last)
+                stream, first, last = ack.stream, seq, seq
+            elif seq > last:
+                last = seq
+            elif seq < first:
+                first = seq
+        totals.acked(stream, first, last)
+        totals.duplicates += duplicates
+        self._counted += len(entries)
+
+    def wake(self, entry: Any) -> None:
+        """Nobody does that with a row."""
+
+    def failed(self, entry: FrameEntry, error: BaseException) -> None:
+        """The first error ends it: nobody waits for the other rows."""
+        self._error = self._error or error
+        self._unacked.drop(list(self._unacked.pending))

@@ -1,0 +1,185 @@
+"""Rows on the window and the recovery of all publishers: blocks, counts, copies, and sending again by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jsclient import errors
+from jsclient.jetstream.publishing.rows import RowPublisher, Totals
+from jsclient.jetstream.publishing.rules import Rules
+from jsclient.message import Msg
+from jsclient.states import LinkEvent
+from protocol import frames
+from tests.publish_rig import FakeConnection, FakeJetStream, clock
+
+__all__ = ["clock"]
+
+
+class Rows:
+    """A publisher of rows on a fake connection, and the server's side of it."""
+
+    def __init__(self, guard: Callable[[], None] | None = None, most: int = 100, copies: bool = False) -> None:
+        js: Any = FakeJetStream()
+        self.nc: FakeConnection = js.nc
+        rules = Rules(ack_timeout=20.0, copies_allowed=copies, looks_beyond_window=False)
+        self.publisher = RowPublisher(js, rules, max_pending=most, max_pending_bytes=1 << 20, guard=guard)
+        js.publish_streams.stated = 120.0
+        self.inner = self.publisher._unacked
+
+    def publish(self, *values: bytes, ids: bool = True) -> None:
+        self.publisher.publish([(b"s.a", b"", value, b"id-" + value if ids else None) for value in values])
+
+    def sent(self) -> list[bytes]:
+        """The frames that went out, one by one."""
+        data, self.nc.sent = b"".join(self.nc.sent), []
+        found = []
+        while data:
+            line = data.partition(b"\r\n")[0]
+            size = len(line) + 2 + int(line.split(b" ")[-1]) + 2
+            found.append(data[:size])
+            data = data[size:]
+        return found
+
+    def answer(self, frame: bytes, payload: bytes, headers: bytes | None = None) -> None:
+        self.inner.deliver([Msg(frames.reply_of(frame), b"1", None, payload, headers)], 0)
+
+    def ack(self, *sent: bytes, first: int = 1) -> None:
+        acks = [
+            Msg(frames.reply_of(frame), b"1", None, b'{"stream":"S","seq":%d}' % number, None)
+            for number, frame in enumerate(sent, first)
+        ]
+        self.inner.deliver(acks, 0)
+
+    def no_responders(self, frame: bytes) -> None:
+        self.answer(frame, b"", b"NATS/1.0 503\r\n\r\n")
+
+    def lose(self) -> None:
+        self.nc.is_connected = False
+        self.inner.link_event(LinkEvent.DISCONNECTED)
+
+    def come_back(self) -> None:
+        self.nc.is_connected = True
+        self.inner.link_event(LinkEvent.RECONNECTED)
+
+
+Turn = Callable[[Any, float], None]
+
+
+def values(sent: list[bytes]) -> list[bytes]:
+    return [frames.split(frame)[2] for frame in sent]
+
+
+def test_rows_leave_in_one_block_and_are_counted() -> None:
+    rows = Rows()
+    rows.publish(b"1", b"2", b"3")
+    assert len(rows.nc.sent) == 1
+    sent = rows.sent()
+    assert values(sent) == [b"1", b"2", b"3"]
+    rows.ack(*sent, first=7)
+    assert rows.publisher.finish() == Totals(3, 3, 0, {"S": (7, 9)})
+
+
+def test_a_block_ends_where_the_window_does() -> None:
+    rows = Rows(most=2)
+    post = rows.nc.post
+
+    def acknowledged(frame: bytes) -> None:
+        post(frame)
+        rows.ack(*rows.sent())
+
+    rows.nc.post_now = acknowledged
+    rows.publish(*[b"%d" % number for number in range(7)])
+    assert rows.publisher.finish().rows == 7
+
+
+def test_rows_are_held_while_the_link_is_down_and_leave_in_order(clock: Turn) -> None:
+    rows = Rows()
+    rows.publish(b"1", b"2")
+    rows.lose()
+    rows.publish(b"3", b"4")
+    rows.sent()
+    rows.come_back()
+    sent = rows.sent()
+    assert values(sent) == [b"1", b"2", b"3", b"4"]
+    rows.ack(*sent)
+    assert rows.publisher.finish().rows == 4
+
+
+def test_rows_without_an_id_go_out_again_only_where_copies_are_allowed(clock: Turn) -> None:
+    rows = Rows()
+    rows.publish(b"1", ids=False)
+    rows.sent()
+    rows.lose()
+    rows.come_back()
+    with pytest.raises(errors.PublishUnknown):
+        rows.publisher.finish()
+    rows = Rows(copies=True)
+    rows.publish(b"1", ids=False)
+    rows.sent()
+    rows.lose()
+    rows.come_back()
+    sent = rows.sent()
+    assert values(sent) == [b"1"]
+    clock(rows, 0.5)
+    clock(rows, 7.0)
+    again = rows.sent()
+    assert values(again) == [b"1"], "silence is followed by another copy"
+    rows.ack(again[0])
+    assert rows.publisher.finish().rows == 1
+
+
+def test_a_guarded_publisher_sends_again_by_hand_only(clock: Turn) -> None:
+    asked: list[int] = []
+    rows = Rows(guard=lambda: asked.append(1))
+    rows.publish(b"1", b"2")
+    first, _ = rows.sent()
+    rows.no_responders(first)
+    clock(rows, 0.25)
+    rows.lose()
+    rows.come_back()
+    clock(rows, 5.5)
+    clock(rows, 100.0)
+    assert not rows.sent(), "nothing leaves before the guard was asked, and nothing is given up meanwhile"
+    assert not asked
+    rows.publish(b"3")
+    assert asked
+    sent = rows.sent()
+    assert sorted(values(sent)) == [b"1", b"2", b"3"]
+    rows.ack(*sent)
+    assert rows.publisher.finish().rows == 3
+
+
+def test_a_guard_that_refuses_ends_it(clock: Turn) -> None:
+    def refuse() -> None:
+        raise errors.ConfigError("not ours any more")
+
+    rows = Rows(guard=refuse)
+    rows.publish(b"1")
+    rows.sent()
+    rows.lose()
+    rows.come_back()
+    with pytest.raises(errors.ConfigError):
+        rows.publisher.finish()
+    assert not rows.sent()
+
+
+def test_the_first_error_is_the_outcome() -> None:
+    rows = Rows()
+    rows.publish(b"1", b"2")
+    first, second = rows.sent()
+    rows.answer(first, b'{"error":{"code":400,"err_code":10060,"description":"wrong stream"},"stream":"S","seq":0}')
+    rows.answer(second, b"no ack at all")
+    with pytest.raises(errors.ApiError, match="wrong stream"):
+        rows.publisher.finish()
+    with pytest.raises(errors.ApiError, match="wrong stream"):
+        rows.publish(b"3")
+    rows.publisher.close()
+
+
+def test_a_row_that_is_too_large() -> None:
+    rows = Rows()
+    with pytest.raises(errors.PayloadTooLarge, match="a row of"):
+        rows.publish(b"x" * (1 << 21))
