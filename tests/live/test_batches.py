@@ -297,7 +297,7 @@ def test_fast_batch_whose_stream_ends_is_unknown(js: JetStream, end: str) -> Non
         js.stream("F").seal()
     else:
         js.delete_stream("F")
-    with pytest.raises(errors.PublishUnknown, match="beyond 0 of"):
+    with pytest.raises(errors.PublishUnknown, match="up to message 0 of"):
         for _ in range(400):
             batch.add("f.x", b"x")
     assert batch.closed
