@@ -233,7 +233,7 @@ class AsyncPublisher:
             if future._watchers is None:
                 future._watchers = []
             future._watchers.append(watcher)
-        # Looked at after the watcher is in place: whoever resolves looks for watchers after resolving.
+        # Looked at after the watcher is in place: watchers are looked for after resolving.
         if future.done():
             self.wake(future)
 
