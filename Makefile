@@ -118,9 +118,10 @@ fuzz: $(STAMP)
 chaos: $(STAMP)
 	@$(SERVER) && $(PY) -m tests.chaos $(ARGS)
 
-# A cluster goes from 2.10.27 to the newest server and back, one node at a time, with every kind of user at work.
+# A cluster goes from 2.10.27 to the newest server and back, one node at a time, with every kind of user at work
+# (ARGS=--spark: and a streaming query).
 upgrade: $(STAMP)
-	@$(SERVER) && $(PY) -m tests.chaos.upgrade --old "$$($(PY) tools/nats_server.py --suite trixie)" $(ARGS)
+	@$(SERVER) && $(JAVA) && $(PY) -m tests.chaos.upgrade --old "$$($(PY) tools/nats_server.py --suite trixie)" $(ARGS)
 
 # An hour over a bad link; the report and the picture lie in build/soak. ARGS="--seconds 600 --rate 500"
 soak: $(STAMP)

@@ -30,6 +30,7 @@ class Worker:
     """A thread that repeats `step` until it is told to stop. `nc` is its connection, often shared with others."""
 
     pause = PAUSE
+    hurried = True
 
     def __init__(self, name: str, nc: jsclient.Connection, history: History, seed: str) -> None:
         self.name = name
@@ -50,7 +51,7 @@ class Worker:
 
     def patience(self) -> float:
         """Seconds for a write: impatient calls end in every way there is."""
-        return self.chance.choice((0.3, 1.0, 15.0, 15.0))
+        return self.chance.choice((0.3, 1.0, 15.0, 15.0)) if self.hurried else 15.0
 
     def step(self) -> None:
         raise NotImplementedError

@@ -57,9 +57,14 @@ def text(version: Sequence[int]) -> str:
 class Upgrade:
     """`between` seconds of load lie before, between and after the steps."""
 
-    def __init__(self, old: str, new: str, between: float, back: bool = True, keep: bool = False) -> None:
-        """`keep`: the stream that only the new servers could make stays for the downgrade."""
+    def __init__(
+        self, old: str, new: str, between: float, back: bool = True, keep: bool = False, spark: bool = False
+    ) -> None:
+        """`keep`: the stream that only the new servers could make stays for the downgrade. `spark`: a streaming query
+        copies the queue meanwhile."""
         self.old, self.new, self.between, self.back, self.keep = old, new, between, back, keep
+        self.with_spark = spark
+        self.spark: Any = None
         self.history = History()
         self.report = Report()
         self.taken = {name: clients.Deliveries() for name in DURABLES}
@@ -77,6 +82,8 @@ class Upgrade:
                     self._finish()
                 finally:
                     clients.settle(self.history, self.workers, 5)
+                    if self.spark is not None:
+                        self.spark.close()
                     for connection in self.connections:
                         connection.close()
         return self.report
@@ -108,7 +115,14 @@ class Upgrade:
         add(clients.Watcher, "watch", 2)
         self.reader, self.watcher = self.workers[-2:]
         self.batches = users.BatchUser("batches", self.connections[1], self.history, "upgrade")
+        if self.with_spark:
+            from tests.chaos.spark_user import SparkUser
+
+            self.spark = SparkUser("spark", self.connections[2], self.history, "upgrade")
+            self.spark.prepare(self.cluster.urls)
+            self.workers.append(self.spark)
         for worker in self.workers:
+            worker.hurried = False
             worker.thread.start()
 
     # --- the steps ----------------------------------------------------------------------------------------
@@ -193,6 +207,7 @@ class Upgrade:
             self.history.surprises.append(f"{name} did not end within {SETTLE:g} s")
         dumps = {name: dump(self.js, name) for name in (KV_STREAM, clients.QUEUE)}
         keys, queue = logs(dumps[KV_STREAM], f"$KV.{clients.BUCKET}."), logs(dumps[clients.QUEUE])
+        self.stored = len(dumps[clients.QUEUE])
         self._drain(max(seq for seq, *_ in dumps[clients.QUEUE]), max(seq for seq, *_ in dumps[KV_STREAM]))
         for name in clients.settle(self.history, self.workers, SETTLE):
             self.history.surprises.append(f"{name} did not end within {SETTLE:g} s")
@@ -211,6 +226,10 @@ class Upgrade:
         assert isinstance(reader, clients.Reader)
         assert isinstance(watcher, clients.Watcher)
         found += checkers.check_reading("ordered", list(reader.seen), queue)
+        if self.spark is not None:
+            copied = Counter(data for _, _, data, _ in dump(self.js, "COPIES"))
+            if copied != Counter(data for _, _, data, _ in dumps[clients.QUEUE]):
+                found.append(Finding("undecided", f"the query copied {sum(copied.values())} rows of {self.stored}"))
         entries = [(entry.revision, entry.value if entry.is_put else None) for entry in watcher.seen]
         found += checkers.check_reading("watch", entries, keys)
         found += [Finding("undecided", surprise) for surprise in self.history.surprises]
@@ -223,12 +242,14 @@ class Upgrade:
             except errors.JsClientError:
                 return False
             read = all(info.num_pending == 0 and info.num_ack_pending == 0 for info in infos)
+            if self.spark is not None and self.js.stream("COPIES").info().state.messages < self.stored:
+                return False
             return read and self.reader.after >= last and self.watcher.after >= revision  # type: ignore[attr-defined]
 
         try:
-            wait_until(done, 90)
+            wait_until(done, 120)
         except TimeoutError:
-            self.report.findings.append(Finding("undecided", "not all was delivered within 90 s of the end"))
+            self.report.findings.append(Finding("undecided", "not all was delivered within 120 s of the end"))
 
     def _table(self, ended: float) -> None:
         rows = self.report.rows
@@ -255,11 +276,13 @@ def main() -> int:
     parser.add_argument("--new", default="", help="binary of the new version; the one of the tests unless given")
     parser.add_argument("--between", type=float, default=5.0, help="seconds of load after every step")
     parser.add_argument("--keep", action="store_true", help="keep the stream with atomic batches for the downgrade")
+    parser.add_argument("--spark", action="store_true", help="a streaming query as well; needs PySpark and Java")
     parser.add_argument("--no-back", action="store_true", help="no downgrade")
     arguments = parser.parse_args()
     began = time.monotonic()
     new = arguments.new or find_server()
-    report = Upgrade(arguments.old, new, arguments.between, not arguments.no_back, arguments.keep)()
+    back = not arguments.no_back
+    report = Upgrade(arguments.old, new, arguments.between, back, arguments.keep, arguments.spark)()
     print("\n".join(str(report).splitlines()[len(report.steps) :]))
     print(f"{time.monotonic() - began:.0f} s")
     return 1 if any(finding.blame != "server" for finding in report.findings) else 0
