@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import binascii
 import datetime as dt
-import hashlib
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypedDict
 
@@ -25,7 +23,6 @@ SUBJECT_ROOT: Final = "$O."
 CHUNK_SIZE: Final = 128 * 1024
 """Bytes of a chunk unless the object says otherwise; all clients agree on it."""
 
-DIGEST_PREFIX: Final = "SHA-256="
 ZERO_TIME: Final = "0001-01-01T00:00:00Z"  # the server's time of the message counts, so none is stored
 
 
@@ -59,22 +56,6 @@ def meta_subject(bucket: str, name: str) -> str:
     if len(raw) > room:
         raise InvalidName(f"the object name of {len(raw)} bytes is longer than the {room} that fit on a protocol line")
     return f"{SUBJECT_ROOT}{bucket}.M.{base64.urlsafe_b64encode(raw).decode()}"
-
-
-def encode_digest(raw: bytes) -> str:
-    return DIGEST_PREFIX + base64.urlsafe_b64encode(raw).decode()
-
-
-def decode_digest(text: str, bucket: str = "") -> bytes:
-    """The SHA-256 in `SHA-256=<base64url>`; some clients write it in lower case or without padding."""
-    kind, _, value = text.partition("=")
-    try:
-        raw = base64.urlsafe_b64decode(value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4))
-    except (binascii.Error, ValueError) as error:
-        raise BadObjectMeta(f"the digest {text[:80]!r} cannot be read: {error}", bucket) from None
-    if kind.upper() != "SHA-256" or len(raw) != hashlib.sha256().digest_size:
-        raise BadObjectMeta(f"the digest {text[:80]!r} is no SHA-256", bucket)
-    return raw
 
 
 # --- about one object ---------------------------------------------------------------------------------------

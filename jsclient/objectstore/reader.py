@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from jsclient.errors import DigestMismatch, IteratorClosed
-from jsclient.objectstore.models import ObjectInfo, decode_digest
+from jsclient.objectstore.digest import decode_digest
+from jsclient.objectstore.models import ObjectInfo
 
 if TYPE_CHECKING:
     from jsclient.objectstore.sources import Progress

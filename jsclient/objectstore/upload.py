@@ -23,7 +23,8 @@ from jsclient.errors import (
     TimedOut,
 )
 from jsclient.nuid import next_nuid
-from jsclient.objectstore.models import chunk_subject, encode_digest
+from jsclient.objectstore.digest import encode_digest
+from jsclient.objectstore.models import chunk_subject
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream, Stream

@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 
 from jsclient import errors
 from jsclient.objectstore import ObjectInfo, ObjectLink, ObjectMeta, ObjectReader, ObjectStoreConfig
-from jsclient.objectstore.models import decode_digest, decode_info, encode_digest, meta_subject
+from jsclient.objectstore.digest import decode_digest, encode_digest
+from jsclient.objectstore.models import decode_info, meta_subject
 from jsclient.objectstore.sources import chunks_of
 
 
