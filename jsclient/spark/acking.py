@@ -58,5 +58,6 @@ def confirm_all(nc: Connection, replies: list[str]) -> int:
     raise JetStreamSparkError(
         "JETSTREAM_PUBLISH_FAILED",
         f"{len(open_)} of {len(replies)} acknowledgements were not confirmed, the first on "
-        f"{next(iter(open_.values()))!r}: the consumer is gone, or its leader is away",
+        f"{next(iter(open_.values()))!r}: the consumer is gone, or its leader is away. "
+        "Those messages come again; run the task again",
     )

@@ -120,7 +120,8 @@ class DeadLetters:
             text = self._options.hide(f"{type(error).__name__}: {errors.brief(error)}")
             raise JetStreamSparkError(
                 "JETSTREAM_PUBLISH_FAILED",
-                f"bad records could not be stored on {subject!r} (deadLetterSubject): {text}",
+                f"bad records could not be stored on {subject!r} (deadLetterSubject): {text}; is there a "
+                "stream for it?",
             ) from error
         self._count += len(bad)
 

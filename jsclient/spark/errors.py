@@ -9,36 +9,59 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-TOKENS: Final = frozenset({
-    "JETSTREAM_MISSING_OPTION",  # a required option is absent
-    "JETSTREAM_UNKNOWN_OPTION",  # an option nobody knows; the text names the nearest one
-    "JETSTREAM_BAD_OPTION",  # an option with a value that makes no sense
-    "JETSTREAM_CONFLICTING_OPTIONS",  # two options that exclude each other
-    "JETSTREAM_SCHEMA_MISMATCH",  # a column the source does not have, or the sink does not take
-    "JETSTREAM_CONNECT_FAILED",  # no server could be reached, or it refused us
-    "JETSTREAM_SERVER_TOO_OLD",  # the option needs a newer nats-server
-    "JETSTREAM_STREAM_NOT_FOUND",
-    "JETSTREAM_STREAM_RECREATED",  # the checkpoint belongs to another stream of the same name
-    "JETSTREAM_DATA_LOSS",  # messages of the range to read are gone from the stream
-    "JETSTREAM_TIMESTAMP_BEYOND_END",  # startingTimestamp is later than the newest message
-    "JETSTREAM_DIRECT_UNAVAILABLE",  # direct get is off in the stream, or the server cannot do it in batches
-    "JETSTREAM_OFFSET_VERSION",  # a checkpoint of a newer jsclient
-    "JETSTREAM_WORKQUEUE_NEEDS_ACKMODE",  # a stream that is consumed by reading, read without ackMode
-    "JETSTREAM_WORKQUEUE_SHARED",  # somebody else consumes the work queue, too
-    "JETSTREAM_READ_FAILED",
-    "JETSTREAM_TASK_TIMEOUT",
-    "JETSTREAM_PUBLISH_FAILED",
-    "JETSTREAM_DEDUP_WINDOW",  # the target stream does not deduplicate
-    "JETSTREAM_JOURNAL_UNAVAILABLE",  # deliverySemantics=exactly-once, and this user cannot have a journal
-    "JETSTREAM_UNSURE_REPLAY",  # rows of the first attempt may be stored, but are no longer there to be seen
-    "JETSTREAM_JOURNAL_AHEAD",  # what NATS knows of the query is ahead of its checkpoint
-    "JETSTREAM_FENCED",  # another driver has taken over the query
-    "JETSTREAM_NONDETERMINISTIC_REPLAY",  # the replayed batch has other rows than the first attempt
-    "JETSTREAM_OVERWRITE_UNSUPPORTED",
-    "JETSTREAM_NULL_VALUE",
-    "JETSTREAM_REVISION_MISMATCH",  # a key is not at the revision that a row expects
-    "JETSTREAM_BAD_RECORD",  # a value that does not fit the schema (valueFormat)
-})  # fmt: skip
+TOKENS: Final = {
+    # a required option is absent
+    "JETSTREAM_MISSING_OPTION": "Nothing was read or written.",
+    # an option nobody knows; the text names the nearest one
+    "JETSTREAM_UNKNOWN_OPTION": "Nothing was read or written.",
+    # an option with a value that makes no sense
+    "JETSTREAM_BAD_OPTION": "Nothing was read or written.",
+    # two options that exclude each other
+    "JETSTREAM_CONFLICTING_OPTIONS": "Nothing was read or written.",
+    # a column the source does not have, or the sink does not take
+    "JETSTREAM_SCHEMA_MISMATCH": "What was written before stays written.",
+    # no server could be reached, or it refused us
+    "JETSTREAM_CONNECT_FAILED": "Nothing was read or written over it.",
+    # the option needs a newer nats-server
+    "JETSTREAM_SERVER_TOO_OLD": "Nothing was read or written.",
+    "JETSTREAM_STREAM_NOT_FOUND": "Nothing was read or written there.",
+    # the checkpoint belongs to another stream of the same name
+    "JETSTREAM_STREAM_RECREATED": "Nothing of this batch counts as read.",
+    # messages of the range to read are gone from the stream
+    "JETSTREAM_DATA_LOSS": "Nothing of this batch counts as read.",
+    # startingTimestamp is later than the newest message
+    "JETSTREAM_TIMESTAMP_BEYOND_END": "Nothing was read.",
+    # direct get is off in the stream, or the server cannot do it in batches
+    "JETSTREAM_DIRECT_UNAVAILABLE": "Nothing of this batch counts as read.",
+    # a checkpoint of a newer jsclient
+    "JETSTREAM_OFFSET_VERSION": "Nothing was read, and the checkpoint is unchanged.",
+    # a stream that is consumed by reading, read without ackMode
+    "JETSTREAM_WORKQUEUE_NEEDS_ACKMODE": "Nothing was read or purged.",
+    # somebody else consumes the work queue, too
+    "JETSTREAM_WORKQUEUE_SHARED": "Nothing of this batch was read or purged.",
+    "JETSTREAM_READ_FAILED": "Nothing of this batch counts as read.",
+    "JETSTREAM_TASK_TIMEOUT": "What the task wrote may be stored; what it read does not count.",
+    "JETSTREAM_PUBLISH_FAILED": "What the task has sent may have arrived.",
+    # the target stream does not deduplicate
+    "JETSTREAM_DEDUP_WINDOW": "Nothing was written.",
+    # deliverySemantics=exactly-once, and this user cannot have a journal
+    "JETSTREAM_JOURNAL_UNAVAILABLE": "Nothing was written.",
+    # rows of the first attempt may be stored, but are no longer there to be seen
+    "JETSTREAM_UNSURE_REPLAY": "Rows of the first attempt may be stored.",
+    # what NATS knows of the query is ahead of its checkpoint
+    "JETSTREAM_JOURNAL_AHEAD": "Nothing was written.",
+    # another driver has taken over the query
+    "JETSTREAM_FENCED": "The other driver or attempt goes on; this one gives no receipt.",
+    # the replayed batch has other rows than the first attempt
+    "JETSTREAM_NONDETERMINISTIC_REPLAY": "Rows of the first attempt are stored.",
+    "JETSTREAM_OVERWRITE_UNSUPPORTED": "Nothing was written.",
+    "JETSTREAM_NULL_VALUE": "What was written before stays written.",
+    # a key is not at the revision that a row expects
+    "JETSTREAM_REVISION_MISMATCH": "This row was not written; others may be.",
+    # a value that does not fit the schema (valueFormat)
+    "JETSTREAM_BAD_RECORD": "The stream is unchanged.",
+}
+"""Token -> what it means for the rows."""
 
 _FOUND = re.compile(r"\[(JETSTREAM_[A-Z_]+)\] ?([^\n]*)")
 
@@ -46,12 +69,14 @@ _FOUND = re.compile(r"\[(JETSTREAM_[A-Z_]+)\] ?([^\n]*)")
 class JetStreamSparkError(Exception):
     """Raised by the data source; `token` is stable and meant for programs, the text for people.
 
-    The text names stream, partition and range, and ends with what to do about it. Spark retries a failed task
-    (4 times by default) whatever was raised; errors that a retry cannot cure say so.
+    The text names stream, partition and range, says what to do about it, and ends with what it means for the rows.
+    Spark retries a failed task (4 times by default) whatever was raised; errors that a retry cannot cure say so.
     """
 
     def __init__(self, token: str, message: str) -> None:
-        assert token in TOKENS, token
+        meaning = TOKENS[token]
+        if meaning not in message:  # as it is in one that `from_spark` has found
+            message = f"{message.removesuffix('.')}. {meaning}"
         super().__init__(f"[{token}] {message}")
         self.token = token
         self.message = message

@@ -162,7 +162,7 @@ def _accept(options: SparkOptions, text: str, error: Unsure) -> None:
     if (options.when_unsure or default) == "fail":
         raise JetStreamSparkError(
             "JETSTREAM_UNSURE_REPLAY",
-            f"{text}. Nothing of it was published; whenUnsure=publish stores its rows at least once",
+            f"{text}. Nothing of the replay was published; whenUnsure=publish stores its rows at least once",
         ) from error
 
 

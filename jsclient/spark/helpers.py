@@ -123,7 +123,9 @@ def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) 
     """The messages of the sequences [start, end), in order, as records; `options` are those of `read`."""
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.READ)
     if checked.stream_names != (checked.stream,):
-        raise JetStreamSparkError("JETSTREAM_BAD_OPTION", f"a range is one of one stream, not of {checked.stream!r}")
+        raise JetStreamSparkError(
+            "JETSTREAM_BAD_OPTION", f"a range is of one stream, not of {checked.stream!r}; name one"
+        )
     with lease(checked) as nc:
         access = SparkAccess(nc, checked)
         access.check_filters()

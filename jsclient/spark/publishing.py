@@ -60,7 +60,7 @@ class TaskPublisher:
             raise JetStreamSparkError(
                 "JETSTREAM_TASK_TIMEOUT",
                 f"partition {self._partition}: not at the end of its rows after {sent} of them and "
-                f"{self._options.task_timeout:g} s (taskTimeout)",
+                f"{self._options.task_timeout:g} s; give taskTimeout more, or a task fewer rows",
             )
 
     def limit_patience(self, seconds: float) -> None:

@@ -90,7 +90,7 @@ def _ids(nc: Connection, options: SparkOptions, stream: str, first: int) -> Iter
                     yield block[at + len(_ID) : block.index(b"\r\n", at + len(_ID))]
     except JetStreamSparkError as error:
         if error.token in ("JETSTREAM_DATA_LOSS", "JETSTREAM_STREAM_RECREATED"):
-            raise Unsure(error.message) from error
+            raise Unsure(error.message.removesuffix(".")) from error
         raise
 
 

@@ -73,7 +73,8 @@ class RowMaker:
 
     def _no_document(self, error: Exception) -> JetStreamSparkError:
         return JetStreamSparkError(
-            "JETSTREAM_SCHEMA_MISMATCH", f"a row cannot be written as valueFormat={self._format}: {error}"
+            "JETSTREAM_SCHEMA_MISMATCH",
+            f"a row cannot be written as valueFormat={self._format}: {error}; correct such rows",
         )
 
     def _filled(self, values: list[bytes | None]) -> list[bytes]:
@@ -122,14 +123,14 @@ class RowMaker:
             fields = row.asDict(recursive=self._format != "binary") if hasattr(row, "asDict") else row
             if not isinstance(fields, Mapping):
                 raise JetStreamSparkError(
-                    "JETSTREAM_SCHEMA_MISMATCH", f"rows must be Rows or dicts, not {type(row).__name__}"
+                    "JETSTREAM_SCHEMA_MISMATCH", f"rows must be Rows or dicts, not {type(row).__name__}; convert them"
                 )
             yield self._single(fields)
 
     def _single(self, fields: Mapping[str, Any]) -> Row:
         subject = self._subject or _bytes(fields.get("subject"))
         if not subject:
-            raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no subject")
+            raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no subject; fill the column")
         value = self._document(fields) if self._format != "binary" else _bytes(fields.get("value"))
         if value is None:
             if self._options.null_value == "error":
@@ -200,7 +201,7 @@ def _pairs(value: Any) -> list[tuple[str, str]]:
 
 def _id(raw: bytes) -> bytes:
     if not raw or b"\r" in raw or b"\n" in raw or b"\0" in raw:
-        raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", f"{raw[:60]!r} cannot be a message id")
+        raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", f"{raw[:60]!r} cannot be a message id; take another")
     return raw
 
 

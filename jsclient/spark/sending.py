@@ -72,5 +72,5 @@ def publish_failed(options: SparkOptions, where: str, error: BaseException) -> J
     """What a task raises; the text says whether a retry makes sense."""
     text = options.hide(f"{type(error).__name__}: {errors.brief(error)}")
     lasting = isinstance(error, (errors.ConfigError, errors.PermissionViolation, errors.ApiError))
-    advice = "; a retry cannot cure it" if lasting else ""
+    advice = "; a retry cannot cure it" if lasting else "; run it again when the cause is gone"
     return JetStreamSparkError("JETSTREAM_PUBLISH_FAILED", f"{where}: {text}{advice}")
