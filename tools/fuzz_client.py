@@ -38,6 +38,7 @@ import jsclient
 from jsclient import keyvalue, objectstore, services
 from jsclient.errors import JsClientError
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.testing.fake import FakeServer
 from jsclient.workers import WorkerPool
 from protocol import ProtocolError
@@ -104,6 +105,15 @@ class Calls:
             self.nc.flush(timeout=TIMEOUT)
             look(subscription.next(timeout=TIMEOUT))
 
+    def services(self) -> None:
+        calls: list[Callable[[], Any]] = [
+            lambda: list(services.info(self.nc, timeout=TIMEOUT)),
+            lambda: list(services.ping(self.nc, timeout=TIMEOUT)),
+            lambda: list(services.stats(self.nc, timeout=TIMEOUT)),
+            lambda: services.check_response(self.nc.request("any.thing", b"x", timeout=TIMEOUT)),
+        ]
+        repr(self.rng.choice(calls)())
+
     def manage(self) -> None:
         config = StreamConfig(name="S", subjects=["s.>"])
         calls: list[Callable[[], Any]] = [
@@ -139,9 +149,25 @@ class Calls:
         batch = self.consumer.fetch(5, timeout=TIMEOUT, heartbeat=0.1)
         for message in batch:
             look(message)
-            self.rng.choice(
-                (message.ack, message.nak, message.in_progress, functools.partial(message.double_ack, timeout=TIMEOUT))
-            )()
+            ways: list[Callable[[], Any]] = [
+                message.ack,
+                message.nak,
+                message.in_progress,
+                functools.partial(message.double_ack, timeout=TIMEOUT),
+            ]
+            self.rng.choice(ways)()
+
+    def pulls(self) -> None:
+        consumer = self.consumer
+        calls: list[Callable[[], Any]] = [
+            lambda: look(consumer.next(timeout=TIMEOUT)),
+            lambda: list(consumer.fetch_no_wait(5, timeout=TIMEOUT)),
+            lambda: list(consumer.fetch_bytes(1000, timeout=TIMEOUT)),
+            lambda: list(consumer.fetch(5, timeout=TIMEOUT, group="g")),
+            lambda: double_ack_many(list(consumer.fetch(3, timeout=TIMEOUT)), timeout=TIMEOUT),
+            lambda: list(self.stream.ordered_consumer().fetch(3, timeout=TIMEOUT)),
+        ]
+        self.rng.choice(calls)()
 
     def messages(self) -> None:
         with self.consumer.messages(heartbeat=0.1, expires=1) as messages:
@@ -167,8 +193,8 @@ class Calls:
             look(messages.next(timeout=TIMEOUT))
 
     def keys(self) -> None:
-        kv, calls = self.kv, []
-        calls = [
+        kv = self.kv
+        calls: list[Callable[[], Any]] = [
             lambda: kv.get("k", timeout=TIMEOUT),
             lambda: kv.get("k", timeout=TIMEOUT, direct=False),
             lambda: kv.get_revision("k", 3, timeout=TIMEOUT),

@@ -12,7 +12,7 @@ from jsclient.codecs import Codec
 from jsclient.errors import ConfigError, ServiceError
 from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
 from protocol import Headers
-from protocol.errors import BAD_JSON
+from protocol.errors import BAD_JSON, MalformedHeaders
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -135,8 +135,12 @@ def one_line(text: str) -> str:
 
 
 def check_response(message: Msg) -> Msg:
-    """The answer of a service, or ServiceError if it is an error response (ADR-32 headers)."""
-    headers = message.headers
+    """The answer of a service; ServiceError if it is an error response (ADR-32 headers), or has broken headers: then it
+    is not known whether it is one."""
+    try:
+        headers = message.headers
+    except MalformedHeaders as error:
+        raise ServiceError("", f"the headers of the answer cannot be read: {error}", message.payload) from error
     if ERROR_CODE_HEADER in headers:
         raise ServiceError(headers[ERROR_CODE_HEADER], headers.get(ERROR_HEADER) or "", message.payload)
     return message

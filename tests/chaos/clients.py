@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import random
 import threading
 import time
@@ -208,13 +209,13 @@ class AsyncPublisher(Worker):
         value = self.value()
         kind = "publish_async with id" if self.ids else "publish_async"
         op = self.history.invoke(self.name, kind, f"queue.{self.name}", value)
-        options = {"msg_id": value.decode()} if self.ids else {}
+        options: dict[str, Any] = {"msg_id": value.decode()} if self.ids else {}
         try:
             future = self.js.publish_async(op.key, value, **options)
         except errors.JsClientError as error:
             self.history.failed(op, error)
             return
-        future.add_done_callback(lambda future, op=op: self.settle(op, future))
+        future.add_done_callback(functools.partial(self.settle, op))
         self.window.append((op, future))
         while self.window and (self.window[0][1].done() or len(self.window) > IN_FLIGHT):
             self.window.popleft()[1].exception(120)

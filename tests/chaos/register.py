@@ -65,7 +65,7 @@ def resolve(ops: Iterable[Op], log: Sequence[Entry]) -> list[Op]:
             continue
         if op.outcome not in (OK, UNKNOWN, "open"):
             continue
-        known = markers.get(op.expected or 0) if op.kind == "delete" else seqs.get(op.value)
+        known = markers.get(op.expected or 0) if op.kind == "delete" else seqs.get(op.value or b"")
         revision = op.revision if op.revision is not None else known
         if revision is not None:
             found.append(attrs.evolve(op, revision=revision))

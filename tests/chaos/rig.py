@@ -134,4 +134,5 @@ def _current(js: JetStream, name: str) -> bool:
         found = js.stream(name, fetch_info=False).info(timeout=5).cluster
     except errors.JsClientError:
         return False
-    return bool(found and found.leader and len(found.replicas or ()) == 2 and all(r.current for r in found.replicas))
+    replicas = (found and found.replicas) or []
+    return bool(found and found.leader and len(replicas) == 2 and all(replica.current for replica in replicas))

@@ -92,16 +92,16 @@ class Run:
                     connection.close()
 
     def _start(self) -> None:
-        kinds = [clients.Keys] * 3 + [clients.Appends] * 3
+        kinds: list[type[clients.Worker]] = [clients.Keys] * 3 + [clients.Appends] * 3
         kinds += [clients.Publisher, clients.PlainPublisher, clients.AsyncPublisher, clients.PlainAsyncPublisher]
         for number, kind in enumerate(kinds):
             nc = self.connections[number % 4]
             self.workers.append(kind(f"{kind.__name__.lower()}{number}", nc, self.history, str(self.seed)))
         self.writers = list(self.workers)
         nc = self.connections[4]
-        for kind in (clients.Consumer, clients.MessagesConsumer):
-            name = kind.__name__.lower()
-            self.workers.append(kind(name, nc, self.history, str(self.seed), deliveries=self.deliveries))
+        for taker in (clients.Consumer, clients.MessagesConsumer):
+            name = taker.__name__.lower()
+            self.workers.append(taker(name, nc, self.history, str(self.seed), deliveries=self.deliveries))
         self.reader = clients.Reader("reader", nc, self.history, str(self.seed))
         self.watcher = clients.Watcher("watcher", nc, self.history, str(self.seed))
         self.workers += [self.reader, self.watcher]

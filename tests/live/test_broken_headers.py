@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -45,10 +46,11 @@ def bucket(js: JetStream) -> KeyValue:
 def test_reading_one_message_is_a_typed_error(js: JetStream, stream: Stream, direct: bool) -> None:
     publish_broken(js.nc, f"{stream.name}.a")
     js.publish(f"{stream.name}.b", b"after")
-    for read in (
+    reads: tuple[Callable[[], Any], ...] = (
         lambda: stream.get_msg(1, direct=direct),
         lambda: stream.get_last_msg(f"{stream.name}.a", direct=direct),
-    ):
+    )
+    for read in reads:
         with pytest.raises(errors.BadResponse):
             read()
     assert stream.get_msg(2, direct=direct).data == b"after"

@@ -151,13 +151,12 @@ def by_trying(history: list[Op]) -> bool:
 
 
 def fits(order: tuple[Op, ...]) -> bool:
-    state: State | None = ABSENT
+    state: State = ABSENT
     for place, op in enumerate(order):
-        if any(later.returned < op.invoked for later in order[place + 1 :]):
+        after = step(state, op)
+        if after is None or any(later.returned < op.invoked for later in order[place + 1 :]):
             return False
-        state = step(state, op)
-        if state is None:
-            return False
+        state = after
     return True
 
 
