@@ -17,6 +17,7 @@ from jsclient import errors
 from jsclient._engine import Mailbox, Takers
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.message import Msg
+from jsclient.options import ConnectOptions
 from jsclient.states import LinkEvent
 
 
@@ -66,6 +67,7 @@ class Inbox:
 class Connection:
     """A connection and its engine in one."""
 
+    options = ConnectOptions()
     is_connected = True
     closed: Exception | None = None
     draining = False
