@@ -241,7 +241,8 @@ def compact_bucket(options: argparse.Namespace) -> int:
 def watch_keys(options: argparse.Namespace) -> None:
     left = options.count
     with connect(options) as nc, _open(nc, options).watch(options.key, updates_only=options.updates) as watcher:
-        for entry in watcher:
+        while not watcher.stopped:
+            entry = watcher.next()
             if entry is None:
                 if options.once:
                     return

@@ -167,7 +167,8 @@ def delete_object(options: argparse.Namespace) -> int:
 def watch_objects(options: argparse.Namespace) -> None:
     left = options.count
     with connect(options) as nc, _open(nc, options).watch() as watcher:
-        for info in watcher:
+        while not watcher.stopped:
+            info = watcher.next()
             if info is None:
                 if options.once:
                     return

@@ -63,6 +63,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
     from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.consuming.typed import TypedMessages, TypedMsg
+    from jsclient.jetstream.counters import CounterEntry, Counters, counter_sources, counter_value
     from jsclient.jetstream.message import JetStreamMsg, Metadata
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
@@ -76,6 +77,10 @@ _LATER = {
     "Batch": "consuming.fetch",
     "ConsumeContext": "consuming.consume",
     "Consumer": "consumer",
+    "CounterEntry": "counters",
+    "Counters": "counters",
+    "counter_sources": "counters",
+    "counter_value": "counters",
     "Ended": "consuming.fetch",
     "FastBatch": "publishing.fast_batch",
     "FiniteRead": "consuming.finite",
@@ -120,6 +125,8 @@ __all__ = [
     "Consumer",
     "ConsumerConfig",
     "ConsumerInfo",
+    "CounterEntry",
+    "Counters",
     "DeliverPolicy",
     "Discard",
     "Ended",
@@ -167,6 +174,8 @@ __all__ = [
     "Tier",
     "TypedMessages",
     "TypedMsg",
+    "counter_sources",
+    "counter_value",
     "double_ack_many",
     "trace",
 ]

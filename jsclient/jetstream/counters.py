@@ -1,17 +1,80 @@
-"""Distributed counters (nats-server 2.12, ADR-49): reading what the stream stores for one.
+"""Distributed counters (nats-server 2.12, ADR-49): a number per subject of a stream with `allow_msg_counter`.
 
-Add with `js.publish(subject, incr=5)`; the ack's `val` is the new value. A value may be larger than 64 bits.
+    counters = Counters(js.create_stream(name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True))
+    counters.add("hits.home", 5)
+
+A value may be larger than 64 bits.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
-from jsclient.errors import BadResponse
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import headers as names
 from protocol.errors import BAD_JSON
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.stream import Stream
+
+
+class CounterEntry(NamedTuple):
+    """What a stream stores of one counter."""
+
+    subject: str
+    value: int
+    seq: int
+    """Sequence of the message that has it."""
+    sources: dict[str, dict[str, int]]
+    """Of a counter that aggregates other streams: stream -> subject -> value there."""
+
+
+class Counters:
+    """The counters of one stream; thread-safe. Costs nothing to make.
+
+    Raises ConfigError for a stream that is known to have no counters (`allow_msg_counter`).
+    """
+
+    def __init__(self, stream: Stream) -> None:
+        info = stream.cached_info
+        if info is not None and not info.config.allow_msg_counter:
+            raise ConfigError(f"stream {stream.name!r} has no counters: it needs allow_msg_counter")
+        self.stream = stream
+
+    def add(self, subject: str, increment: int = 1, *, timeout: Timeout = DEFAULT) -> int:
+        """Add to a counter (a negative number subtracts) and return its new value; raises as `publish` does.
+
+        PublishUnknown means that it may have been added: an increment has no id by which a repetition is known.
+        """
+        ack = self.stream.js.publish(subject, incr=increment, timeout=timeout)
+        if ack.val is None:
+            raise BadResponse(f"the stream has stored the increment of {subject!r} and told no value", b"")
+        return int(ack.val)
+
+    def load(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> int:
+        """The value of a counter; MessageNotFound where nothing was ever added. `direct` as in
+        `Stream.get_last_msg`."""
+        return self.get(subject, direct=direct, timeout=timeout).value
+
+    def get(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> CounterEntry:
+        """A counter with what it is made of; raises as `load` does."""
+        return _entry(self.stream.get_last_msg(subject, direct=direct, timeout=timeout))
+
+    def get_all(self, *subjects: str, timeout: Timeout = DEFAULT) -> Iterator[CounterEntry]:
+        """All counters that match any of the subjects, wildcards allowed; lazily. See `Stream.get_last_msgs`."""
+        for message in self.stream.get_last_msgs(subjects or (">",), timeout=timeout):
+            yield _entry(message)
+
+    def __repr__(self) -> str:
+        return f"<Counters of {self.stream.name}>"
+
+
+def _entry(message: Any) -> CounterEntry:
+    return CounterEntry(message.subject, counter_value(message), message.seq, counter_sources(message))
 
 
 def counter_value(msg: Any) -> int:

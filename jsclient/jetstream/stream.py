@@ -146,6 +146,15 @@ class Stream:
         """The newest message whose subject matches; `direct` as in get_msg. Raises MessageNotFound."""
         return self._get({"last_by_subj": names.check_subject(subject, wildcards=True)}, direct, timeout)
 
+    def get_first_msg(
+        self, start_time: dt.datetime, *, subject: str | None = None, timeout: Timeout = DEFAULT
+    ) -> RawStreamMsg:
+        """The first message that was stored at that time or later (on `subject`, wildcards allowed). MessageNotFound.
+
+        Where the server cannot say it at once (2.11 and `allow_direct`) an ordered consumer finds it.
+        """
+        return batch_get.first_since(self, start_time, subject, timeout)
+
     def _get(self, request: dict[str, Any], direct: bool | None, timeout: Timeout) -> RawStreamMsg:
         timeout = Deadline.of(timeout, self.js.api.timeout)
         use_direct = self.reads_direct(direct)
@@ -177,9 +186,9 @@ class Stream:
     ) -> Iterator[RawStreamMsg]:
         """Up to `batch` messages from `seq` (default: the first) or `start_time` on, as they come.
 
-        One request serves many messages where the stream allows direct gets and the server is 2.11 or later;
-        elsewhere each is read by itself. The timeout is for each request; `max_bytes` limits one answer of the
-        server, not the whole.
+        One request serves many messages where the stream allows direct gets and the server is 2.11 or later; elsewhere
+        each is read by itself, and the first one since `start_time` is found by an ordered consumer. The timeout is
+        for each request; `max_bytes` limits one answer of the server, not the whole.
         """
         return batch_get.get_batch(
             self, batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes, timeout=timeout

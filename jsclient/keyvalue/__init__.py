@@ -6,7 +6,7 @@ kv = keyvalue.create_key_value(js, keyvalue.KeyValueConfig(bucket="profiles"))
 revision = kv.put("sue.color", b"blue")
 entry = kv.get("sue.color")                     # entry.value, entry.revision, entry.created
 kv.update("sue.color", b"red", revision)        # compare and set
-with kv.watch("sue.*") as watcher:              # current values, None, then every change
+with kv.watch("sue.*") as watcher:              # current values, then every change
     for entry in watcher:
         ...
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import logging
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
 from jsclient.connection import engine_of
@@ -412,17 +412,19 @@ class KeyValue:
         ignore_deletes: bool = False,
         meta_only: bool = False,
         resume_from_revision: int | None = None,
+        callback: Callable[[KeyValueEntry], Any] | None = None,
         timeout: float | None = None,
     ) -> KeyWatcher:
         """The current values of all keys (or those matching any pattern), then every change as it happens.
 
-        An iterator of entries; once all current values were given it gives None, once. It goes on over
-        reconnects and server restarts without gap or repeat, until `stop()` or the end of its `with`.
+        An iterator of entries: `initial()` takes the current ones, and a loop the rest. It goes on over reconnects and
+        server restarts without gap or repeat, until `stop()` or the end of its `with`. With a `callback` a thread of
+        its own calls that for every entry; what it raises, and what ends the watcher, goes to `on_error`.
 
-        `include_history` gives all revisions instead of the last one per key; `updates_only` only changes (and no
-        None); `ignore_deletes` hides markers; `meta_only` leaves values out; `resume_from_revision` begins at that
-        revision. `timeout`: seconds that this call takes at most, and that an iteration waits for the next entry
-        before it raises TimedOut (None: for ever); `next(timeout=)` overrides it.
+        `include_history` gives all revisions instead of the last one per key; `updates_only` only changes;
+        `ignore_deletes` hides markers; `meta_only` leaves values out; `resume_from_revision` begins at that revision.
+        `timeout`: seconds that this call takes at most, and that an iteration waits for the next entry before it
+        raises TimedOut (None: for ever); `next(timeout=)` overrides it.
         """
         for pattern in patterns:
             check_filter(pattern, self._limit)
@@ -433,7 +435,10 @@ class KeyValue:
             meta_only=meta_only,
             resume_from_revision=resume_from_revision,
         )
-        return self._watch(patterns, options, timeout, Deadline(timeout or OPEN_TIMEOUT))
+        watcher = self._watch(patterns, options, timeout, Deadline(timeout or OPEN_TIMEOUT))
+        if callback is not None:
+            watcher.call(callback, self.bucket)
+        return watcher
 
     def _watch(
         self, patterns: tuple[str, ...], options: WatchOptions, timeout: float | None, deadline: Deadline

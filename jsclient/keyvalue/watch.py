@@ -5,14 +5,17 @@ The object store watches its meta information in the same way, so the machinery 
 
 from __future__ import annotations
 
+import threading
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
+from jsclient._engine import start_all
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
-from jsclient.errors import ConfigError, IteratorClosed, NotSupported, TimedOut
+from jsclient.errors import ConfigError, ConnectionClosed, IteratorClosed, NotSupported, TimedOut
 from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
 from protocol.subjects import matches
@@ -187,13 +190,40 @@ class StreamWatcher(Generic[T]):
     def __iter__(self) -> StreamWatcher[T]:
         return self
 
-    def __next__(self) -> T | None:
+    def __next__(self) -> T:
         try:
-            return self.next()
+            while True:
+                entry = self.next()
+                if entry is not None:
+                    return entry
         except IteratorClosed:
             if not (self._stopped or self._complete):
                 raise  # the connection was drained: the end of a loop would say that these were all
             raise StopIteration from None
+
+    def call(self, callback: Callable[[T], Any], name: str) -> None:
+        """Have a thread of its own call the function for every entry, until the end of the watcher."""
+        handler = threading.Thread(
+            target=self._call_all, args=(callback,), name=f"jsclient-worker-watch-{name}", daemon=True
+        )
+        start_all([handler], repr(self))
+
+    def _call_all(self, callback: Callable[[T], Any]) -> None:
+        engine = engine_of(self._nc)
+        try:
+            while True:
+                entry = self.next(None)
+                if entry is None:
+                    continue
+                try:
+                    callback(entry)
+                except Exception as error:
+                    engine.report_error(error, None)
+        except (IteratorClosed, ConnectionClosed):
+            pass
+        except BaseException as error:  # also SystemExit of the callback: nobody else would hear of the end
+            self.stop()
+            engine.report_error(error, None)
 
     # --- the end ------------------------------------------------------------------------------------------
 
@@ -222,7 +252,8 @@ W = TypeVar("W", bound=StreamWatcher[Any])
 
 
 class KeyWatcher(StreamWatcher[KeyValueEntry]):
-    """What `KeyValue.watch` returns: an iterator of entries, with one None when the current values are complete."""
+    """What `KeyValue.watch` returns. A `for` loop gives entries only; `initial_complete` says whether all current ones
+    were given, and `next` gives None once, at that point."""
 
     def __init__(
         self,

@@ -13,6 +13,7 @@ for info in store.list():
 
 from __future__ import annotations
 
+from jsclient.objectstore.digest import decode_digest, encode_digest, object_digest
 from jsclient.objectstore.manager import (
     create_object_store,
     create_or_update_object_store,
@@ -46,7 +47,10 @@ __all__ = [
     "ObjectWatcher",
     "create_object_store",
     "create_or_update_object_store",
+    "decode_digest",
     "delete_object_store",
+    "encode_digest",
+    "object_digest",
     "object_store",
     "object_store_names",
     "object_stores",

@@ -12,6 +12,11 @@ from jsclient.errors import BadObjectMeta
 DIGEST_PREFIX: Final = "SHA-256="
 
 
+def object_digest(data: bytes | bytearray | memoryview) -> str:
+    """The digest of an object with this data, as `ObjectInfo.digest` has it: `SHA-256=` and base64url."""
+    return encode_digest(hashlib.sha256(data).digest())
+
+
 def encode_digest(raw: bytes) -> str:
     return DIGEST_PREFIX + base64.urlsafe_b64encode(raw).decode()
 

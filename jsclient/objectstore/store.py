@@ -9,7 +9,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
 
@@ -399,20 +399,25 @@ class ObjectStore:
         include_history: bool = False,
         updates_only: bool = False,
         ignore_deletes: bool = False,
+        callback: Callable[[ObjectInfo], Any] | None = None,
         timeout: float | None = None,
     ) -> ObjectWatcher:
         """The infos of all objects, then every change as it happens; the data itself is not sent.
 
-        An iterator; once all current objects were given it gives None, once. It goes on over reconnects and server
-        restarts until `stop()` or the end of its `with`. `timeout`: seconds that this call takes at most, and that an
-        iteration waits for the next one before it raises TimedOut (None: for ever); `next(timeout=)` overrides it. The
-        other arguments are those of `KeyValue.watch`; the store keeps one state per object, so history shows renames
-        and deletes only.
+        An iterator: `initial()` takes the current ones, and a loop the rest. It goes on over reconnects and server
+        restarts until `stop()` or the end of its `with`. With a `callback` a thread of its own calls that for every
+        info; what it raises, and what ends the watcher, goes to `on_error`. `timeout`: seconds that this call takes at
+        most, and that an iteration waits for the next one before it raises TimedOut (None: for ever); `next(timeout=)`
+        overrides it. The other arguments are those of `KeyValue.watch`; the store keeps one state per object, so
+        history shows renames and deletes only.
         """
         options = WatchOptions(
             include_history=include_history, updates_only=updates_only, ignore_deletes=ignore_deletes
         )
-        return self._watch(options, timeout, Deadline(timeout or OPEN_TIMEOUT))
+        watcher = self._watch(options, timeout, Deadline(timeout or OPEN_TIMEOUT))
+        if callback is not None:
+            watcher.call(callback, self.bucket)
+        return watcher
 
     def _watch(self, options: WatchOptions, timeout: float | None, deadline: Deadline) -> ObjectWatcher:
         return ObjectWatcher(self._js, self.bucket, self.stream_name, options, timeout, deadline)

@@ -18,7 +18,8 @@ logger = logging.getLogger("jsclient.objectstore")
 
 
 class ObjectWatcher(StreamWatcher[ObjectInfo]):
-    """What `ObjectStore.watch` returns: an iterator of infos, with one None when all current objects were given."""
+    """What `ObjectStore.watch` returns. A `for` loop gives infos only; `initial_complete` says whether all current ones
+    were given, and `next` gives None once, at that point."""
 
     def __init__(
         self,

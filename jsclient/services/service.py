@@ -94,6 +94,9 @@ class ServiceConfig:
     """None means "q"; "" means none: every instance gets every request."""
     stats_handler: StatsHandler | None = None
     """`(endpoint)` -> what STATS shows as its data."""
+    on_error: Callable[[Endpoint, BaseException], object] | None = None
+    """`(endpoint, error)`: what a handler raised, an answer that could not be sent, and what ended an endpoint. Called
+    in the thread of the endpoint; without it these are logged."""
     on_stop: Callable[[Service], object] | None = None
     """`(service)`: called once when the service has stopped."""
     codec: Codec = codecs.JSON
@@ -236,7 +239,7 @@ class Endpoint(Taker):
                 self._errors += 1
                 self._last_error = one_line(brief(error))
         if first:
-            logger.error("endpoint %s of service %s ended: %s", self.name, self._service.config.name, error)
+            self._tell(error, "endpoint %s of service %s ended: %s")
 
     def _serve(self, message: Msg) -> None:
         request = Request(message, self._service.nc)
@@ -248,9 +251,11 @@ class Endpoint(Taker):
         except ServiceError as error:
             failure = f"{error.code}:{error.description}"
             self._answer_error(request, error.code or "500", error.description or "error", error.data)
+            if self._service.config.on_error is not None:  # it is an answer as others are: not for the log
+                self._tell(error, "endpoint %s of service %s answered with an error: %s")
         except BaseException as error:  # also SystemExit: it would end this worker, and nobody would answer any more
             failure = f"500:{one_line(repr(error))}"
-            logger.exception("the handler of endpoint %s of service %s failed", self.name, self._service.config.name)
+            self._tell(error, "the handler of endpoint %s of service %s failed: %s", trace=True)
             self._answer_error(request, "500", one_line(repr(error)), b"")
         elapsed = time.perf_counter_ns() - started
         with self._lock:
@@ -266,7 +271,18 @@ class Endpoint(Taker):
         try:
             request.error(code, description, data)
         except JsClientError as error:
-            logger.warning("endpoint %s could not answer with an error: %s", self.name, error)
+            self._tell(error, "endpoint %s of service %s could not answer with an error: %s")
+
+    def _tell(self, error: BaseException, text: str, trace: bool = False) -> None:
+        """To `on_error` of the service, or to the log when there is none."""
+        on_error = self._service.config.on_error
+        if on_error is None:
+            logger.error(text, self.name, self._service.config.name, error, exc_info=error if trace else None)
+            return
+        try:
+            on_error(self, error)
+        except Exception:
+            logger.exception("on_error of service %s failed", self._service.config.name)
 
     def _stop(self, deadline: Deadline) -> None:
         """Stop taking requests, let the workers finish those that are queued, wait for the workers."""

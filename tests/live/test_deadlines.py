@@ -12,6 +12,7 @@ several times, so three times the worst lateness is allowed on top.
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import enum
 import importlib
 import inspect
@@ -307,6 +308,11 @@ for name in ("delete_msg", "secure_delete_msg"):
     WAITS[f"Stream.{name}"] = lambda e, t, name=name: getattr(e.stream, name)(99, timeout=t)  # type: ignore[misc]
 WAITS["Stream.get_msg"] = lambda e, t: e.stream.get_msg(1, timeout=t)
 WAITS["Stream.get_last_msg"] = lambda e, t: e.stream.get_last_msg("dl.js.x", timeout=t)
+WAITS["Stream.get_first_msg"] = lambda e, t: e.stream.get_first_msg(dt.datetime.now(dt.timezone.utc), timeout=t)
+for name in ("add", "load", "get", "get_all"):
+    WAITS[f"Counters.{name}"] = lambda e, t, name=name: through_if(  # type: ignore[misc]
+        getattr(jets.Counters(e.stream), name)("dl.js.x", timeout=t)
+    )
 WAITS["Stream.get_batch"] = lambda e, t: through(e.stream.get_batch(3, timeout=t))
 WAITS["Stream.get_last_msgs"] = lambda e, t: through(e.stream.get_last_msgs("dl.js.>", timeout=t))
 WAITS["SystemClient.ask"] = lambda e, t: SystemClient(e.nc).ask("VARZ", timeout=t)
@@ -362,24 +368,29 @@ NO_TIMEOUT_YET: set[str] = set()
 
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
 NEVER_NAMES = """
-    add add_group add_link_listener assignment add_violation_listener advisories all_received atomic_batch begin_drain
-    cancel check check_draining check_headers check_process check_takes check_usable chunks close closed_error
-    complete count count_of decode deliver deliveries discard encode end ends enter error event events fail failed
-    fast_batch finish_drain flush forget_reply forked frame get get_all hand_back health hold index info initial items
-    jetstream json keys learn_pin leave link_event new_inbox not_started open_inbox open_sink ordered_consumer
-    ordered_push_consumer pending ping pub_start put publish_async_pending pull_options read readable readall
-    readinto reads_direct refuse_pickle release remove_link_listener remove_subscription
-    remove_violation_listener report_error required_permissions reset resize resolve respond respond_json reveal
-    run_callback run_last_callback runs_here set_callbacks
-    set_pending_limits set_servers snapshot stats stop succeed take to_concurrent to_dict under_way
-    consumer_of reported filters_of partitions_of same_shape with_mappings with_members
-    typed unwatch wake watch when_closed when_read withdraw withdrawn
+    add add_group add_link_listener add_violation_listener advisories all_received assignment atomic_batch
+    begin_drain call cancel check check_draining check_headers check_process check_takes check_usable chunks
+    close closed_error complete consumer_of count count_of decode deliver deliveries discard encode end ends
+    enter error event events fail failed fast_batch filters_of finish_drain flush for_handlers forget_reply
+    forked frame get get_all hand_back health hold index info initial items jetstream json keys learn_pin
+    leave link_event new_inbox not_started open_inbox open_sink ordered_consumer ordered_push_consumer
+    partitions_of pending ping pub_start publish_async_pending pull_options put read readable readall readinto
+    reads_direct refuse_pickle release remove_link_listener remove_subscription remove_violation_listener
+    report_error reported required_permissions reset resize resolve respond respond_json reveal run_callback
+    run_last_callback runs_here same_shape set_callbacks set_pending_limits set_servers snapshot stats stop
+    succeed take to_concurrent to_dict typed under_way unwatch wake watch when_closed when_read with_mappings
+    with_members withdraw withdrawn
 """
 NEVER = set(NEVER_NAMES.split())
 NEVER_FUNCTIONS = {
     "balanced",
     "partition_of",
+    "counter_sources",
+    "counter_value",
+    "decode_digest",
+    "encode_digest",
     "extract",
+    "object_digest",
     "inspect",
     "load",
     "verify",

@@ -240,4 +240,108 @@ def test_api_calls_at_once_are_limited(server: NatsServer, js: JetStream) -> Non
             JetStream(js.nc, api_calls_at_once=wrong)  # type: ignore[arg-type]
 
 
-_ = dt
+# --- reading --------------------------------------------------------------------------------------------
+
+
+def test_messages_from_a_point_in_time(js: JetStream) -> None:
+    """With direct gets and without, and on servers that cannot say it at once."""
+    js.publish("s.a", b"before")
+    wait_until(lambda: js.publish("s.tick", b"").seq and time.time() % 1 > 0, 5)
+    moment = dt.datetime.now(dt.timezone.utc)
+    time_of = js.stream("S").get_last_msg("s.tick").time
+    assert time_of is not None
+    moment = max(moment, time_of + dt.timedelta(microseconds=1))
+    wait_until(lambda: dt.datetime.now(dt.timezone.utc) > moment)
+    js.publish("s.b", b"1")
+    js.publish("s.a", b"2")
+    for direct in (True, False):
+        js.update_stream(js.stream("S").info().config.replace(allow_direct=direct))
+        stream = js.stream("S")
+        assert stream.get_first_msg(moment).data == b"1"
+        assert stream.get_first_msg(moment, subject="s.a").data == b"2"
+        assert [message.data for message in stream.get_batch(10, start_time=moment)] == [b"1", b"2"]
+        assert [message.data for message in stream.get_batch(10, start_time=moment, subject="s.a")] == [b"2"]
+        later = dt.datetime.now(dt.timezone.utc) + dt.timedelta(hours=1)
+        assert list(stream.get_batch(10, start_time=later)) == []
+        with pytest.raises(errors.MessageNotFound):
+            stream.get_first_msg(later)
+    with js.ordered_consumer("S", deliver_policy="by_start_time", opt_start_time=moment).messages() as messages:
+        assert messages.next(timeout=5).data == b"1"
+
+
+def test_counters(js: JetStream) -> None:
+    from jsclient.jetstream import CounterEntry, Counters
+
+    with pytest.raises(errors.ConfigError):
+        Counters(js.stream("S"))
+    if (js.api_level() or 0) < 2:
+        return
+    stream = js.create_stream(name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True)
+    counters = Counters(stream)
+    assert counters.add("hits.a") == 1
+    assert counters.add("hits.a", 2**70) == 2**70 + 1
+    assert counters.add("hits.b", -3) == -3
+    assert counters.load("hits.a", direct=False) == 2**70 + 1
+    assert counters.get("hits.b") == CounterEntry("hits.b", -3, 3, {})
+    assert {entry.subject: entry.value for entry in counters.get_all()} == {"hits.a": 2**70 + 1, "hits.b": -3}
+    assert [entry.subject for entry in counters.get_all("hits.b")] == ["hits.b"]
+    with pytest.raises(errors.MessageNotFound):
+        counters.load("hits.none")
+
+
+# --- objects, services ----------------------------------------------------------------------------------
+
+
+def test_digests_of_objects_can_be_made_and_compared(js: JetStream) -> None:
+    import hashlib
+
+    from jsclient import objectstore
+
+    store = objectstore.create_object_store(js, bucket="o", storage="memory")
+    info = store.put("x", b"data")
+    assert info.digest == objectstore.object_digest(b"data")
+    raw = objectstore.decode_digest(info.digest)
+    assert raw == hashlib.sha256(b"data").digest()
+    assert objectstore.encode_digest(raw) == info.digest
+    with pytest.raises(errors.BadObjectMeta):
+        objectstore.decode_digest("MD5=x")
+
+
+def test_a_callback_watches_objects(js: JetStream) -> None:
+    from jsclient import objectstore
+
+    store = objectstore.create_object_store(js, bucket="o", storage="memory")
+    store.put("a", b"1")
+    seen: list[str] = []
+    with store.watch(callback=lambda info: seen.append(info.name)):
+        wait_until(lambda: seen == ["a"])
+        store.put("b", b"2")
+        wait_until(lambda: seen == ["a", "b"])
+    with store.watch(timeout=5) as watcher:
+        assert [next(watcher).name, next(watcher).name] == ["a", "b"]
+        store.put("c", b"3")
+        assert next(watcher).name == "c"  # no marker in a loop
+        assert watcher.initial_complete
+
+
+def test_a_service_tells_its_errors(nc: jsclient.Connection) -> None:
+    from jsclient import services
+
+    told: list[tuple[str, str]] = []
+
+    def note(endpoint: services.Endpoint, error: BaseException) -> None:
+        told.append((endpoint.name, repr(error)))
+        raise RuntimeError("a hook that fails harms nobody")
+
+    def work(request: services.Request) -> None:
+        if request.data == b"typed":
+            raise errors.ServiceError("refused", "409", "refused")
+        raise ValueError("broken")
+
+    config = services.ServiceConfig(name="s", version="1.0.0", on_error=note)
+    with services.add_service(nc, config) as service:
+        service.add_endpoint("work", work)
+        assert nc.request("work", b"x").headers["Nats-Service-Error-Code"] == "500"
+        assert nc.request("work", b"typed").headers["Nats-Service-Error-Code"] != ""
+        assert [name for name, _ in told] == ["work", "work"]
+        assert "broken" in told[0][1]

@@ -68,7 +68,7 @@ def get_batch(
     many = serves_many(stream, timeout)
     if start_time is not None:
         if not many:
-            raise NotSupported(f"start_time needs nats-server 2.11 and allow_direct on stream {stream.name!r}; use seq")
+            return _one_by_one_since(stream, batch, start_time, filter_, timeout)
         begin: dict[str, Any] = {
             "start_time": model_base.format_time(model_base.as_timestamp(start_time, "start_time"))
         }
@@ -81,6 +81,31 @@ def get_batch(
     if max_bytes is not None:
         begin["max_bytes"] = max_bytes
     return _batches(stream, batch, begin, timeout)
+
+
+def first_since(stream: Stream, start_time: dt.datetime, subject: str | None, timeout: Timeout) -> RawStreamMsg:
+    """See Stream.get_first_msg."""
+    deadline = Deadline.of(timeout, stream.js.api.timeout)
+    for message in get_batch(
+        stream, 1, seq=None, start_time=start_time, subject=subject, max_bytes=None, timeout=deadline
+    ):
+        return message
+    where = "" if subject is None else f" on {subject!r}"
+    raise MessageNotFound(404, 10037, f"no message{where} since {start_time.isoformat()}")
+
+
+def _one_by_one_since(
+    stream: Stream, left: int, start_time: dt.datetime, subject: str | None, timeout: Timeout
+) -> Iterator[RawStreamMsg]:
+    options: dict[str, Any] = {} if subject is None else {"filter_subjects": [subject]}
+    reader = stream.ordered_consumer(
+        deliver_policy="by_start_time", opt_start_time=start_time, headers_only=True, **options
+    )
+    deadline = Deadline.of(timeout, stream.js.api.timeout)
+    with reader.read_until(drained=True, timeout=deadline.remaining()) as found:
+        first = next(iter(found), None)
+    if first is not None:
+        yield from _one_by_one(stream, left, first.stream_seq, subject or ">", timeout)
 
 
 def serves_many(stream: Stream, timeout: Timeout = DEFAULT) -> bool:
