@@ -89,7 +89,10 @@ class Election:
                 log.info("the election %s goes on: %s", self.name, error)
                 self._over.wait(PATIENCE)
                 continue
-            self._lead(lease)
+            try:
+                self._lead(lease)
+            except Exception:  # a candidate that ends unheard would never lead again
+                log.exception("the election %s goes on after an error", self.name)
 
     def _lead(self, lease: Lease) -> None:
         self._change.clear()

@@ -167,7 +167,8 @@ class Lease:
             if gone_is_news:
                 raise
             return None
-        except (errors.TimedOut, errors.NatsConnectionError, errors.NoResponders):
+        except errors.JsClientError as error:  # no answer, or one of servers in election
+            log.info("the lease %s cannot be looked at: %s", self.key, error)
             return None
 
     # --- keeping ------------------------------------------------------------------------------------------

@@ -1,0 +1,57 @@
+"""A lease whose servers answer with errors: nothing is raised where nothing may be, and its end is told."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from jsclient import errors
+from jsclient.coordination.lease import Lease, Terms
+from jsclient.durations import Deadline
+from jsclient.waiting import Gate
+
+TTL = 0.6
+
+REFUSALS = [
+    errors.JetStreamTemporarilyUnavailable("an election", 503, 10008),
+    errors.RequestTimeout("no answer"),
+    errors.NoResponders("nobody"),
+]
+
+
+class Bucket:
+    """Takes the first value; what comes then is refused, and cannot be looked up."""
+
+    def __init__(self, refusal: Exception) -> None:
+        self.refusal = refusal
+
+    def create(self, key: str, value: bytes, **options: Any) -> int:
+        return 1
+
+    def update(self, key: str, value: bytes, revision: int, **options: Any) -> int:
+        raise errors.RevisionMismatch("another revision", 400, 10071)
+
+    def purge(self, key: str, **options: Any) -> None:
+        raise self.refusal
+
+    def get(self, key: str, **options: Any) -> Any:
+        raise self.refusal
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: type(error).__name__)
+def test_a_lease_that_cannot_be_looked_at_ends_with_its_time_and_says_so(refusal: Exception) -> None:
+    lost = Gate()
+    lease = Lease(Bucket(refusal), "key", Terms(TTL, True), lambda lease: lost.set())  # type: ignore[arg-type]
+    assert lease.take(Deadline(5))
+    assert lost.wait(20)
+    assert not lease.valid
+    lease.release()
+
+
+@pytest.mark.parametrize("refusal", REFUSALS, ids=lambda error: type(error).__name__)
+def test_a_release_raises_nothing(refusal: Exception) -> None:
+    lease = Lease(Bucket(refusal), "key", Terms(60.0, True), None)  # type: ignore[arg-type]
+    assert lease.take(Deadline(5))
+    lease.release()
+    assert not lease.valid
