@@ -161,8 +161,8 @@ def publish(cluster: Cluster, keys: int, per_key: int) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(600)
 def test_static_members_take_over_from_each_other_in_order(cluster: Cluster, tmp_path: Path) -> None:
-    """200 keys x 50 messages, two members of two processes each: step-downs, elections, 4 processes killed."""
-    keys, per_key = 200, 50
+    """200 keys x 150 messages, two members of two processes each: step-downs, elections, 4 processes killed."""
+    keys, per_key = 200, 150
     chance = random.Random(21)
     with jsclient.connect(cluster.urls, connect_timeout=20) as nc:
         js = JetStream(nc, timeout=20)
@@ -187,7 +187,7 @@ def test_static_members_take_over_from_each_other_in_order(cluster: Cluster, tmp
                     step_down(group, "ab"[beats % 2])
                 if beats % 5 == 0:
                     elect(nc, chance, "SRC")
-                if kills and beats % 6 == 0:
+                if kills and beats % 5 == 4:
                     kills -= 1
                     members.crash(chance)
                 try:
