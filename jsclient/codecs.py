@@ -170,7 +170,7 @@ def failed_message(error: Exception, data: bytes, type: Any, subject: str, seq: 
 
 def payload_of(codec: Codec | None, payload: Any) -> Any:
     """What is sent for a payload: bytes and text as they are, a value as the codec writes it. Without a codec it is
-    left as it is: whoever sends it refuses what is no payload."""
+    left as it is: sending it refuses what is no payload."""
     return payload if codec is None or isinstance(payload, _RAW) else encode(codec, payload)
 
 

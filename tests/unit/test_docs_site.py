@@ -107,9 +107,17 @@ def test_navigation_leads_to_a_page_and_its_links_to_the_reference(browser: Any,
 
 
 def test_code_can_be_copied(browser: Any, url: str) -> None:
+    from selenium.webdriver import ActionChains
+
+    allowed = {"permissions": ["clipboardReadWrite", "clipboardSanitizedWrite"], "origin": url}
+    browser.execute_cdp_cmd("Browser.grantPermissions", allowed)
     browser.get(f"{url}/start.html")
-    button = wait_until(lambda: browser.find_elements("css selector", "button.copybtn"), 20)[0]
-    assert button.get_attribute("data-clipboard-target")
+    button = wait_until(lambda: browser.find_elements("css selector", ".highlight-python button.copybtn"), 20)[0]
+    code = browser.find_element("css selector", ".highlight-python")
+    browser.execute_script("arguments[0].scrollIntoView()", code)
+    ActionChains(browser).move_to_element(code).move_to_element(button).click().perform()  # it is seen below the mouse
+    read = "const done = arguments[0]; navigator.clipboard.readText().then(done, error => done(`${error}`))"
+    assert wait_until(lambda: str(browser.execute_async_script(read)).startswith("import jsclient"), 20)
 
 
 @pytest.mark.parametrize("page", ["index", "start", "performance", "api/jetstream", "from-go"])
@@ -128,10 +136,14 @@ def test_a_telephone_shows_the_whole_page(browser: Any, url: str, page: str, tmp
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
-def test_pictures_are_shown(browser: Any, url: str) -> None:
+def test_pictures_are_shown(browser: Any, url: str, tmp_path: Path) -> None:
     browser.get(f"{url}/performance.html")
     script = "return [...document.querySelectorAll('article img')].map(image => image.naturalWidth)"
     wait_until(lambda: (sizes := browser.execute_script(script)) and all(sizes), 20)
+    for number, picture in enumerate(browser.find_elements("css selector", "article img")):
+        file = Path(os.environ.get("SCREENSHOTS", tmp_path)) / f"plot-{number}.png"
+        assert picture.screenshot(str(file))
+        assert file.stat().st_size > 10_000, "an empty picture is a few hundred bytes"
 
 
 def test_there_is_a_dark_mode(browser: Any, url: str) -> None:
