@@ -55,8 +55,9 @@ class _Yielding(ast.NodeTransformer):
         return changed
 
 
-def stepwise(cls: type, *names: str) -> type:
-    """A subclass in which these methods are generators that yield before each statement."""
+def stepwise(cls: type, *names: str, calls: tuple[str, ...] = ()) -> type:
+    """A subclass in which these methods are generators that yield before each statement. `calls`: methods of other
+    stepwise classes that they call."""
     module = inspect.getmodule(cls)
     assert module is not None
     methods: dict[str, Any] = {} if cls.__dictoffset__ else {"__slots__": ("__dict__",)}
@@ -64,7 +65,7 @@ def stepwise(cls: type, *names: str) -> type:
         tree = ast.parse(textwrap.dedent(inspect.getsource(getattr(cls, name))))
         function = tree.body[0]
         assert isinstance(function, ast.FunctionDef)
-        function.body = _Yielding(set(names)).body(function.body)
+        function.body = _Yielding({*names, *calls}).body(function.body)
         found: dict[str, Any] = {}
         exec(compile(ast.fix_missing_locations(tree), cls.__name__, "exec"), vars(module), found)
         methods[name] = found[name]

@@ -32,7 +32,7 @@ from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient._transport.tcp import StreamFailed, permitted, untaken
+from jsclient._transport.tcp import Load, StreamFailed, permitted, untaken
 from protocol.frames import LARGE_PAYLOAD, LargeFrame
 
 if TYPE_CHECKING:
@@ -171,9 +171,10 @@ class Sending:
                 if not permit:
                     return True  # asked behind `unsent`: what looks empty may be another thread's, about to be filled
                 self._forget(batch)
-        return self._send(
-            self._take_one(permit) if len(self._queue.frames) == 1 else self._take(permit), permit, timeout
-        )
+        waiting = len(self._queue.frames)
+        if not waiting:
+            return True  # else two threads would take each other's empty batches for something to send
+        return self._send(self._take_one(permit) if waiting == 1 else self._take(permit), permit, timeout)
 
     def _take_one(self, permit: list[int]) -> Batch:
         """A batch of the first frame of the queue: of requests and lone publishes. A third of the steps of `_take`."""
@@ -277,6 +278,8 @@ class Sending:
             batches = list(self.batches)
             if not permit:
                 return True
+            if not batches and not self._queue.frames:
+                return transport.carry(Load(), permit, timeout)  # what reading has left to send
             batch = batches[0] if batches else self._take(permit)
             if batch.blocks is None:
                 batch.form()
