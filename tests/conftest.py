@@ -42,6 +42,7 @@ def pytest_ignore_collect(collection_path: Path) -> bool | None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
+        assert " at 0x" not in item.nodeid, f"another process would call it otherwise: {item.nodeid}"
         if item.path.relative_to(HERE).parts[0] in LIVE:
             item.add_marker(pytest.mark.live)
 

@@ -62,7 +62,11 @@ def test_a_codec_of_two_functions() -> None:
         codecs.encode(words, "one")
 
 
-@pytest.mark.parametrize("wrong", [None, 5, "json", Words, msgspec.json, object()], ids=str)
+@pytest.mark.parametrize(
+    "wrong",
+    [None, 5, "json", Words, msgspec.json, object()],
+    ids=["None", "5", "str", "class", "module", "object"],
+)
 def test_what_is_no_codec_is_refused(wrong: Any) -> None:
     with pytest.raises(errors.ConfigError, match="a codec is"):
         codecs.check(wrong)
