@@ -146,3 +146,26 @@ def test_a_filter_that_matches_nothing_makes_no_batches_in_many_streams(
         assert rows == {}
         start = end
     assert batches <= 2
+
+
+def test_rates_are_those_between_two_triggers(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from types import SimpleNamespace
+
+    from jsclient.spark import following, lag, rates
+
+    now = 1000.0
+    monkeypatch.setattr(following, "time", SimpleNamespace(monotonic=lambda: now, sleep=None))
+    js.create(stream_name)
+    js.fill(stream_name, 10)
+    query = stream_reader(server.url, stream_name, startingOffsets="earliest")
+    start = planned_end(query.initialOffset())
+    seen = []
+    for more, seconds in ((0, 0.0), (50, 10.0), (5, 0.1), (15, 1.9), (0, 5.0)):
+        js.fill(stream_name, more)
+        now += seconds
+        start = planned_end(query.latestOffset(start, at_most(40)))
+        progress = {"sources": [{"latestOffset": query.reportLatestOffset(), "endOffset": start}]}
+        seen.append((rates(progress)[stream_name], lag(progress)[stream_name]))
+    assert seen == [(0.0, 0), (5.0, 10), (5.0, 0), (10.0, 0), (0.0, 0)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,11 +11,14 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient.spark import close_idle
+from jsclient.spark import close_idle, exactly
 from jsclient.testing import Cluster, NatsServer, wait_until
 
 from .conftest import Js, Pipeline, mode_works, refused_before
 from .test_faults import when_stored
+from .test_journal import History, Sink, pass_the_window
+from .test_many_streams import query_of, run
+from .test_proofs import planned_end
 from .test_without_jvm import at, batches, read, reader, writer
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
@@ -126,3 +130,49 @@ def test_a_pipeline_while_leaders_are_killed(
         journal = Js(nc).api.request("STREAM.INFO.KV_spark_journal", read=True)
         assert journal["config"]["num_replicas"] == 3
         wait_until(lambda: Js(nc).consumers("S") == [], 90, "the consumers to vanish")
+
+
+def test_many_streams_while_leaders_are_killed(cluster: Cluster) -> None:
+    """A listing of which a part is missing while leaders are elected takes no stream away, and brings none twice."""
+    names = [f"M_{number}" for number in range(9)]
+    for name in names:
+        create(cluster, name)
+    query = query_of(cluster.url, "M_*", minPartitions=9)
+    start = planned_end(query.initialOffset())
+    found: dict[str, list[int]] = {name: [] for name in names}
+    for turn in range(4):
+        for name in names:
+            fill(cluster, name, turn * 100, turn * 100 + 100)
+        bounce(cluster.servers[turn % 3])
+        end, rows = run(query, start)
+        assert set(end["s"]) == set(names)
+        for name, values in rows.items():
+            found[name] += values
+        start = end
+    end, rows = run(query, start)
+    for name, values in rows.items():
+        found[name] += values
+    assert found == {name: list(range(400)) for name in names}
+
+
+@pytest.mark.timeout(900)
+def test_random_histories_while_leaders_are_killed(
+    cluster: Cluster, count: Callable[[int, int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exactly once by the journal, with three replicas of it and of the sinks."""
+    monkeypatch.setattr(exactly, "SETTLED", 0.0)
+    with jsclient.connect(cluster.url) as nc:
+        js = Js(nc)
+        for first in range(0, count(30, 6), 6):
+            seeds = range(first, first + 6)
+            sinks = [Sink(cluster, js, f"H{seed}", monkeypatch, num_replicas=3) for seed in seeds]  # type: ignore[arg-type]
+            histories = [History(sink, seed) for sink, seed in zip(sinks, seeds, strict=True)]
+            for number in range(5):
+                for at_, history in enumerate(histories):
+                    if at_ == number:
+                        bounce(cluster.stream_leader(history.sink.name))
+                    history.attempt(number)
+                pass_the_window()
+            for history in histories:
+                assert history.sink.contents() == Counter(history.rows), history.sink.name
+                js.api.request(f"STREAM.DELETE.{history.sink.name}")
