@@ -136,7 +136,7 @@ def test_a_query_outlives_a_server_that_dies_right_after_its_answer(
 ) -> None:
     from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-    from jsclient.spark.stream import JetStreamStreamReader
+    from jsclient.spark.following import Follower
 
     with NatsServer() as server:
         with jsclient.connect(server.url) as nc:
@@ -144,14 +144,14 @@ def test_a_query_outlives_a_server_that_dies_right_after_its_answer(
             Js(nc).fill(stream_name, 10)
         made = stream_reader(server.url, stream_name, startingOffsets="earliest")
         start = made.initialOffset()
-        real = JetStreamStreamReader._state
+        real = Follower.look
 
-        def dies(self: Any, access: Any, known: Any = None) -> Any:
-            state = real(self, access, known)
+        def dies(self: Any, *args: Any) -> Any:
+            found = real(self, *args)
             server.kill()
-            return state
+            return found
 
-        monkeypatch.setattr(JetStreamStreamReader, "_state", dies)
+        monkeypatch.setattr(Follower, "look", dies)
         assert next_of(made.latestOffset(start, ReadAllAvailable())) == 11
 
 
