@@ -14,6 +14,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
+from tests.live.test_deadlines import ALLOWED, Lateness
 
 pa = pytest.importorskip("pyarrow")
 
@@ -149,6 +150,27 @@ def test_a_timeout_bounds_the_whole_reading(server: NatsServer, js: JetStream, n
         assert time.monotonic() - begun < 10
     with pytest.raises(ValueError, match="timeout"):
         arrow.read_table(js, name, timeout=-1)
+
+
+@pytest.mark.parametrize("direction", ["down", "both"])
+@pytest.mark.parametrize("rows", [10, 20_000])
+def test_a_timeout_bounds_the_whole_writing(
+    server: NatsServer, js: JetStream, name: str, direction: Literal["down", "both"], rows: int
+) -> None:
+    """Of a few rows, and of more than the window of the publisher takes."""
+    timeout = 0.5
+    table = pa.table({"value": pa.array([b"x" * 200] * rows, pa.binary())})
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
+        context = JetStream(nc)
+        context.api_level()
+        proxy.stall(direction)
+        with Lateness() as lateness:
+            start = time.monotonic()
+            with pytest.raises(errors.WriteIncomplete, match="row 0 "):
+                arrow.write_table(context, table, subject=f"{name}.x", timeout=timeout)
+            took = time.monotonic() - start
+        proxy.cut()
+    assert took < timeout + ALLOWED + 3 * lateness.worst
 
 
 def test_a_row_that_is_not_stored_is_named(js: JetStream, name: str) -> None:
