@@ -4,7 +4,20 @@ from collections.abc import Callable
 
 import pytest
 
-from protocol import PING, PONG, Headers, LargeFrame, LineTooLong, encode_connect, hpub, pub, pub_start, sub, unsub
+from protocol import (
+    PING,
+    PONG,
+    Headers,
+    LargeFrame,
+    LineTooLong,
+    encode_connect,
+    frames,
+    hpub,
+    pub,
+    pub_start,
+    sub,
+    unsub,
+)
 from protocol.frames import (
     KNOWN_SIZES,
     LARGE_PAYLOAD,
@@ -116,3 +129,12 @@ def test_the_control_line_is_as_long_as_a_server_reads(encode: Callable[[bytes],
     assert len(line.partition(b" ")[2]) == MAX_CONTROL_LINE
     with pytest.raises(LineTooLong):
         encode(b"s" * (room + 1))
+
+
+@pytest.mark.parametrize(
+    ("headers", "block"), [(None, None), (b"NATS/1.0\r\nA: 1\r\n\r\n", b"NATS/1.0\r\nA: 1\r\n\r\n")]
+)
+def test_a_frame_is_taken_apart_again(headers: bytes | None, block: bytes | None) -> None:
+    start = pub_start(b"a.b")
+    frame = pub(start, b"hello") if headers is None else hpub(start, headers, b"hello")
+    assert frames.split(bytes(frame)) == (b"a.b", headers, b"hello")

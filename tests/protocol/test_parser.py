@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from protocol import Headers, LimitExceeded, MalformedHeaders, Msg, Parser, Ping, ProtocolError
+from protocol.parser import MAX_PAYLOAD, only_message, payload_limit
 
 REJECTED = [
     b"\r\n",
@@ -177,3 +178,62 @@ def test_more_different_sizes_than_the_table_holds() -> None:
     sizes = range(4200)
     data = b"".join(b"MSG a 1 %d\r\n%b\r\n" % (size, b"x" * size) for size in sizes)
     assert [len(event.payload) for event in parse([data])] == list(sizes)
+
+
+def test_what_is_held_is_completed_by_its_rest() -> None:
+    parser = Parser()
+    assert parser.completed_by(b"any")
+    parser.feed(b"MSG a 1 5\r\nab")
+    assert [parser.completed_by(data) for data in (b"cde\r", b"cde\r\n")] == [False, True]
+
+
+@pytest.mark.parametrize("header_size", [b"12", b"99", b"x", b"1" * 30])
+def test_an_answer_that_comes_alone_is_read_without_the_parser(header_size: bytes) -> None:
+    body = b"NATS/1.0\r\n\r\nhello"
+    found = only_message(b"HMSG a 1 r %b %d\r\n%b\r\n" % (header_size, len(body), body), b"a", Msg)
+    if header_size == b"12":
+        assert found == Msg(b"a", b"1", b"r", b"hello", b"NATS/1.0\r\n\r\n")
+    else:
+        assert found is None
+
+
+def test_answers_of_the_server_are_not_held_to_the_limit_of_messages() -> None:
+    parser = Parser(max_payload=10)
+    parser.unlimited = {b"7"}
+    assert parser.feed(b"MSG a 7 20\r\n%b\r\n" % bytes(20)) == [Msg(b"a", b"7", None, bytes(20))]
+    with pytest.raises(LimitExceeded):
+        parser.feed(b"MSG a 8 20\r\n")
+
+
+@pytest.mark.parametrize("frame", [b"MSG a 1 2\r\nxy\r\n", b"HMSG a 1 12 12\r\nNATS/1.0\r\n\r\n\r\n"])
+@pytest.mark.parametrize("odd", [b"HMSG a 1 r x 12 12\r\n", b"MSG a 1 %b 2\r\n" % (b"r" * 5000)])
+def test_a_line_that_is_wrong_or_too_long_among_small_messages(frame: bytes, odd: bytes) -> None:
+    parser = Parser()
+    count = len(parser.feed(frame * 50))
+    with pytest.raises(ProtocolError):
+        parser.feed(frame * 50 + odd + frame * 50)
+    assert count == 50
+
+
+def test_a_large_message_among_small_ones() -> None:
+    parser: Parser[Any] = Parser(max_control_line=4096)
+    small, large = b"MSG a 1 2\r\nxy\r\n", b"MSG a 1 5000\r\n%b\r\n" % (b"z" * 5000)
+    for _ in range(3):
+        assert len(parser.feed(small * 1000)) == 1000
+        sizes = [len(event.payload) for event in parser.feed(small * 100 + large + small)]
+        assert sizes == [2] * 100 + [5000, 2]
+
+
+def test_headers_that_are_longer_than_their_message() -> None:
+    with pytest.raises(ProtocolError):
+        Parser().feed(b"MSG a 1 500\r\n%b\r\nHMSG a 1 13 12\r\nNATS/1.0\r\n\r\n\r\n" % bytes(500))
+
+
+def test_the_limit_follows_the_server() -> None:
+    assert payload_limit(0) == payload_limit(1 << 40) == MAX_PAYLOAD
+    assert payload_limit(1 << 22) == 1 << 23
+    parser = Parser()
+    for limit in (10, 10):
+        parser.restrict(limit)
+    with pytest.raises(LimitExceeded):
+        parser.feed(b"MSG a 1 11\r\n")
