@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import protocol as _protocol
 
@@ -31,15 +30,13 @@ from jsclient._transport import TlsState
 from jsclient.auth.secret import Secret
 from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
+from jsclient.hints import Unpack
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import Subscription
 from protocol import Headers, Status
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 __version__ = VERSION
 

@@ -7,14 +7,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import protocol
-from jsclient import checks, errors
+from jsclient import checks, errors, hints
 from jsclient._engine import Engine
 from jsclient._engine.barrier import BARRIER_TIMEOUT, barrier
 from jsclient._engine.engine import LiveEngine, live_engines
 from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
+from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.hints import Unpack
 from jsclient.instruments import handling, sending
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.options import CallbacksDict, ConnectOptions
@@ -24,12 +26,11 @@ from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, LargeFrame, hpub, pu
 from protocol.headers import encode_plain
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from jsclient.cancel import Cancel
     from jsclient.codecs import Codec
     from jsclient.jetstream import JetStream
     from jsclient.jetstream.publishing.keywords import JetStreamDict
+
+hints.wanted(globals(), "JetStream")
 
 
 class Connection:

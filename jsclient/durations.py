@@ -33,9 +33,6 @@ class Default(enum.Enum):
 
 DEFAULT: Final = Default.DEFAULT
 
-Timeout: TypeAlias = "float | Default | Deadline | None"
-"""What every public call takes as `timeout`. A Deadline is one that an outer call has made, and hands down."""
-
 
 def to_ns(seconds: float | dt.timedelta) -> int:
     """Seconds (or a timedelta) as integer nanoseconds; a timedelta is converted without rounding."""
@@ -104,6 +101,10 @@ class Deadline:
         """The smaller of what is left and `seconds`."""
         left = self.remaining()
         return seconds if left is None else min(left, seconds)
+
+
+Timeout: TypeAlias = float | Default | Deadline | None
+"""What every public call takes as `timeout`. A Deadline is one that an outer call has made, and hands down."""
 
 
 class Patience:

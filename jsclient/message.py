@@ -11,10 +11,10 @@ from jsclient import codecs, errors
 if TYPE_CHECKING:
     from jsclient.connection import Connection
 
-Payload: TypeAlias = "bytes | bytearray | memoryview | str"
+Payload: TypeAlias = bytes | bytearray | memoryview | str
 """What every publish takes: text goes out as UTF-8, a bytearray or memoryview as it is at that moment."""
 
-HeadersLike = Mapping[str, "str | Iterable[str]"] | protocol.Headers
+HeadersLike = Mapping[str, str | Iterable[str]] | protocol.Headers
 
 
 class Msg(protocol.Msg, gc=False):

@@ -14,15 +14,13 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline, Timeout
-
-if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
+from jsclient.jetstream import JetStream
 
 CONSUMER_REQUESTS: Final = 15
 """Consumer listings per snapshot: streams take turns, so that a snapshot stays below 20 requests."""

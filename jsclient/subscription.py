@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jsclient import errors, waiting
+from jsclient import errors, hints, waiting
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.sinks import CANCEL_SLICE, BaseSubscription, closed_subscription
 from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.takers import Taker
+from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import taking
 from jsclient.message import Msg
@@ -20,7 +21,8 @@ from jsclient.states import Wake
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
-    from jsclient.cancel import Cancel
+
+hints.wanted(globals(), "LiveEngine")
 
 log = logging.getLogger("jsclient.subscription")
 

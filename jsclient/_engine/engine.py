@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import protocol
-from jsclient import errors, instruments, nuid
+from jsclient import errors, hints, instruments, nuid
 from jsclient._engine.asking import Asker, same_violation
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.encoding import Encoder
@@ -533,3 +533,6 @@ def live_engines() -> list[LiveEngine]:
 def forget_engines() -> None:
     """In a forked child: they are the parent's."""
     _live.clear()
+
+
+hints.given(LiveEngine)

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 import attrs
 
-from jsclient import errors, waiting
+from jsclient import errors, hints, waiting
 from jsclient._engine.mailbox import Mailbox
 from jsclient.durations import DEFAULT, Timeout, resolve
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+
+hints.wanted(globals(), "LiveEngine")
 
 LIMIT: Final = 4_096
 """Events that may wait to be taken; later ones are dropped and counted."""

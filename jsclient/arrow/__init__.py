@@ -26,6 +26,10 @@ __all__ = ["Written", "read_batches", "read_table", "write_table"]
 _HOMES = {"read_batches": "tables", "read_table": "tables", "write_table": "writing", "Written": "writing"}
 
 
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
+
+
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:

@@ -18,14 +18,13 @@ from jsclient.arrow.ranges import Range, StreamState, head_moved
 from jsclient.arrow.reading import choose_method, read_through
 from jsclient.durations import check_timeout, to_ns
 from jsclient.errors import ConfigError
+from jsclient.hints import Unpack
+from jsclient.jetstream.context import JetStream
 from protocol import subjects as names
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from typing_extensions import Unpack
-
-    from jsclient.jetstream.context import JetStream
 
 HEADERS: Final = pa.map_(pa.string(), pa.list_(pa.string()))
 TYPES: Final = {

@@ -12,10 +12,10 @@ import pyarrow as pa
 from jsclient import errors
 from jsclient.arrow.formats import encode_columns
 from jsclient.durations import Deadline, check_timeout
+from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 
 if TYPE_CHECKING:
-    from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.future import PublishFuture
 
 COLUMNS: Final = ("subject", "value", "headers", "msg_id", "expected_last_subject_seq", "expected_last_seq", "ttl")

@@ -75,7 +75,7 @@ class Literal(Secret):
         return self._value
 
 
-SecretSource = str | Secret | Callable[[], "str | Secret"]
+SecretSource = str | Secret | Callable[[], str | Secret]
 
 
 def as_secret(value: Any) -> Any:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -18,12 +18,10 @@ from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup
 from jsclient.backup.taking import Outcome, Progress
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
+from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.api.requests import check_error
-
-if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
 
 CHUNK: Final = 256 * 1024
 STEP_TIMEOUT: Final = 30.0

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO, Final
+from typing import Any, BinaryIO, Final
 
 import attrs
 
@@ -15,10 +15,8 @@ from jsclient.backup import files
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
+from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import names
-
-if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
 
 STALL: Final = 30.0
 """Seconds without a chunk after which a backup gives up; with `check` the server is silent while it checks."""

@@ -6,15 +6,13 @@ import logging
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsclient import errors
 from jsclient.coordination.lease import Lease
 from jsclient.coordination.lock import Lock
+from jsclient.keyvalue import KeyValue
 from jsclient.waiting import Gate
-
-if TYPE_CHECKING:
-    from jsclient.keyvalue import KeyValue
 
 log = logging.getLogger("jsclient.coordination")
 

@@ -10,10 +10,11 @@ import msgspec
 
 from jsclient.coordination.lease import MARKER_TTL
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
+from jsclient.keyvalue import KeyValue
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
-    from jsclient.keyvalue import KeyValue, KeyValueEntry
+    from jsclient.keyvalue import KeyValueEntry
 
 LOOK_TIMEOUT: Final = 5.0
 

@@ -26,11 +26,12 @@ import msgspec
 
 from jsclient import errors, keyvalue, nuid
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.jetstream import JetStream
+from jsclient.keyvalue import KeyValue
 from jsclient.waiting import Gate
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
-    from jsclient.keyvalue import KeyValue, KeyValueEntry
+    from jsclient.keyvalue import KeyValueEntry
 
 log = logging.getLogger("jsclient.coordination")
 

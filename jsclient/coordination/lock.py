@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 from jsclient import errors
 from jsclient.coordination.lease import Lease, Terms, terms_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, whole
+from jsclient.keyvalue import KeyValue
 from jsclient.keyvalue.keys import check_key
 
 if TYPE_CHECKING:
-    from jsclient.keyvalue import KeyValue, KeyWatcher
+    from jsclient.keyvalue import KeyWatcher
 
 OnLost = Callable[[Lease], Any]
 

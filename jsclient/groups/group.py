@@ -11,11 +11,10 @@ from jsclient import errors, keyvalue
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.groups import config
 from jsclient.groups.config import Filter, Group
-from jsclient.jetstream import StreamConfig, StreamSource, SubjectTransform
+from jsclient.jetstream import ConsumerInfo, JetStream, StreamConfig, StreamSource, SubjectTransform
 from jsclient.jetstream.api import names
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import ConsumerInfo, JetStream
     from jsclient.keyvalue import KeyValue
 
 SINCE: Final = (2, 11)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
+from jsclient._engine import Engine
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.consuming.typed import UNREAD, Reading, value_of
-
-if TYPE_CHECKING:
-    from jsclient._engine import Engine
 
 T = TypeVar("T")
 

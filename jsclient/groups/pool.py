@@ -24,8 +24,9 @@ from jsclient.groups.membership import Membership
 from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.groups.records import Records
 from jsclient.groups.term import Term, pin_of
+from jsclient.hints import Unpack
 from jsclient.instruments import handling
-from jsclient.jetstream import ConsumerConfig
+from jsclient.jetstream import Consumer, ConsumerConfig, JetStreamMsg
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.options import PoolOptions
@@ -37,10 +38,7 @@ from jsclient.workers.signals import until_signal
 from jsclient.workers.typed import pool_reading, typed_handler
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.groups.message import TypedGroupMessage
-    from jsclient.jetstream import Consumer, JetStreamMsg
 
 T = TypeVar("T")
 

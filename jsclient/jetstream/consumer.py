@@ -6,11 +6,12 @@ import datetime as dt
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from jsclient import errors
+from jsclient import errors, hints
 from jsclient.cancel import Cancel
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
+from jsclient.hints import Unpack
 from jsclient.instruments import taken
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import AckPolicy, ConsumerConfig, ConsumerInfo, PauseState
@@ -41,11 +42,12 @@ from jsclient.jetstream.consuming.typed import (
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.finite import FiniteRead
     from jsclient.jetstream.context import JetStream
+
+hints.wanted(globals(), "ConsumeContext", "FiniteRead", "JetStream")
+
 
 T = TypeVar("T")
 
@@ -453,3 +455,6 @@ def check_number(max_messages: int) -> None:
     """Raises ConfigError."""
     if not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
         raise errors.ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")
+
+
+hints.given(Consumer)

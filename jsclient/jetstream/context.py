@@ -6,11 +6,12 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from jsclient import codecs
+from jsclient import codecs, hints
 from jsclient.codecs import Codec
-from jsclient.connection import engine_of
+from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
+from jsclient.hints import Unpack
 from jsclient.jetstream.advisories import Advisories, Advisory, E
 from jsclient.jetstream.api import consumer_requests, model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS, Capabilities
@@ -27,21 +28,21 @@ from jsclient.jetstream.api.models import (
 from jsclient.jetstream.api.models_stream import user_metadata
 from jsclient.jetstream.api.permissions import Permissions, Use, required_permissions
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api, RequestHook, ResponseHook
+from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
+from jsclient.jetstream.publishing.keywords import PublishWindowDict
 from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.publishing.options import V
 from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from jsclient.connection import Connection
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
-    from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.push import PushConsumer
-    from jsclient.jetstream.publishing.keywords import JetStreamDict, PublishWindowDict
+    from jsclient.jetstream.publishing.keywords import JetStreamDict
+
+hints.wanted(globals(), "Consumer", "OrderedConsumer", "OrderedPushConsumer", "PushConsumer")
 
 
 class JetStream(Publishing[V]):
@@ -426,3 +427,6 @@ class JetStream(Publishing[V]):
 
 def _by_subject(subject: str | None) -> dict[str, Any] | None:
     return None if subject is None else {"subject": names.check_subject(subject, wildcards=True)}
+
+
+hints.given(JetStream)

@@ -8,22 +8,20 @@ nothing until it is used.
 from __future__ import annotations
 
 import datetime as dt
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import msgspec
 
+import protocol
 from jsclient import codecs
+from jsclient._engine import Engine
+from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout, to_ns
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
 from jsclient.jetstream.api.ack_words import ACK, IN_PROGRESS, NAK, TERM
 from jsclient.jetstream.api.capabilities import server_at_least
+from jsclient.message import Msg
 from protocol.frames import pub, pub_start, pub_to
-
-if TYPE_CHECKING:
-    import protocol
-    from jsclient._engine import Engine
-    from jsclient.connection import Connection
-    from jsclient.message import Msg
 
 _ACK_PREFIX: Final = b"$JS.ACK."
 _ACK: Final = pub_to(ACK)

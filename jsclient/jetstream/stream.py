@@ -6,9 +6,11 @@ import datetime as dt
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
+from jsclient import hints
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, ConfigError, ConsumerExists, ConsumerNotFound, NotPullConsumer, NotPushConsumer
+from jsclient.hints import Unpack
 from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, given
 from jsclient.jetstream.api.models import (
@@ -20,16 +22,16 @@ from jsclient.jetstream.api.models import (
     StreamInfo,
     Success,
 )
+from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
-    from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
     from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.context import JetStream
+
+hints.wanted(globals(), "Consumer", "JetStream", "OrderedConsumer", "OrderedPushConsumer", "PushConsumer")
 
 
 class Stream:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from jsclient.connection import Connection
 from jsclient.durations import Deadline
 from jsclient.errors import NotSupported, TimedOut
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.model_base import Timestamp, Wire
+from jsclient.message import HeadersLike, Payload
 from protocol import Headers
-
-if TYPE_CHECKING:
-    from jsclient.connection import Connection
-    from jsclient.message import HeadersLike, Payload
 
 TRACE_TIMEOUT: Final = 2.0
 

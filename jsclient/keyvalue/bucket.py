@@ -8,6 +8,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
+from jsclient import hints
+from jsclient.codecs import Codec
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
@@ -29,6 +31,7 @@ from jsclient.errors import (
     TimedOut,
     WrongLastSequence,
 )
+from jsclient.jetstream import JetStream, StreamInfo
 from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.names import api_prefix, check_name
@@ -55,12 +58,11 @@ from jsclient.keyvalue.keys import (
 )
 from jsclient.keyvalue.typed import OnBadEntry, TypedKeyValue
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
+from jsclient.message import Payload
 from jsclient.nuid import next_nuid
 
 if TYPE_CHECKING:
-    from jsclient.codecs import Codec
-    from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
-    from jsclient.message import Payload
+    from jsclient.jetstream import RawStreamMsg, StreamSource
     from protocol import Msg
 
 log = logging.getLogger("jsclient.keyvalue")
@@ -560,3 +562,6 @@ def _origin_of(mirror: StreamSource, bucket: str) -> tuple[str, str | None]:
         return origin, f"{api_prefix(prefix=mirror.external.api)}{SUBJECT_ROOT}{origin}."
     except ConfigError as error:
         raise BadBucket(f"bucket {bucket!r} is a mirror of what cannot be a bucket: {error}", bucket) from None
+
+
+hints.given(KeyValue)

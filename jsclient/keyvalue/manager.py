@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import BadBucket, BucketExists, BucketNotFound, StreamNameInUse, StreamNotFound
+from jsclient.hints import Unpack
+from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.config_fields import given
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict, KeyValueStatus
 from jsclient.keyvalue.keys import STREAM_PREFIX, stream_name
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from jsclient.jetstream import JetStream, StreamInfo
+    from jsclient.jetstream import StreamInfo
 
 _ALL_BUCKETS: Final = "$KV.*.>"
 

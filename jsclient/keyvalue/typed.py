@@ -8,15 +8,17 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar, overload
 
-from jsclient import codecs
+from jsclient import codecs, hints
+from jsclient.codecs import Codec
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ConfigError, DecodeFailed, KeyDeleted, KeyNotFound
+from jsclient.keyvalue.entry import KeyValueEntry, Operation
 
 if TYPE_CHECKING:
-    from jsclient.codecs import Codec
     from jsclient.keyvalue.bucket import KeyValue
-    from jsclient.keyvalue.entry import KeyValueEntry, Operation
     from jsclient.keyvalue.watch import KeyWatcher
+
+hints.wanted(globals(), "KeyValue", "KeyWatcher")
 
 log = logging.getLogger("jsclient.keyvalue")
 

@@ -12,16 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
+from jsclient import hints
 from jsclient._engine import start_all
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import ConfigError, ConnectionClosed, IteratorClosed, NotSupported, TimedOut
+from jsclient.jetstream import JetStream
 from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
 from protocol.subjects import matches
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
     from jsclient.jetstream.message import JetStreamMsg
 
 OPEN_TIMEOUT: Final = 5.0
@@ -298,3 +299,6 @@ def common_filter(subjects: list[str]) -> str:
         common.append(tokens[0])
     shortest = min(len(tokens) for tokens in split)
     return ".".join([*common[: shortest - 1], ">"])
+
+
+hints.given(KeyWatcher)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadBucket, BucketExists, BucketNotFound, StreamNameInUse, StreamNotFound
+from jsclient.hints import Unpack
+from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.config_fields import given
 from jsclient.objectstore.models import (
     STREAM_PREFIX,
@@ -16,11 +18,6 @@ from jsclient.objectstore.models import (
     stream_name,
 )
 from jsclient.objectstore.store import ObjectStore
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from jsclient.jetstream import JetStream
 
 _ALL_STORES: Final = "$O.*.C.>"
 

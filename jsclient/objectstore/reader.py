@@ -5,14 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from jsclient.errors import DigestMismatch, IteratorClosed
 from jsclient.objectstore.digest import decode_digest
 from jsclient.objectstore.models import ObjectInfo
-
-if TYPE_CHECKING:
-    from jsclient.objectstore.sources import Progress
+from jsclient.objectstore.sources import Progress
 
 
 class ObjectReader(io.RawIOBase):

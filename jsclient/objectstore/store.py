@@ -11,7 +11,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final, NoReturn
+from typing import IO, Any, Final, NoReturn
 
 from jsclient import waiting
 from jsclient.connection import engine_of
@@ -34,6 +34,7 @@ from jsclient.errors import (
     WrongLastSequence,
     brief,
 )
+from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.headers import ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
@@ -55,9 +56,6 @@ from jsclient.objectstore.repair import repair as repair_store
 from jsclient.objectstore.sources import Data, Progress, chunks_of, rewinder
 from jsclient.objectstore.upload import PURGE_TIMEOUT, Upload, settled
 from jsclient.objectstore.watch import OPEN_TIMEOUT, ObjectWatcher, WatchOptions
-
-if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
 
 logger = logging.getLogger("jsclient.objectstore")
 

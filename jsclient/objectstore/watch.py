@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from jsclient.durations import Deadline
 from jsclient.errors import BadObjectMeta
+from jsclient.jetstream import JetStream
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, StreamWatcher, WatchOptions
 from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, decode_info
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import JetStream
     from jsclient.jetstream.message import JetStreamMsg
 
 logger = logging.getLogger("jsclient.objectstore")

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from jsclient import codecs
+from jsclient.cancel import Cancel
+from jsclient.codecs import Codec
+from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, Timeout
+from jsclient.message import HeadersLike
 from jsclient.services.request import check_response
-
-if TYPE_CHECKING:
-    from jsclient.cancel import Cancel
-    from jsclient.codecs import Codec
-    from jsclient.connection import Connection
-    from jsclient.message import HeadersLike
 
 T = TypeVar("T")
 

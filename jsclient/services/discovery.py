@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
 
+from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, Timeout, resolve
 from jsclient.errors import BadResponse, NoResponders
 from jsclient.services.models import ServiceInfo, ServicePing, ServiceStats, control_subject
 from protocol.errors import BAD_JSON
-
-if TYPE_CHECKING:
-    from jsclient.connection import Connection
 
 DISCOVERY_TIMEOUT: Final = 2.0  # seconds for the first answer
 STALL: Final = 0.3  # seconds without a further answer that end the list (ADR-47 suggests a tenth of the timeout)

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import msgspec
 
 from jsclient import codecs
 from jsclient.codecs import Codec
+from jsclient.connection import Connection
 from jsclient.errors import ConfigError, ServiceError
+from jsclient.message import Payload
 from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
-from protocol import Headers
+from protocol import Headers, Msg
 from protocol.errors import BAD_JSON, MalformedHeaders
-
-if TYPE_CHECKING:
-    from jsclient.connection import Connection
-    from jsclient.message import Payload
-    from protocol import Msg
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import msgspec
 from jsclient import codecs, waiting
 from jsclient._engine import SLICE, Taker, start_all
 from jsclient.codecs import Codec
-from jsclient.connection import engine_of
+from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ConfigError,
@@ -31,6 +31,7 @@ from jsclient.errors import (
     TimedOut,
     brief,
 )
+from jsclient.hints import Unpack
 from jsclient.instruments import handling
 from jsclient.nuid import next_nuid
 from jsclient.services.models import (
@@ -47,9 +48,6 @@ from jsclient.services.request import Request, TypedRequest, one_line, typed_han
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from jsclient.connection import Connection
     from jsclient.subscription import Subscription
     from protocol import Msg
 
@@ -62,7 +60,6 @@ PENDING_BYTES: Final = 64 << 20
 T = TypeVar("T")
 
 Handler = Callable[[Request], object]
-StatsHandler = Callable[["Endpoint"], Any]
 
 _NAME = re.compile(r"[A-Za-z0-9\-_]+")
 _SUBJECT = re.compile(r"[^\s>]+(?:\.>)?|>")
@@ -320,6 +317,9 @@ class Endpoint(Taker):
 
     def __repr__(self) -> str:
         return f"<Endpoint {self.name} on {self.subject}>"
+
+
+StatsHandler = Callable[[Endpoint], Any]
 
 
 class Group:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import MutableMapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+)
+from pyspark.sql.types import StructType
 
 from jsclient.spark import options as known
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SOURCE_DDL
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import (
-        DataSourceReader,
-        DataSourceStreamReader,
-        DataSourceStreamWriter,
-        DataSourceWriter,
-    )
-    from pyspark.sql.types import StructType
 
 
 class Given(dict[str, str]):

@@ -13,21 +13,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 
 import jsclient
 from jsclient import errors, waiting
+from jsclient.connection import Connection
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.spark import options as spark_options
 from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
-
-if TYPE_CHECKING:
-    from jsclient.connection import Connection
 
 log = logging.getLogger("jsclient.spark")
 

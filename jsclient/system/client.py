@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import msgspec
 
 from jsclient import errors
+from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.jetstream.api import names
 from jsclient.system.gathering import Answer, Gathered, Refusal, sort_answer
-
-if TYPE_CHECKING:
-    from jsclient.connection import Connection
 
 SYSTEM_TIMEOUT: Final = 2.0
 """Seconds for all servers to answer. A cluster of three on one machine takes a millisecond."""

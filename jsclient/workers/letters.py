@@ -17,7 +17,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import attrs
 import msgspec
@@ -25,14 +25,11 @@ import msgspec
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
-from jsclient.jetstream import ConsumerConfig, RawStreamMsg
+from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
 from jsclient.workers import dead_letters as names
 from protocol import Headers
 from protocol.errors import BAD_JSON, ProtocolError
-
-if TYPE_CHECKING:
-    from jsclient.jetstream import Consumer, JetStream, PubAck
 
 _LETTER: Final = "Dead-Letter-"
 _REPLAYED: Final = "Replayed-"

@@ -9,13 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pump import COMPLETED
 from jsclient.states import LinkEvent
 from jsclient.workers import stats
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import Consumer, JetStreamMsg
+    from jsclient.jetstream import Consumer
     from jsclient.message import Msg
     from jsclient.workers.progress import Held
 

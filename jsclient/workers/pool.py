@@ -14,7 +14,9 @@ from jsclient._engine import Taker, start_all, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
+from jsclient.hints import Unpack
 from jsclient.instruments import handling
+from jsclient.jetstream import Consumer, JetStreamMsg
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.waiting import Gate
@@ -29,9 +31,7 @@ from jsclient.workers.signals import until_signal
 from jsclient.workers.typed import TypedPoolMessages, pool_reading, typed_handler
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from jsclient.jetstream import Consumer, JetStreamMsg, TypedMsg
+    from jsclient.jetstream import TypedMsg
 
 T = TypeVar("T")
 

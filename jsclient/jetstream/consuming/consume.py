@@ -7,17 +7,20 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, waiting
+from jsclient import errors, hints, waiting
 from jsclient._engine import Taker, start_all, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import error_hook
+from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.iterator import MessageIterator
-    from jsclient.jetstream.message import JetStreamMsg
+
+hints.wanted(globals(), "MessageIterator")
+
 
 log = logging.getLogger("jsclient.jetstream.consume")
 
@@ -204,3 +207,6 @@ class ConsumeContext(Taker):
 
     def __reduce__(self) -> Any:
         return engine_of(self._messages.connection).refuse_pickle(self)
+
+
+hints.given(ConsumeContext)

@@ -15,11 +15,12 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from jsclient import errors, waiting
+from jsclient import errors, hints, waiting
 from jsclient._engine import Taker
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.hints import Unpack
 from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.consuming.fetch import GRACE, NO_WAIT_TIMEOUT, Batch, Ended
 from jsclient.jetstream.consuming.listing import Reading
@@ -30,12 +31,12 @@ from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.publishing.attempts import wait_connected
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.pull_options import PullOptionsDict
     from jsclient.jetstream.context import JetStream
+
+hints.wanted(globals(), "Consumer")
 
 
 T = TypeVar("T")
@@ -404,3 +405,6 @@ class OrderedRead:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+hints.given(FiniteRead, OrderedRead)

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from jsclient import errors, waiting
+from jsclient import errors, hints, waiting
 from jsclient._engine import SLICE, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -19,13 +19,13 @@ from jsclient.instruments import taking
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
+from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
     from jsclient._engine import Mailbox
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.pump import Told
-    from jsclient.jetstream.message import JetStreamMsg
     from jsclient.message import Msg
 
 log = logging.getLogger("jsclient.jetstream.pull")
@@ -352,3 +352,6 @@ def _cancelled(of: weakref.ref[MessageIterator], token: Cancel) -> None:
     if messages is not None:
         messages._fail(token.error())
         messages._engine.clock.call_soon(messages.withdraw)
+
+
+hints.given(MessageIterator)

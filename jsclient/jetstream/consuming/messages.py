@@ -7,20 +7,18 @@ ours behind it.
 from __future__ import annotations
 
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.pull_inboxes import PullInbox
+from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
+from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import WindowPump
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.states import WAKE, LinkEvent
-
-if TYPE_CHECKING:
-    from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
-    from jsclient.jetstream.consuming.pull_source import PullSource
 
 
 class Messages(MessageIterator):

@@ -7,16 +7,18 @@ made that begins right after the last message delivered (ADR-17).
 
 from __future__ import annotations
 
+import datetime as dt
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors
+from jsclient import errors, hints
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming.consume import ConsumeContext
@@ -37,12 +39,11 @@ from jsclient.jetstream.consuming.typed import OnBadOrdered, Reading, TypedItera
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
-    import datetime as dt
-
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.consuming.finite import OrderedRead
     from jsclient.jetstream.context import JetStream
+
+hints.wanted(globals(), "JetStream", "OrderedRead")
+
 
 FIRST_MESSAGES: Final = 5_000
 """Messages buffered and requested together at first. Nobody else can want them, so more than for work queues: 1M
@@ -299,3 +300,6 @@ def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
             raise
         return Batch(got, Ended.ERROR, error)
     return Batch(got, Ended.COMPLETE if got else Ended.NO_MESSAGES)
+
+
+hints.given(OrderedConsumer)

@@ -13,9 +13,10 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors, waiting
+from jsclient import errors, hints, waiting
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
+from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
@@ -44,9 +45,9 @@ from jsclient.message import Msg
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.context import JetStream
+
+hints.wanted(globals(), "JetStream")
 
 log = logging.getLogger("jsclient.jetstream.ordered")
 
@@ -317,3 +318,6 @@ class OrderedPushConsumer:
 
     def __reduce__(self) -> Any:
         return engine_of(self.js.nc).refuse_pickle(self)
+
+
+hints.given(OrderedPushConsumer)

@@ -9,11 +9,11 @@ from jsclient import waiting
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.ack_words import NEXT
 from jsclient.jetstream.consuming.pull_options import Paused
+from jsclient.message import Msg
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.errors import ConsumerDeleted, PullNoResponders
-    from jsclient.message import Msg
 
 EXAMINE_EVERY: Final = 5.0
 """Seconds between two CONSUMER.INFO that fetches of one handle send to find out about silence."""

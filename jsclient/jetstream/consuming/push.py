@@ -12,10 +12,11 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors
+from jsclient import errors, hints
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo
 from jsclient.jetstream.consuming import diagnosis
@@ -27,9 +28,9 @@ from jsclient.jetstream.consuming.typed import Reading, TypedIterator, TypedMsg,
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.context import JetStream
+
+hints.wanted(globals(), "JetStream")
 
 UNBIND_TIMEOUT: Final = 1.0
 
@@ -205,3 +206,6 @@ class PushConsumer:
 
     def __reduce__(self) -> Any:
         return engine_of(self.nc).refuse_pickle(self)
+
+
+hints.given(PushConsumer)

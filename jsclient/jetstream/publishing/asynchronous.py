@@ -16,29 +16,30 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import waiting
+from jsclient import hints, waiting
 from jsclient._engine import Unkept, UnkeptLarge
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
 from jsclient.errors import AsyncPublishReplySet, ConfigError, ConnectionLost, TimedOut, TooManyStalledMessages
+from jsclient.hints import Unpack
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, check_payload
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
+from jsclient.jetstream.publishing.keywords import PublishAsyncDict
 from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishOptions
 from jsclient.jetstream.publishing.rules import ACK_TIMEOUT, HOLD_FOR, Rules
 from jsclient.jetstream.publishing.streams import Streams, check_window
 from jsclient.jetstream.publishing.unacked import Unacked
 from jsclient.jetstream.publishing.window import Window
+from jsclient.message import Msg, Payload
 from jsclient.nuid import new_token
 from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, hpub, hpub_parts, pub_parts
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publishing.keywords import PublishAsyncDict
-    from jsclient.message import Msg, Payload
+
+hints.wanted(globals(), "JetStream")
 
 WINDOW_MESSAGES: Final = 4_000
 """Unacknowledged messages at most (nats.go), besides those that are under way on a long line."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from jsclient import nuid
+from jsclient import hints, nuid
 from jsclient._engine import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
@@ -32,22 +32,23 @@ from jsclient.errors import (
     RequestTimeout,
     brief,
 )
+from jsclient.hints import Unpack
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import FAILURES, RETRY_WAIT, reply_error, wait_connected
 from jsclient.jetstream.publishing.delivery import Delivery
+from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V, build_headers
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
+from jsclient.message import Msg, Payload
 from protocol import Headers
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publishing.future import PubMsg
-    from jsclient.message import Msg, Payload
+
+hints.wanted(globals(), "JetStream")
 
 MAX_MESSAGES: Final = 1_000
 """Messages in one batch (server default, `max_msgs`)."""
@@ -350,3 +351,6 @@ def _check_taken(payload: bytes) -> None:
     """The answer to a message inside a batch is empty; anything else is the reason why the batch failed."""
     if payload:
         raise reply_error(payload)
+
+
+hints.given(AtomicBatch)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 
 import msgspec
 
-from jsclient import nuid
+from jsclient import hints, nuid
 from jsclient._engine import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
@@ -29,20 +29,21 @@ from jsclient.errors import (
     PublishUnknown,
     brief,
 )
+from jsclient.hints import Unpack
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.delivery import Delivery
+from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
+from jsclient.message import Msg, Payload
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
     from jsclient.jetstream.context import JetStream
-    from jsclient.jetstream.publishing.future import PubMsg
-    from jsclient.message import Msg, Payload
+
+hints.wanted(globals(), "JetStream")
 
 FLOW: Final = 100
 """Messages per answer that we ask for (ADR-50); the server may lower it."""
@@ -370,3 +371,6 @@ class FastBatch(Generic[V]):
 
     def __reduce__(self) -> Any:
         return self._engine.refuse_pickle(self)
+
+
+hints.given(FastBatch)

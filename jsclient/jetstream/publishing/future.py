@@ -14,11 +14,11 @@ from jsclient.connection import engine_of
 from jsclient.errors import ConfigError, TimedOut
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
+from jsclient.message import Payload
 from protocol import Headers
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
-    from jsclient.message import Payload
 
 
 class PubMsg(msgspec.Struct, frozen=True):

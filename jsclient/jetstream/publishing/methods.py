@@ -7,10 +7,12 @@ import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
+from jsclient import hints
 from jsclient.codecs import Codec, payload_of
-from jsclient.connection import engine_of
+from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, NotStored
+from jsclient.hints import Unpack
 from jsclient.instruments import sending, sending_later
 from jsclient.jetstream.api.models import PubAck
 from jsclient.jetstream.api.requests import API_TIMEOUT
@@ -27,24 +29,18 @@ from jsclient.jetstream.publishing.attempts import (
 )
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
+from jsclient.jetstream.publishing.keywords import AtomicBatchDict, FastBatchDict, PublishAsyncDict, PublishDict
 from jsclient.jetstream.publishing.options import Capabilities as HeaderCheck
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.streams import Streams, check_window
+from jsclient.message import Msg, Payload
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
-
-    from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
     from jsclient.jetstream.publishing.fast_batch import FastBatch
-    from jsclient.jetstream.publishing.keywords import (
-        AtomicBatchDict,
-        FastBatchDict,
-        PublishAsyncDict,
-        PublishDict,
-    )
-    from jsclient.message import Msg, Payload
+
+hints.wanted(globals(), "AtomicBatch", "FastBatch")
 
 OPTION_PREFIX: Final = "publish_async_"
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     V = TypeVar("V", contravariant=True, default=NoReturn)
 else:
     V = _TypeVar("V", contravariant=True)
-HeadersLike = Mapping[str, "str | Iterable[str]"] | Headers
+HeadersLike = Mapping[str, str | Iterable[str]] | Headers
 
 MAX_HEADERS: Final = 65_535
 """Bytes of headers that a stream accepts (err_code 10097 beyond)."""
