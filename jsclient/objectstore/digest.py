@@ -18,6 +18,7 @@ def object_digest(data: bytes | bytearray | memoryview) -> str:
 
 
 def encode_digest(raw: bytes) -> str:
+    """The text of a SHA-256 of 32 bytes, as `ObjectInfo.digest` has it."""
     return DIGEST_PREFIX + base64.urlsafe_b64encode(raw).decode()
 
 
