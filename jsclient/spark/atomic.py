@@ -18,15 +18,12 @@ from typing import TYPE_CHECKING, Final
 import attrs
 
 from jsclient import errors
-from jsclient._engine import Unkept
-from jsclient.connection import engine_of
 from jsclient.jetstream.api.names import check_stream
-from jsclient.jetstream.api.requests import check_error
-from jsclient.jetstream.publishing.attempts import decode_ack
+from jsclient.jetstream.publishing.atomic_rows import AtomicRows
 from jsclient.jetstream.publishing.rows import Row, Totals
-from jsclient.nuid import next_nuid
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.sending import context
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -43,6 +40,7 @@ ATTEMPTS: Final = 5  # at one chunk, when its outcome is unknown or the stream i
 UNSURE: Final = (
     errors.RequestTimeout,
     errors.UnknownOutcome,
+    errors.NotStored,
     errors.ConnectionLost,
     errors.NoResponders,
     errors.BatchIncomplete,
@@ -150,32 +148,10 @@ class AtomicPublisher:
 
     def _store(self, rows: list[Row], chunk: int, digest: str) -> None:
         body = {"batch": self._batch, "chunk": chunk, "rows": len(rows), "hash": digest}
-        nc, timeout = self._nc, self._options.ack_timeout
-        batch_id = next_nuid().encode()
-        start = b"NATS/1.0\r\nNats-Batch-Id: %b\r\nNats-Batch-Sequence: " % batch_id
-        fence = b"Nats-Expected-Last-Subject-Sequence: %d" % self._marker.revision
-        block = b"%b1\r\n%b\r\n\r\n" % (start, fence)
-        # The first message and the commit are requests, the others need no answer: a gap fails the commit.
-        first_answer = (
-            engine_of(nc).request(self._subject, json.dumps(body).encode(), headers=block, timeout=timeout).payload
-        )
-        if first_answer:
-            check_error(first_answer)
-        frames: list[bytes] = []
-        for number, (subject, lines, value, _) in enumerate(rows[:-1], 2):
-            headers = b"%b%d\r\n%b\r\n" % (start, number, lines)
-            frames.append(engine_of(nc).encode(subject.decode("utf-8", "surrogateescape"), value, b"", headers))
-        if frames:
-            engine_of(nc).post_now(Unkept(b"".join(frames)))
-        subject, lines, value, _ = rows[-1]
-        block = b"%b%d\r\nNats-Batch-Commit: 1\r\n%b\r\n" % (start, len(rows) + 1, lines)
-        answer = (
-            engine_of(nc)
-            .request(subject.decode("utf-8", "surrogateescape"), value, headers=block, timeout=timeout)
-            .payload
-        )
-        check_error(answer)
-        ack = decode_ack(answer)
+        batch = AtomicRows(context(self._nc, self._options), self._options.ack_timeout)
+        batch.add(self._subject, json.dumps(body).encode(), expected_last_subject_seq=self._marker.revision)
+        batch.add_rows(rows)
+        ack = batch.commit()
         first = ack.seq - len(rows)
         self._marker = Marker(self._batch, chunk, digest, first)
         self.totals.acked(ack.stream, first, ack.seq)

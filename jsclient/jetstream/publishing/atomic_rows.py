@@ -1,0 +1,62 @@
+"""Rows of a table as part of an atomic batch: they are ready, so they leave in blocks and are not looked at again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from jsclient._engine import Unkept
+from jsclient.durations import Deadline
+from jsclient.errors import BatchTooLarge, BufferFull, ConnectionLost
+from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
+from jsclient.jetstream.publishing.rows import BLOCK, Row, check_row, header_block
+from protocol import Headers
+from protocol.frames import hpub
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+
+
+class AtomicRows(AtomicBatch[Any]):
+    """An atomic batch that begins with an ordinary message and goes on with rows. A lost row fails the commit."""
+
+    def __init__(self, js: JetStream[Any], timeout: float) -> None:
+        super().__init__(js, timeout=timeout, ack_every=0)
+        self._starts: dict[bytes, bytes] = {}
+
+    def add_rows(self, rows: Sequence[Row]) -> None:
+        """Send all but the last row, which is held back for the commit. At least one; once, after the first message."""
+        self._check_open()
+        if self._size + len(rows) > self._max:
+            raise BatchTooLarge(f"a batch has at most {self._max} messages")
+        limit = self._nc.max_payload
+        self._send_held(Deadline(self._timeout), False)
+        batch = b"Nats-Batch-Id: %b\r\nNats-Batch-Sequence: " % self.id.encode()
+        block: list[bytes] = []
+        size = 0
+        for number, (subject, lines, value, msg_id) in enumerate(rows[:-1], self._size + 1):
+            start = self._starts.get(subject) or self._start(subject)
+            headers = header_block(b"%b%d\r\n%b" % (batch, number, lines), msg_id)
+            check_row(len(headers) + len(value), limit)
+            frame = hpub(start, headers, value)
+            block.append(frame)
+            size += len(frame)
+            if size >= BLOCK:
+                self._send_block(block)
+                block, size = [], 0
+        self._send_block(block)
+        subject, lines, value, msg_id = rows[-1]
+        self._held = subject.decode("utf-8", "surrogateescape"), value, Headers.decode(header_block(lines, msg_id))
+        self._size += len(rows)
+
+    def _start(self, subject: bytes) -> bytes:
+        start = self._starts[subject] = self._engine.pub_start(subject.decode("utf-8", "surrogateescape"))
+        return start
+
+    def _send_block(self, block: list[bytes]) -> None:
+        closed, self._closed = self._closed, "has failed"
+        try:
+            self._engine.post(Unkept(b"".join(block)))
+        except (ConnectionLost, BufferFull) as error:
+            raise self._not_stored(error) from error
+        self._closed = closed
