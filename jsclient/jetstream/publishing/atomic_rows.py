@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient._engine import Unkept
 from jsclient.durations import Deadline
 from jsclient.errors import BatchTooLarge, BufferFull, ConnectionLost
 from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
-from jsclient.jetstream.publishing.rows import BLOCK, Row, check_row, header_block
+from jsclient.jetstream.publishing.rows import Row, check_row, header_block
 from protocol import Headers
 from protocol.frames import hpub
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
+
+AT_ONCE: Final = 512 * 1024
+"""Bytes of frames that are handed over at once: nothing has to be waited for in between."""
 
 
 class AtomicRows(AtomicBatch[Any]):
@@ -31,17 +34,22 @@ class AtomicRows(AtomicBatch[Any]):
             raise BatchTooLarge(f"a batch has at most {self._max} messages")
         limit = self._nc.max_payload
         self._send_held(Deadline(self._timeout), False)
-        batch = b"Nats-Batch-Id: %b\r\nNats-Batch-Sequence: " % self.id.encode()
+        begin = b"NATS/1.0\r\nNats-Batch-Id: %b\r\nNats-Batch-Sequence: " % self.id.encode()
+        starts = self._starts
         block: list[bytes] = []
         size = 0
         for number, (subject, lines, value, msg_id) in enumerate(rows[:-1], self._size + 1):
-            start = self._starts.get(subject) or self._start(subject)
-            headers = header_block(b"%b%d\r\n%b" % (batch, number, lines), msg_id)
-            check_row(len(headers) + len(value), limit)
+            start = starts.get(subject) or self._start(subject)
+            if msg_id is not None:
+                lines = b"Nats-Msg-Id: %b\r\n%b" % (msg_id, lines)
+            headers = b"%b%d\r\n%b\r\n" % (begin, number, lines)
+            total = len(headers) + len(value)
+            if total > limit:
+                check_row(total, limit)
             frame = hpub(start, headers, value)
             block.append(frame)
             size += len(frame)
-            if size >= BLOCK:
+            if size >= AT_ONCE:
                 self._send_block(block)
                 block, size = [], 0
         self._send_block(block)
@@ -56,7 +64,7 @@ class AtomicRows(AtomicBatch[Any]):
     def _send_block(self, block: list[bytes]) -> None:
         closed, self._closed = self._closed, "has failed"
         try:
-            self._engine.post(Unkept(b"".join(block)))
+            self._engine.post_now(Unkept(b"".join(block)))
         except (ConnectionLost, BufferFull) as error:
             raise self._not_stored(error) from error
         self._closed = closed

@@ -25,6 +25,7 @@ from jsclient.errors import (
     TooManyRequests,
     brief,
 )
+from jsclient.jetstream.publishing.attempts import has_id
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
 from jsclient.jetstream.publishing.rows import BLOCK, Row, Totals, check_row, header_block
@@ -73,15 +74,14 @@ class FastRowPublisher:
         for subject, lines, value, msg_id in rows:
             start = self._starts.get(subject) or self._start(subject)
             headers = b"" if msg_id is None and not lines else header_block(lines, msg_id)
-            check_row(len(headers) + len(value), limit)
+            total = len(headers) + len(value)
+            if total > limit:
+                check_row(total, limit)
             checked.append((start, headers, value))
             nbytes += len(value)
         if checked:
-            last = rows[-1]
-            ids = all(row[3] is not None for row in rows)
-            ack = _Rows(
-                self._js, self._rules, checked, last[0].decode("utf-8", "surrogateescape"), ids, self._guard
-            ).store()
+            last = rows[-1][0].decode("utf-8", "surrogateescape")
+            ack = _Rows(self._js, self._rules, checked, last, self._guard).store()
             self.seen.add(ack.stream)
             if ack.seq:  # 0: every row of the batch was there already
                 self.totals.acked(ack.stream, ack.seq, ack.seq)
@@ -111,7 +111,6 @@ class _Rows(Delivery):
         rules: Rules,
         rows: list[Message],
         subject: str,
-        ids: bool,
         guard: Callable[[], None] | None,
     ) -> None:
         self._patience = rules.ack_timeout
@@ -120,8 +119,7 @@ class _Rows(Delivery):
         )
         self.tries = rules.tries
         self.unasked_attempts = rules.unasked_attempts
-        self.has_id = ids or rules.copies_allowed
-        self._checks_window = ids
+        self._copies_allowed = rules.copies_allowed
         self._timeout = rules.resend_after
         self._rows = rows
         self._guard = guard
@@ -143,6 +141,8 @@ class _Rows(Delivery):
         if confirmed:
             del self._rows[:confirmed]
             self.deadline, self.no_responders, self.losses = Deadline(self._patience), 0, 0
+        ids = [has_id(headers) for _, headers, _ in self._rows]
+        self.has_id = self._copies_allowed or all(ids)
         if isinstance(error, ApiError):
             if not may_follow(error):
                 raise error
@@ -152,7 +152,7 @@ class _Rows(Delivery):
             self.judge(error)
         if self._guard is not None:
             self._guard()
-        if self.in_doubt and self._checks_window:
+        if self.in_doubt and any(ids):
             self._check_window(error)
         self.attempts += 1
 
@@ -198,7 +198,7 @@ class _Batch(FastBatch):
                 self._send_block(block, number)
                 block, size = [], 0
         self._subject = rows[-1][0].split(b" ", 2)[1].decode("utf-8", "surrogateescape")
-        self._send_block(block, number)  # leaves together with the end of the batch
+        self._send_block(block, number)
         ack = self.commit()
         if ack.count != number:
             raise self._unknown(f"the server counted {ack.count} of {number} rows")
@@ -207,6 +207,6 @@ class _Batch(FastBatch):
     def _send_block(self, block: list[bytes], number: int) -> None:
         self._size = number
         try:
-            self._post(Unkept(b"".join(block)))
+            self._engine.post_now(Unkept(b"".join(block)))
         except ConnectionLost as error:
             raise self._lost(error) from error
