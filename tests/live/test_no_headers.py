@@ -11,7 +11,7 @@ import pytest
 import jsclient
 from jsclient import errors, keyvalue, objectstore, services
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.spark import fast, sending
+from jsclient.spark import sending
 from jsclient.spark.options import WRITE, parse
 from jsclient.testing import FakeServer, NatsServer, wait_until
 
@@ -42,13 +42,13 @@ H = {"A": "b"}
 
 def spark_rows(js: JetStream) -> None:
     options = parse({"servers": "nats://unused", "subject": "s.a"}, WRITE)
-    publisher = sending.WindowPublisher(js.nc, options)
+    publisher = sending.row_publisher(js.nc, options)
     publisher.publish([(b"s.a", b"", b"x", b"id")])
 
 
 def spark_fast(js: JetStream) -> None:
     options = parse({"servers": "nats://unused", "subject": "s.a"}, WRITE)
-    fast.FastPublisher(js.nc, options).publish([(b"s.a", b"", b"x", None)])
+    sending.fast_publisher(js.nc, options).publish([(b"s.a", b"", b"x", None)])
 
 
 def bucket(js: JetStream) -> keyvalue.KeyValue:

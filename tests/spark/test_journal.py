@@ -373,7 +373,7 @@ def test_a_sink_that_keeps_nothing(
         sink.write("run-3", 1, rows, crash_after=50)
     js.api.request(f"STREAM.PURGE.{stream_name}")
     pass_the_window()
-    with pytest.raises(JetStreamSparkError, match=r"UNSURE_REPLAY.*Nothing of it was published"):
+    with pytest.raises(JetStreamSparkError, match=r"UNSURE_REPLAY.*Nothing of the replay was published"):
         sink.write("run-4", 1, rows)
     assert js.state(stream_name)["messages"] == 0
     sink.options["whenUnsure"] = "publish"
