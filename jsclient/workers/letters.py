@@ -17,7 +17,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import Any, Final
+from typing import Any, Final, TypedDict
 
 import attrs
 import msgspec
@@ -25,6 +25,7 @@ import msgspec
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
+from jsclient.hints import Unpack
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
 from jsclient.workers import dead_letters as names
@@ -105,6 +106,21 @@ class Replay:
     """Letters that were published again and removed."""
     failed: tuple[tuple[Letter, Exception], ...]
     """Letters that were not, each with the error; they are still there."""
+
+
+class FiltersDict(TypedDict, total=False):
+    """Which letters: the keyword arguments of `DeadLetters.list`."""
+
+    stream: str | None
+    consumer: str | None
+    reason: str | None
+    since: dt.datetime | None
+
+
+class LettersDict(FiltersDict, total=False):
+    """The same, and how many at most."""
+
+    limit: int | None
 
 
 class DeadLetters:
@@ -223,7 +239,7 @@ class DeadLetters:
         rate: float | None = None,
         on_letter: Callable[[Letter, Exception | None], Any] | None = None,
         timeout: Timeout = DEFAULT,
-        **filters: Any,
+        **filters: Unpack[FiltersDict],
     ) -> Replay:
         """Replay every letter that fits (`filters` are those of `list`), at most `rate` per second.
 
@@ -274,7 +290,7 @@ class DeadLetters:
         except errors.MessageNotFound:
             return
 
-    def purge(self, *, timeout: Timeout = DEFAULT, **filters: Any) -> int:
+    def purge(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> int:
         """Remove every letter that fits (`filters` are those of `list`; none: all); returns how many."""
         removed = 0
         timeout = whole(timeout)
@@ -345,7 +361,7 @@ class DeadLetters:
         message_id = f"{told.stream}.{told.consumer}.{told.stream_seq}"
         self._js.publish(subject, data, headers=Headers(pairs), msg_id=message_id, timeout=timeout)
 
-    def export(self, *, timeout: Timeout = DEFAULT, **filters: Any) -> Iterator[bytes]:
+    def export(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> Iterator[bytes]:
         """JSON lines of the letters that fit, payloads in base64."""
         for letter in self.list(timeout=timeout, **filters):
             yield msgspec.json.encode(letter.to_dict()) + b"\n"

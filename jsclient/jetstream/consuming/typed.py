@@ -64,7 +64,14 @@ class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
         """The decoded payload, of the type given as `decode`. Raises DecodeFailed; the message may then be acked,
         naked or terminated as any other."""
         value = self._value
-        return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
+        if value is UNREAD:
+            # What `value_of` does, without its call: a small Struct is decoded in 0.2 us.
+            reading = self._reading
+            try:
+                value = self._value = reading.decode(self.msg.payload)
+            except Exception as error:
+                raise reading.failed(self, error) from error
+        return value  # type: ignore[no-any-return]
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
         """As of every message; the next one has a value, too, whatever `on_bad` says."""
