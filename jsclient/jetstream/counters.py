@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
+from jsclient import hints
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import headers as names
@@ -20,6 +21,8 @@ from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
     from jsclient.jetstream.stream import Stream
+
+hints.wanted(globals(), "Stream")
 
 
 class CounterEntry(NamedTuple):
