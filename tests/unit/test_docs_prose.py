@@ -30,7 +30,7 @@ FOREIGN_TABLES = ("nats.go", "nats-py", "Kafka", "Celery, RQ", "question")
 #: Words of servers, of Python, of Spark and of other products that stand in texts and not in our sources.
 FOREIGN = {
     *("AsyncResult", "SimpleQueue", "SSLSocket", "setswitchinterval", "getpid", "on_commit", "ack_confirmed"),
-    *("connz", "sync_interval", "response_type", "server_name", "startingOffsetsByTimestampStrategy"),
+    *("connz", "sync_interval", "response_type", "server_name", "startingOffsetsByTimestampStrategy", "ErrHandler"),
 }
 #: Last parts of module names that texts also use for something else: a session, a fixture, a column.
 ALSO_VALUES = {"spark", "jetstream", "protocol"}
@@ -79,7 +79,8 @@ def public() -> dict[str, Any]:
         found[name] = module
         if name.rpartition(".")[2] not in ALSO_VALUES:
             found[name.rpartition(".")[2]] = module
-        found.update((public_name, api.resolve(module, public_name)) for public_name in api.public_names(module))
+        for public_name in api.public_names(module):
+            found.setdefault(public_name, api.resolve(module, public_name))  # `Msg` is that of jsclient
     return found
 
 
