@@ -420,3 +420,6 @@ class Stream:
     def unpin_consumer(self, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """Let another client of the priority group take over (server 2.11)."""
         consumer_requests.unpin(self.js, self.name, name, group, timeout=timeout)
+
+
+hints.given(Stream)

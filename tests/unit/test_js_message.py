@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import jsclient
 from jsclient import errors
 from jsclient.jetstream.message import JetStreamMsg, consumer_position, parse_ack_subject, timestamp_ns
 from jsclient.message import Msg
@@ -25,6 +26,7 @@ class Recorder:
         self.fail: Exception | None = None
         self.connection = self._engine = self
         self.server_info = ServerInfo(version=version)
+        self.options = jsclient.ConnectOptions()
 
     def post(self, frame: bytes) -> None:
         if self.fail is not None:
