@@ -9,20 +9,15 @@ A value may be larger than 64 bits.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from jsclient import hints
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import headers as names
+from jsclient.jetstream.stream import Stream
 from protocol.errors import BAD_JSON
-
-if TYPE_CHECKING:
-    from jsclient.jetstream.stream import Stream
-
-hints.wanted(globals(), "Stream")
 
 
 class CounterEntry(NamedTuple):
