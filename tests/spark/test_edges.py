@@ -372,6 +372,7 @@ def test_an_ack_timeout_of_nothing_is_refused() -> None:
         writer("nats://h", subject="a", ackTimeout="0s")
 
 
+@pytest.mark.timeout(20)  # a refusal is told at once, not when `reconnectTimeout` (60 s) is over
 @pytest.mark.parametrize("mode", ["async", "auto"])
 def test_fences_of_rows_are_checked_by_the_stream(js: Js, server: NatsServer, stream_name: str, mode: str) -> None:
     from jsclient.spark import publish_partition

@@ -137,6 +137,9 @@ class _Rows(Delivery):
 
     def _take_over(self, confirmed: int, error: Exception) -> None:
         """Return when the rows that are not confirmed may be sent again."""
+        ended = error.__cause__ if isinstance(error, PublishUnknown) else None
+        if isinstance(ended, ApiError) and not may_follow(ended):
+            raise error  # the stream has refused a row, by its fence say: another batch would end as this one did
         log.info("fast batch: %s; %d of %d rows are confirmed", error, confirmed, len(self._rows))
         if confirmed:
             del self._rows[:confirmed]
