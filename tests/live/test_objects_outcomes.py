@@ -143,5 +143,5 @@ def test_a_timeout_bounds_every_call_over_a_slow_link(store: ObjectStore, proxy:
 def test_every_call_is_in_that_list() -> None:
     methods = {name for name in dir(ObjectStore) if not name.startswith("_")} - {"bucket", "stream_name"}
     assert methods <= {name.split()[0] for name in CALLS}
-    functions = {name for name in objectstore.__all__ if name[0].islower()}
+    functions = {name for name in objectstore.__all__ if name[0].islower() and not name.endswith("_digest")}
     assert functions <= set(CALLS)

@@ -65,15 +65,11 @@ def get_batch(
     if seq is not None and seq < 1:
         raise ConfigError(f"seq must be 1 or more, got {seq}")
     filter_ = None if subject is None else names.check_subject(subject, wildcards=True)
+    since = None if start_time is None else model_base.format_time(model_base.as_timestamp(start_time, "start_time"))
     many = serves_many(stream, timeout)
-    if start_time is not None:
-        if not many:
-            return _one_by_one_since(stream, batch, start_time, filter_, timeout)
-        begin: dict[str, Any] = {
-            "start_time": model_base.format_time(model_base.as_timestamp(start_time, "start_time"))
-        }
-    else:
-        begin = {"seq": seq or 1}
+    if start_time is not None and not many:
+        return _one_by_one_since(stream, batch, start_time, filter_, timeout)
+    begin: dict[str, Any] = {"seq": seq or 1} if since is None else {"start_time": since}
     if not many:
         return _one_by_one(stream, batch, seq or 1, filter_ or ">", timeout)
     if filter_ is not None:
