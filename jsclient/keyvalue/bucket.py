@@ -277,7 +277,7 @@ class KeyValue:
         self, key: str, value: Payload, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
     ) -> int:
         """Store a value if the key has none (or was deleted); KeyExists otherwise. Returns the revision. NotStored when
-        it was refused and the time did not suffice to read why.
+        it was refused and the time did not suffice to read why, or no reason was there to be read.
 
         `ttl` (seconds, 1 or more) lets this value expire: nats-server 2.11 and a bucket with `limit_marker_ttl`.
         """
@@ -299,7 +299,10 @@ class KeyValue:
                     raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r}", self.bucket, key) from error
                 # Deleted keys leave a marker, and the new value must follow exactly that one.
                 expected = 0 if last is None else last.seq
-        raise KeyExists(f"key exists: {key!r} in bucket {self.bucket!r} (others keep writing it)", self.bucket, key)
+        raise NotStored(
+            f"{key!r} was not created: bucket {self.bucket!r} refused it {CREATE_ATTEMPTS} times, and had no value of "
+            "it at each look: others keep writing and deleting it"
+        )
 
     def update(
         self,
@@ -388,13 +391,20 @@ class KeyValue:
 
         After a partition a server that believes to be the leader may answer as well, and first.
         """
+        text = f"key revision mismatch: {key!r} in bucket {self.bucket!r} is not at revision {expected}"
         try:
             last = self._last_message(key, deadline)
         except UNREAD:
-            last = None  # `publish` raises a refusal only when it is certain: this look is one more, and may fail
-        if last is not None and _is_own(last, own):
-            return last.seq
-        text = f"key revision mismatch: {key!r} in bucket {self.bucket!r} is not at revision {expected}"
+            pass  # `publish` raises a refusal only when it is certain: this look is one more, and may fail
+        else:
+            if last is not None and _is_own(last, own):
+                return last.seq
+            if expected == (0 if last is None else last.seq):
+                # Seen with 2.15.1 while leaders were killed: it had another write before it that was never kept.
+                text = (
+                    f"the server refused a write of {key!r} in bucket {self.bucket!r} for revision {expected}, which "
+                    "the key still has: another write came before it and was not kept"
+                )
         raise RevisionMismatch(text, self.bucket, key) from error
 
     def _last_message(self, key: str, deadline: Deadline) -> RawStreamMsg | None:

@@ -69,6 +69,26 @@ def test_a_write_that_was_refused_and_stored_is_not_somebody_elses(kv: KeyValue)
         kv.delete("b", revision=1)
 
 
+def test_a_refusal_for_what_is_not_there_says_nothing_false(kv: KeyValue) -> None:
+    """2.15.1 refuses compare-and-sets because of writes that it never keeps, when leaders are killed."""
+    js = contexts[kv]
+    kv.put("a", b"1")
+
+    def refuse(*_: Any, **__: Any) -> PubAck:
+        raise errors.WrongLastSequence(400, 10071, "wrong last sequence: 9")
+
+    js.publish = refuse  # type: ignore[method-assign]
+    with pytest.raises(errors.RevisionMismatch, match=r"for revision 1, which the key still has.*Nothing was stored"):
+        kv.update("a", b"2", 1)
+    with pytest.raises(errors.RevisionMismatch, match="is not at revision 7"):
+        kv.update("a", b"2", 7)
+    with pytest.raises(errors.RevisionMismatch, match="which the key still has"):
+        kv.delete("a", revision=1)
+    with pytest.raises(errors.NotStored, match="had no value of it at each look"):
+        kv.create("b", b"1")
+    assert kv.get("a").value == b"1"
+
+
 def test_a_write_that_was_refused_stays_refused_when_the_time_is_up(kv: KeyValue) -> None:
     """What is there is looked at after a refusal; when that takes too long, the refusal is the outcome all the same."""
     kv.put("a", b"1")
