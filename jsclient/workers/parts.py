@@ -77,15 +77,6 @@ class Worker:
         self.thread: threading.Thread | None = None
 
 
-@attrs.frozen
-class Waits:
-    """How long the server waits for an ack, per delivery, the consumer's own back-off, its limit of one pull."""
-
-    ack: tuple[float, ...]
-    backoff: tuple[float, ...]
-    max_batch: int = 0
-
-
 class PoolMessages(Messages):
     """The pool's iterator: it gives back, and counts, also what the pool had taken and not started."""
 

@@ -7,13 +7,13 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jsclient import errors, waiting
 from jsclient._engine import Taker, start_all, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.hints import Unpack
 from jsclient.instruments import handling
 from jsclient.jetstream import Consumer, JetStreamMsg
@@ -23,12 +23,13 @@ from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.keyed_work import KeyedWork
 from jsclient.workers.options import MAX_PREFETCH, PoolOptions, PoolOptionsDict
-from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Waits, Worker, tell
+from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Worker, tell
 from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import Settler
 from jsclient.workers.signals import until_signal
 from jsclient.workers.typed import TypedPoolMessages, pool_reading, typed_handler
+from jsclient.workers.waits import waits_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream import TypedMsg
@@ -36,9 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 log = logging.getLogger("jsclient.workers")
-
-DEFAULT_ACK_WAIT: Final = 30.0
-"""The server's own default, where the consumer's configuration may not be read."""
 
 
 class WorkerPool(Taker):
@@ -100,7 +98,7 @@ class WorkerPool(Taker):
         self.connection = consumer.nc
         self._engine = engine_of(self.connection)
         self.handler = handling(self.connection.options.instrumentation, typed_handler(handler, self.options))
-        waits = self._check_consumer()
+        waits = waits_of(consumer, self.options)
         self.settler = Settler(self, waits.backoff)
         self._workers = [Worker() for _ in range(self.options.threads)]
         intervals = [wait / PART for wait in waits.ack]
@@ -153,35 +151,6 @@ class WorkerPool(Taker):
             self._worker_ended(sum(thread.ident is None for thread in threads))
             self.stop()
             raise
-
-    def _check_consumer(self) -> Waits:
-        info = self.consumer.cached_info
-        if info is None:
-            try:
-                info = self.consumer.info()
-            except (errors.TimedOut, errors.PermissionViolation, errors.NoResponders) as error:
-                if self.options.ack_wait is None:
-                    raise errors.ConfigError(
-                        f"the configuration of {self.consumer} cannot be read ({errors.brief(error)}): give ack_wait="
-                    ) from error
-                return Waits((self.options.ack_wait,), ())
-        config = info.config
-        if config.ack_policy != "explicit":
-            raise errors.ConfigError(f"a pool needs ack policy explicit, {self.consumer} has {config.ack_policy!r}")
-        if self.options.attempts is not None and (config.max_deliver or -1) != -1:
-            raise errors.ConfigError(
-                f"attempts is counted by the pool: {self.consumer} must have max_deliver=-1, not {config.max_deliver}; "
-                "with a limit of the server's, a message whose worker is killed during its last delivery is lost"
-            )
-        groups = config.priority_groups or []
-        if (groups or self.options.group) and self.options.group not in groups:
-            known = (
-                f"group= must be one of {', '.join(groups)}" if groups else "it has no priority groups: leave group out"
-            )
-            raise errors.ConfigError(f"group {self.options.group!r} does not fit {self.consumer}: {known}")
-        backoff = tuple(seconds_of(delay) for delay in config.backoff or ())
-        ack_wait = seconds_of(self.options.ack_wait or config.ack_wait or DEFAULT_ACK_WAIT)
-        return Waits(backoff or (ack_wait,), backoff, config.max_batch or 0)
 
     # --- workers ----------------------------------------------------------------------------------------
 
