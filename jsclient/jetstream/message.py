@@ -20,6 +20,7 @@ from jsclient.durations import DEFAULT, NANOSECONDS, Timeout, to_ns
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
 from jsclient.jetstream.api.ack_words import ACK, IN_PROGRESS, NAK, TERM
 from jsclient.jetstream.api.capabilities import server_at_least
+from jsclient.jetstream.consuming.stale_acks import confirmed_ack
 from jsclient.message import Msg
 from protocol.frames import pub, pub_start, pub_to
 
@@ -335,8 +336,6 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         return TERM + b" " + reason.encode()
 
     def _confirm(self, body: bytes, timeout: Timeout) -> None:
-        from jsclient.jetstream.consuming.stale_acks import confirmed_ack
-
         self.claim()
         try:
             confirmed_ack(self, body, timeout)
