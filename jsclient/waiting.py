@@ -29,7 +29,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from jsclient import errors
 from jsclient.durations import FOREVER, Deadline
@@ -39,6 +39,8 @@ SLICE = 0.1  # seconds between two looks for Ctrl-C on Windows
 LONG = 1.0  # seconds after which a wait asks whether it can ever end
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class Ticket(Generic[T]):
@@ -169,6 +171,19 @@ def new_turn() -> Any:
 
 
 _OWNER = re.compile(r" owner=(\d+) ")
+
+
+def items_of(shared: dict[K, V]) -> list[tuple[K, V]]:
+    """The items of a dict that other threads change without a lock.
+
+    `list(shared.items())` makes a tuple for each, which may start the garbage collector; a finalizer that it runs lets
+    other threads in, and then "dictionary changed size during iteration" is raised. A list of the keys makes nothing.
+    """
+    found = ((key, shared.get(key, _GONE)) for key in list(shared))
+    return [(key, value) for key, value in found if value is not _GONE]  # type: ignore[misc]
+
+
+_GONE: Final = object()
 
 
 def holder(turn: Any) -> int | None:

@@ -15,7 +15,7 @@ from jsclient._engine.relay import CHAINS, Relay
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
-from jsclient.waiting import Ticket, get, new_lock
+from jsclient.waiting import Ticket, get, items_of, new_lock
 from protocol.frames import Frame, pub, pub_start, reply_of, with_reply
 
 if TYPE_CHECKING:
@@ -242,7 +242,7 @@ class Requests:
         """Reader thread: nobody waits but the request that was answered last, and may not have noticed yet."""
         if self.many:
             return False
-        for token, (ticket, _) in list(self.waiting.items()):
+        for token, (ticket, _) in items_of(self.waiting):
             if token != self.served:
                 if _references(ticket) > ABANDONED:
                     return False

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from typing import Any
 
+from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.window import Window
 from jsclient.testing import wait_until
 
@@ -157,3 +159,30 @@ def test_waiting_for_empty() -> None:
     window.unpark()
     thread.join(5)
     assert got == [True]
+
+
+class Late:
+    """Garbage whose finalizer lets another thread take an ack in: here it does so itself."""
+
+    def __init__(self, pending: dict[bytes, Any], left: int) -> None:
+        self.pending, self.left, self.me = pending, left, self
+
+    def __del__(self) -> None:
+        self.pending.pop(next(iter(self.pending)), None)
+        if self.left:
+            Late(self.pending, self.left - 1)
+
+
+def test_acks_may_come_while_a_window_grows() -> None:
+    """Seen with 2.9.10 on a long line: "dictionary changed size during iteration" out of publish_async."""
+    window = Window(100, 100_000, most=32_000)
+    for number in range(5_000):
+        window.pending[b"%d" % number] = PublishFuture(None, b"%d" % number, "s", b"x", None)  # type: ignore[arg-type]
+    before = gc.get_threshold()
+    gc.set_threshold(5, 1, 1)
+    Late(window.pending, 200)  # type: ignore[arg-type]
+    try:
+        window._resize(1_000)
+    finally:
+        gc.set_threshold(*before)
+    assert window.limit > 1

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from jsclient import waiting
 from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.errors import ApiError, JsClientError, PermissionViolation
@@ -76,7 +77,7 @@ class Questions:
 
     def refused(self, error: PermissionViolation) -> bool:
         """Whether it is a question that this user may not ask."""
-        found = [token for token, (subject, _) in list(self._then.items()) if subject == error.subject]
+        found = [token for token, (subject, _) in waiting.items_of(self._then) if subject == error.subject]
         for token in found:
             _, then = self._then.pop(token, ("", None))
             if then is not None:

@@ -283,7 +283,7 @@ class Recovery:
     def _lost(self) -> None:
         """The link is down: what was under way is held if it has an id, and unknown otherwise."""
         self.questions.clear()
-        for token, entry in list(self.owner.pending.items()):
+        for token, entry in waiting.items_of(self.owner.pending):
             inquiry = self.questions.inquiries.get(token)
             if inquiry is not None:
                 inquiry.link_lost()

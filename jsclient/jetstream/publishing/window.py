@@ -106,7 +106,9 @@ class Window:
             large[token] += before - share
         # Larger than a share are now messages that were not before. The reader takes a message out of `pending` first
         # and looks into `large` then, so of one that is still pending it will find the charge.
-        sizes = [(token, len(entry.payload) + len(entry._block or b"")) for token, entry in list(self.pending.items())]
+        sizes = [
+            (token, len(entry.payload) + len(entry._block or b"")) for token, entry in waiting.items_of(self.pending)
+        ]
         added = {token: size - share for token, size in sizes if size > share and token not in large}
         large.update(added)
         for token in added:
