@@ -86,6 +86,7 @@ class Ending:
         frames: list[bytes] = []
         for taker in engine.takers.all():
             guarded(lambda taker: frames.extend(taker.hand_back()), taker)
+        engine.takers.wait_for_calls()
         return [*frames, *engine.takers.left]
 
     def _finish_close(self, link: Link | None) -> None:

@@ -51,6 +51,10 @@ class Taker:
         return False
 
 
+HAND_BACK: Final = 0.5
+"""Seconds that the end of a connection waits for calls that it has cut short, which takes them microseconds."""
+
+
 class Takers:
     """The takers of one connection. They are held weakly: an iterator that nobody has any more withdraws itself."""
 
@@ -58,6 +62,15 @@ class Takers:
         self._known: set[weakref.ref[Taker]] = set()
         self.left: deque[bytes] = deque()
         """Frames that hand back what a call held that the end of the connection has cut short."""
+        self.calls: deque[int] = deque()
+        """The threads within such calls: one step of the interpreter to enter and to leave."""
+
+    def wait_for_calls(self) -> None:
+        """Let the calls that the end of the connection has cut short hand back what they held. Not for long: a thread
+        that does not come to it, or this one's own call beneath, must not hold the end up."""
+        deadline, me, nobody = Deadline(HAND_BACK), threading.get_ident(), waiting.Gate()
+        while any(thread != me for thread in tuple(self.calls)) and not deadline.expired():
+            nobody.wait(HAND_BACK / 100)
 
     def enter(self, taker: Taker, instead_of: Taker | None = None) -> None:
         """From now on `taker` ends with the connection, and sees to the end of `instead_of`, from which it takes."""

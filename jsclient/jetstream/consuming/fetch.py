@@ -11,7 +11,9 @@ import enum
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, overload
 from typing import TypeVar as _TypeVar
 
@@ -180,7 +182,9 @@ class Fetch:
 
     def run(self) -> Batch:
         """Raises what ended it if no message was received; else it is in the batch."""
+        calls = self._engine.takers.calls
         try:
+            calls.append(get_ident())
             if self.cancel is not None:
                 # Its token goes into the mailbox, as everything that ends a fetch.
                 self.cancel.enter(self, partial(self._pump.mailbox.put, self.cancel))
@@ -203,6 +207,8 @@ class Fetch:
         else:
             self._release()
         finally:
+            with suppress(ValueError):  # struck before it was entered
+                calls.remove(get_ident())
             if self.cancel is not None:
                 self.cancel.leave(self)
         if self.error is not None and not self.messages:
