@@ -110,7 +110,7 @@ def folder(server: NatsServer, tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.slow  # it tells how late the machine was, and a busy one is late elsewhere, too
+@pytest.mark.slow  # open: `consumer next --wait 0.3` takes 4.0 s on a stalled link where 3.9 are allowed
 def test_every_command_ends_within_its_timeout(server: NatsServer, folder: Path) -> None:
     # One of four in the short tier.
     chosen = [(path, text) for number, (path, text) in enumerate(WAITS.items()) if FULL or number % 4 == 0]
