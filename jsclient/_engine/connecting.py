@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors, waiting
 from jsclient._engine import moving
 from jsclient._engine.link import Link, open_link
-from jsclient._engine.servers import BACKOFF_MAX, ServerPool
+from jsclient._engine.reconnect_delay import BACKOFF_MAX
+from jsclient._engine.servers import ServerPool
 from jsclient.durations import Deadline, check_timeout
 from jsclient.options import Choose, ConnectOptions
 from jsclient.urls import Server

@@ -10,18 +10,13 @@ from typing import Final
 import attrs
 
 from jsclient import waiting
+from jsclient._engine.reconnect_delay import FLAP_ROUND, FLAP_SPACING, HEALTHY_AFTER, before_first, before_round
 from jsclient.errors import ConfigError
 from jsclient.options import PoolServer
 from jsclient.urls import Server, is_ip, parse_url, parse_urls, split_urls
 
 MAX_SERVERS: Final = 1000  # of the user's
 MAX_DISCOVERED: Final = 100  # a hostile INFO may name any number (reliability X10); real clusters are smaller
-FIRST_JITTER: Final = 0.1  # seconds within which the first attempt after a loss begins: a herd does not start as one
-BACKOFF_FIRST: Final = 0.05  # most seconds before the second round through the pool; doubles from there
-BACKOFF_MAX: Final = 4.0  # as async-nats does; Go's fixed 2 s is slow at first and hard on a herd
-HEALTHY_AFTER: Final = 1.0  # seconds a link must have lived for the back-off to start anew
-FLAP_ROUND: Final = 3  # a link that died young goes on from here: 0.2 s, not 4 s
-FLAP_SPACING: Final = 2.0  # seconds between two links to a server that drops us before it has served us
 OWN_AGAIN: Final = 2.0  # seconds after which a server of the user is tried before the next discovered one
 DelayHook = Callable[[int], float]
 
@@ -167,10 +162,7 @@ class ServerPool:
         rest = 0.0 if picked is None or self._delay_hook is not None else max(0.0, picked.not_before - now)
         if not at_start:
             return rest
-        return rest + (self._backoff(number) if number else self._rng.uniform(0.0, FIRST_JITTER) if lost else 0.0)
-
-    def _backoff(self, number: int) -> float:
-        return self._rng.uniform(0.0, min(BACKOFF_MAX, BACKOFF_FIRST * 2.0 ** min(number - 1, 16)))
+        return rest + (before_round(number, self._rng) if number else before_first(self._rng) if lost else 0.0)
 
     def prefer(self, server: Server) -> None:
         """Try this one next (it need not be in the pool)."""

@@ -16,9 +16,9 @@ import protocol
 from jsclient import codecs
 from jsclient._engine import Engine
 from jsclient.connection import Connection
-from jsclient.durations import DEFAULT, NANOSECONDS, Timeout, to_ns
+from jsclient.durations import DEFAULT, NANOSECONDS, Timeout
 from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStreamMessage, NotSupported
-from jsclient.jetstream.api.ack_words import ACK, IN_PROGRESS, NAK, TERM
+from jsclient.jetstream.api.ack_and_nak import ACK, IN_PROGRESS, TERM, nak_body
 from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.jetstream.consuming.stale_acks import confirmed_ack
 from jsclient.message import Msg
@@ -279,11 +279,11 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     def nak(self, delay: float | dt.timedelta | None = None) -> None:
         """Not done: deliver it again, at once or after `delay` seconds. A consumer's backoff does not apply."""
-        self._finish(_nak_body(delay))
+        self._finish(nak_body(delay))
 
     def double_nak(self, delay: float | dt.timedelta | None = None, *, timeout: Timeout = DEFAULT) -> None:
         """`nak`, and wait until the server confirms it; raises as `double_ack` does."""
-        self._confirm(_nak_body(delay), timeout)
+        self._confirm(nak_body(delay), timeout)
 
     def term(self, reason: str | None = None) -> None:
         """Give up: never deliver it again. A reason goes into the advisory; raises NotSupported below 2.10.4,
@@ -363,14 +363,6 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
 
     def __reduce__(self) -> Any:
         return self._engine.refuse_pickle(self)
-
-
-def _nak_body(delay: float | dt.timedelta | None) -> bytes:
-    if delay is None:
-        return NAK
-    if not to_ns(delay) >= 0:
-        raise ConfigError(f"delay must be 0 or more seconds, got {delay!r}")
-    return b'-NAK {"delay":%d}' % to_ns(delay)
 
 
 def sequence_of(message: JetStreamMsg) -> int | None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.jetstream.api.ack_words import ACK
+from jsclient.jetstream.api.ack_and_nak import ACK
 from jsclient.jetstream.consuming.stale_acks import ASK_AFTER, forgotten, stale_delivery
 from jsclient.jetstream.message import JetStreamMsg
 

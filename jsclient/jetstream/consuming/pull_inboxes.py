@@ -23,7 +23,7 @@ from jsclient._engine import Unkept
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
-from jsclient.jetstream.api.ack_words import NAK
+from jsclient.jetstream.api.ack_and_nak import NAK
 from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.states import LinkEvent
 from protocol.frames import pub_to

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
 from jsclient.jetstream.api import headers as header_names
-from jsclient.jetstream.api.ack_words import NEXT
+from jsclient.jetstream.api.ack_and_nak import NEXT
 from jsclient.jetstream.consuming.pull_options import Paused
 from jsclient.message import Msg
 

@@ -1,0 +1,24 @@
+"""What a client says to the server about a delivered message: the bodies of acks, and of naks with their delay."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Final
+
+from jsclient.durations import to_ns
+from jsclient.errors import ConfigError
+
+ACK: Final = b"+ACK"
+NAK: Final = b"-NAK"
+IN_PROGRESS: Final = b"+WPI"  # resets ack_wait; "work in progress"
+TERM: Final = b"+TERM"
+NEXT: Final = b"+NXT"
+
+
+def nak_body(delay: float | dt.timedelta | None) -> bytes:
+    """The body of a nak; with a delay it is JSON, in nanoseconds."""
+    if delay is None:
+        return NAK
+    if not to_ns(delay) >= 0:
+        raise ConfigError(f"delay must be 0 or more seconds, got {delay!r}")
+    return b'-NAK {"delay":%d}' % to_ns(delay)
