@@ -255,6 +255,10 @@ class Mailbox:
                         return WAKE
                 except queue.Empty:
                     return self.take()
+                try:
+                    return self.popleft()  # as usual: without another ticket, which costs 2 us
+                except IndexError:
+                    pass  # another thread was faster
             finally:
                 try:
                     self._leave(ticket)

@@ -242,7 +242,7 @@ class Requests:
         """Reader thread: nobody waits but the request that was answered last, and may not have noticed yet."""
         if self.many:
             return False
-        for token, (ticket, _) in items_of(self.waiting):
+        for token, (ticket, _) in items_of(self.waiting) if self.waiting else ():
             if token != self.served:
                 if _references(ticket) > ABANDONED:
                     return False

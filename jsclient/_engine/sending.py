@@ -262,7 +262,10 @@ class Sending:
                 return False
             waited = True
         if permit:
-            self._forget(batch)
+            try:
+                self.batches.remove(batch)
+            except ValueError:
+                pass  # somebody on top of us has done it
         return True
 
     def _forget(self, batch: Batch) -> None:

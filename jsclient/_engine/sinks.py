@@ -80,12 +80,17 @@ class Inbox(BaseSubscription):
         super().__init__(engine, sid, subject, queue, mailbox)
         self._most = math.inf  # messages
         self._most_bytes = math.inf
+        self._granted = (0, 0, 0)  # last: messages, bytes, and max_payload then
         self._came = 0  # bytes since the mailbox was last looked into
 
     def grant(self, messages: int, nbytes: int = 0) -> None:
         """So many messages (and bytes, if not 0) were asked for: twice as many may wait, and some slack."""
+        granted = (messages, nbytes, self.engine.max_payload)
+        if granted == self._granted:
+            return  # as before: of an inbox that serves one fetch after the other
+        self._granted = granted
         most = 2 * messages + INBOX_SLACK
-        most_bytes = 2 * (nbytes or messages * payload_limit(self.engine.max_payload)) + INBOX_SLACK_BYTES
+        most_bytes = 2 * (nbytes or messages * payload_limit(granted[2])) + INBOX_SLACK_BYTES
         if self._most is math.inf or most > self._most or most_bytes > self._most_bytes:
             finite = self._most is not math.inf
             self._most = max(most, self._most) if finite else most

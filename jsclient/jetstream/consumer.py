@@ -158,7 +158,8 @@ class Consumer(PullSource):
         terminated and left out, with "reject" stored under `dead_letter` and terminated: see `Batch.skipped`.
         """
         check_number(max_messages)
-        reading = self._reading(decode, on_bad, dead_letter)
+        plain = decode is None and on_bad == "raise" and dead_letter is None
+        reading = None if plain else self._reading(decode, on_bad, dead_letter)
         if max_bytes < 0:
             raise errors.ConfigError(f"max_bytes must not be negative (0: no limit), got {max_bytes}")
         if no_wait_then is not None:
@@ -188,7 +189,8 @@ class Consumer(PullSource):
             max_bytes=max_bytes,
             cancel=cancel,
         ).run()
-        taken(self.js.nc.options.instrumentation, batch)
+        if (instrument := self.js.nc.options.instrumentation) is not None:
+            taken(instrument, batch)
         return batch if reading is None else reading.batch(batch)
 
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch:
@@ -262,8 +264,8 @@ class Consumer(PullSource):
 
     def _limited(self, terms: PullTerms) -> PullTerms:
         """A pull may live at most max_expires of the consumer; a longer fetch then pulls again."""
-        limit = seconds_of(self._info.config.max_expires or 0) if self._info is not None else 0.0
-        if not limit or terms.expires <= limit:
+        most = self._info.config.max_expires if self._info is not None else None
+        if not most or terms.expires <= (limit := seconds_of(most)):
             return terms
         return terms.within(limit)
 

@@ -31,19 +31,24 @@ class Credit:
     endless = False
     """The read has no end of its own: it lives through what others report to their caller."""
 
+    # How each of them begins. Here because every fetch makes one.
+    due = True
+    """A pull may be due: look when the application comes for the next message."""
+    granted = 0
+    """Messages requested up to now, without those that the server said will not come."""
+    granted_bytes = 0
+    taken_bytes = 0
+    """The owner adds the size of what is taken."""
+    retry_at = 0.0
+    _newest = 0  # pull
+    _settled = 0  # the newest pull with bytes given back before its status came
+    _too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
+    _failures = 0
+
     def __init__(self, max_bytes: int = 0, *, numbers: Iterator[int] | None = None) -> None:
         self.max_bytes = max_bytes
-        self.due = True  # a pull may be due: look when the application comes for the next message
-        self.granted = 0  # messages requested up to now, without those that the server said will not come
-        self.granted_bytes = 0
-        self.taken_bytes = 0  # the owner adds the size of what is taken
         self.open: dict[int, tuple[int, int]] = {}
-        self.retry_at = 0.0
         self._numbers = itertools.count(1) if numbers is None else numbers
-        self._newest = 0  # pull
-        self._settled = 0  # the newest pull with bytes given back before its status came
-        self._too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them
-        self._failures = 0
 
     def taken(self) -> int:
         """Messages taken up to now."""
@@ -147,12 +152,13 @@ class Remainder(Credit):
     after what a fetch lives through (see the table of statuses), and `go_on`.
     """
 
+    count = 0
+    verdict: Verdict | None = None
+    """What the last pull ended with, unless another one follows it."""
+
     def __init__(self, messages: int, max_bytes: int = 0, *, numbers: Iterator[int] | None = None) -> None:
         super().__init__(max_bytes, numbers=numbers)
         self.messages = messages
-        self.count = 0
-        self.verdict: Verdict | None = None
-        """What the last pull ended with, unless another one follows it."""
 
     def taken(self) -> int:
         return self.count

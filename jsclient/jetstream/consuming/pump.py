@@ -79,6 +79,19 @@ def too_large(limit: int) -> errors.MaxBytesExceeded:
 class Pump(Generic[C]):
     """Keeps the pulls of one read under way. Threads may share it."""
 
+    # How each of them begins. Here because every fetch makes one: setting them one by one takes 1 us.
+    missed_heartbeats = 0
+    paused_until: Paused | None = None
+    connected = True
+    halted = False
+    """It was stopped or drains: no further pull."""
+    doubtful = False
+    """A pull may be alive on the server that is not counted on: after a lost link, or silence."""
+    ends_at = NEVER
+    """By `time.monotonic()`: no pull lives longer than the read."""
+    unsent: errors.ConnectionLost | None = None
+    """Why a pull could not be sent."""
+
     def __init__(
         self,
         source: PullSource,
@@ -93,22 +106,11 @@ class Pump(Generic[C]):
         self.terms = terms
         self.state = state
         self.connection = source.nc
-        self.missed_heartbeats = 0
-        self.paused_until: Paused | None = None
         self._engine = engine_of(self.connection)
         self._pool = pool_of(self.connection)
         self.inbox = self._pool.lease(self.connection, source.pull_subject)
         self.mailbox = self.inbox.mailbox
         self.lock = self.inbox.lock
-        self.connected = True
-        self.halted = False  # it was stopped or drains: no further pull
-        self.doubtful = False
-        """A pull may be alive on the server that is not counted on: after a lost link, or silence."""
-        self.waiting = 0
-        self.ends_at = NEVER
-        """By `time.monotonic()`: no pull lives longer than the read."""
-        self.unsent: errors.ConnectionLost | None = None
-        """Why a pull could not be sent."""
         self._subject = source.pull_subject
         self._watchdog = watchdog or Watchdog.of_pulls(terms, time.monotonic())
         self._questions = questions or QuestionLimit(DIAGNOSE_EVERY)
@@ -128,7 +130,7 @@ class Pump(Generic[C]):
                 self._watchdog = Watchdog.of_pulls(self.terms, now)
             number = self.state.opened(*need)
             self.inbox.inbox.grant(*need)
-            self._watchdog.restart(time.monotonic())
+            self._watchdog.restart(now)
             frame = self._frame(number, *need)
         try:
             self._engine.post_now(Unkept(frame))  # now, or never: a link that is lost takes it along
@@ -152,22 +154,17 @@ class Pump(Generic[C]):
 
     # --- waiting ------------------------------------------------------------------------------------------
 
-    def wait(self, deadline: Deadline, until: float = NEVER) -> Any:
+    def wait(self, deadline: Deadline, until: float = NEVER, just_pulled: bool = False) -> Any:
         """Nothing is there: keep pulls going until something is. None at the deadline, at `until`, or when it is time
-        to `look`."""
-        with self.lock:
-            self.waiting += 1
-        try:
-            now = time.monotonic()  # one and the same for both, or a back-off could end between them
+        to `look`. `just_pulled`: nothing has happened since `keep_pulling`."""
+        now = time.monotonic()  # one and the same for both, or a back-off could end between them
+        if not just_pulled:
             self.keep_pulling(now)
-            due = min(self._next_timer(now), until)
-            left = deadline.remaining()
-            if due > now or self.mailbox.items:
-                seconds = left if due == NEVER else due - now if left is None else min(left, due - now)
-                return self.inbox.inbox.next(seconds)
-        finally:
-            with self.lock:
-                self.waiting -= 1
+        due = min(self._next_timer(now), until)
+        left = deadline.remaining()
+        if due > now or self.mailbox.items:
+            seconds = left if due == NEVER else due - now if left is None else min(left, due - now)
+            return self.inbox.inbox.next(seconds)
         return None
 
     def _next_timer(self, now: float) -> float:
@@ -375,6 +372,18 @@ class Pump(Generic[C]):
 
 class WindowPump(Pump[PullState]):
     """Keeps the window of an iterator full: its credit returns with each message that the application takes."""
+
+    waiting = 0
+    """Threads that wait for messages."""
+
+    def wait(self, deadline: Deadline, until: float = NEVER, just_pulled: bool = False) -> Any:
+        with self.lock:
+            self.waiting += 1  # first: from here on the thread that takes a message pulls, see `reached`
+        try:
+            return super().wait(deadline, until, just_pulled)
+        finally:
+            with self.lock:
+                self.waiting -= 1
 
     @property
     def delivered(self) -> int:

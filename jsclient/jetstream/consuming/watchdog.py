@@ -56,8 +56,8 @@ class Watchdog:
 
     @classmethod
     def of_pulls(cls, terms: PullTerms, now: float) -> Watchdog:
-        if terms.heartbeat:
-            return cls.of_heartbeats(terms.heartbeat, now)
+        if heartbeat := terms.heartbeat:
+            return cls(2 * heartbeat, heartbeat / 2, now)
         return cls(terms.expires + ENDS_LATE, ENDS_LATE / 2, now, frames_count=False)
 
     def ask_time(self, deadline: Deadline, last_frame: float, now: float) -> float:
