@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,20 @@ NANOSECONDS: Final = 1_000_000_000
 
 FOREVER: Final = 1e9
 """Seconds (32 years) from which on a timeout is none: the system's clocks and locks refuse to count so far."""
+
+
+_ALWAYS_ON: Final[int | None] = getattr(time, "CLOCK_BOOTTIME", None) or (
+    time.CLOCK_MONOTONIC if sys.platform == "darwin" else None
+)
+
+
+def elapsed() -> float:
+    """Seconds on a clock that nobody sets, and that goes on while the machine is suspended.
+
+    `time.monotonic` stands still then on Linux and macOS. So this is for what servers and other machines count
+    meanwhile: leases, and how long a stream remembers message ids. Timeouts of calls count the time that we run.
+    """
+    return time.monotonic() if _ALWAYS_ON is None else time.clock_gettime(_ALWAYS_ON)
 
 
 class Default(enum.Enum):

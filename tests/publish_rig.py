@@ -163,6 +163,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rig, float], None]:
         monotonic = staticmethod(lambda: now[0])
 
     monkeypatch.setattr(publish_recovery, "time", FakeTime)
+    monkeypatch.setattr(publish_recovery, "elapsed", FakeTime.monotonic)
     monkeypatch.setattr(publish_refusals, "time", FakeTime)
     monkeypatch.setattr(publish_questions, "time", FakeTime)
 

@@ -13,6 +13,7 @@ from jsclient._engine import moving
 from jsclient._engine.link import Link, open_link
 from jsclient._engine.reconnect_delay import BACKOFF_MAX
 from jsclient._engine.servers import ServerPool
+from jsclient._engine.takers import start_all
 from jsclient.durations import Deadline, check_timeout
 from jsclient.options import Choose, ConnectOptions
 from jsclient.urls import Server
@@ -91,8 +92,8 @@ class Connector:
         name = f"jsclient-connect-{self._owner.number}-{self._made}"
         thread = threading.Thread(target=self._run, args=(result,), name=name, daemon=True)
         try:
-            thread.start()
-        except RuntimeError as error:
+            start_all([thread], "a connection")
+        except errors.NoThread as error:
             if result is not None:
                 raise
             log.error("no thread to reconnect with, trying again in %g s: %s", NO_THREAD_PAUSE, error)

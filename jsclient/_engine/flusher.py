@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from jsclient import waiting
 from jsclient._engine.outbox import COALESCE, FEW
+from jsclient._engine.takers import start_all
 from jsclient.durations import Deadline
 
 log = logging.getLogger("jsclient.flusher")
@@ -64,7 +65,7 @@ class Flusher:
         self.thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        self.thread.start()
+        start_all([self.thread], "a connection")
 
     def kick(self) -> None:
         """Something is queued: drain it within a tick. Takes no lock."""

@@ -104,6 +104,6 @@ def start_all(threads: Sequence[threading.Thread], what: str) -> None:
             thread.start()
         except RuntimeError as error:
             raise errors.NoThread(
-                f"{what} needs {len(threads)} threads and got {number}: {error}. It was ended, and what it "
-                "had received went back. Use fewer threads, or raise the system's limit."
+                f"{what} needs {len(threads)} thread{'s' * (len(threads) > 1)} and got {number}: {error}. It was "
+                "ended, and what it had received went back. Use fewer threads, or raise the system's limit."
             ) from error

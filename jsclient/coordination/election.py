@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any
 
 from jsclient import errors
+from jsclient._engine import start_all
 from jsclient.coordination.lease import Lease
 from jsclient.coordination.lock import Lock
 from jsclient.keyvalue import KeyValue
@@ -47,7 +48,7 @@ class Election:
         self._change = Gate()
         self.error: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name=f"jsclient-election-{name}", daemon=True)
-        self._thread.start()
+        start_all([self._thread], f"the election {name!r}")
 
     @property
     def lease(self) -> Lease | None:

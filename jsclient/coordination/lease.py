@@ -1,10 +1,10 @@
 """A lease: a key that its holder renews, and that the server removes when the holder does not.
 
-What is known, and from where: a lease is valid for `ttl` less a tenth, counted on the holder's monotonic clock from
-*before* the request that took or renewed it was sent. The server counts from when it stored the value, which is later.
-So two holders are never valid at once as long as their clocks run equally fast within a tenth, whatever the network
-does. A holder that was stopped (SIGSTOP, a suspended machine) notices when it looks at `valid`, and not before: what it
-does in between is what the token is for.
+What is known, and from where: a lease is valid for `ttl` less a tenth, counted from *before* the request that took or
+renewed it was sent, on a clock of the holder that nobody sets and that goes on while the machine is suspended. The
+server counts from when it stored the value, which is later. So two holders are never valid at once as long as their
+clocks run equally fast within a tenth, whatever the network does. A holder that was stopped (SIGSTOP, a suspended
+machine) notices when it looks at `valid`, and not before: what it does in between is what the token is for.
 
 The token is the revision (the sequence in the bucket's stream) at which the lease was taken: later leases have higher
 ones. A stream of one replica that loses its disk's last second may hand a token out twice: use three replicas.
@@ -25,7 +25,7 @@ import attrs
 import msgspec
 
 from jsclient import errors, keyvalue, nuid
-from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
 from jsclient.waiting import Gate
@@ -103,12 +103,12 @@ class Lease:
     @property
     def valid(self) -> bool:
         """Whether the lease is ours at this moment; asks nobody."""
-        return not self._over.is_set() and time.monotonic() < self._valid_until and os.getpid() == self._pid
+        return not self._over.is_set() and elapsed() < self._valid_until and os.getpid() == self._pid
 
     @property
     def remaining(self) -> float:
         """Seconds that it stays valid without a further renewal; 0 when it is over."""
-        return max(0.0, self._valid_until - time.monotonic()) if self.valid else 0.0
+        return max(0.0, self._valid_until - elapsed()) if self.valid else 0.0
 
     def check(self) -> None:
         """Raise LeaseLost unless `valid`."""
@@ -132,7 +132,7 @@ class Lease:
         """For Lock and Election: try once; False when somebody else has it."""
         own = {"id": nuid.next_nuid(), "host": socket.gethostname(), "pid": os.getpid(), "since": time.time()}
         self._value = msgspec.json.encode(own)
-        sent = time.monotonic()
+        sent = elapsed()
         try:
             self._revision = self._kv.create(self.key, self._value, ttl=self._own_ttl, timeout=deadline)
         except errors.KeyExists:
@@ -176,8 +176,8 @@ class Lease:
 
     def _renew(self) -> None:
         pause = self.ttl / RENEWALS
-        while not self._over.wait(min(pause, max(0.0, self._valid_until - time.monotonic()))):
-            if time.monotonic() >= self._valid_until:
+        while not self._over.wait(min(pause, max(0.0, self._valid_until - elapsed()))):
+            if elapsed() >= self._valid_until:
                 self._end("its time ran out before a renewal was confirmed")
                 return
             if not self._renew_once():
@@ -185,7 +185,7 @@ class Lease:
 
     def _renew_once(self) -> bool:
         """Renew, or find out that it is lost; False when it is over."""
-        sent = time.monotonic()
+        sent = elapsed()
         left = Deadline(max(0.01, min(self.ttl / RENEWALS, self._valid_until - sent)))
         try:
             revision = self._kv.update(self.key, self._value, self._revision, ttl=self._own_ttl, timeout=left)

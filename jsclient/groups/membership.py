@@ -12,6 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import coordination, errors
+from jsclient._engine import start_all
 from jsclient.groups import config
 from jsclient.groups.config import Group
 from jsclient.groups.group import GroupChanged, GroupNotFound
@@ -49,8 +50,7 @@ class Membership:
     def start(self) -> None:
         pool, group = self._pool, self._pool.group
         self._live()
-        self._watcher.start()
-        self._keeper.start()
+        start_all([self._watcher, self._keeper], f"the member {pool.member!r} of {group}")
         if pool.group.elastic:
             # A consumer is gone, so partitions may be free: no reason to wait for the next try.
             events = f"$JS.EVENT.ADVISORY.CONSUMER.DELETED.{group.work_stream}.*"

@@ -230,7 +230,12 @@ class GroupPool(Taker):
         with self.ready:
             self._term = term
         term.look()
-        term.start()
+        try:
+            term.start()
+        except errors.NoThread as error:  # that passes
+            self.reported(error)
+            self._pause(TROUBLE)
+            return
         self._say("working")
 
     def _create(self, wanted: list[str]) -> Consumer | None:

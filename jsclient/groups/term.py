@@ -12,7 +12,8 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
-from jsclient.durations import Deadline
+from jsclient._engine import start_all
+from jsclient.durations import Deadline, elapsed
 from jsclient.groups.config import PRIORITY_GROUP
 from jsclient.groups.message import GroupMessage, of_member
 from jsclient.waiting import Gate
@@ -73,7 +74,11 @@ class Term:
 
     def start(self) -> None:
         self.pool.engine.takers.enter(self.pool, instead_of=self._messages)
-        self._thread.start()
+        try:
+            start_all([self._thread], f"the member {self.pool.member!r}")
+        except errors.NoThread as error:
+            self.error, self.over = error, True
+            raise
 
     # --- taking -------------------------------------------------------------------------------------------
 
@@ -154,7 +159,7 @@ class Term:
     @property
     def usable(self) -> bool:
         """Whether a handler may be started: the server has said lately that the consumer is pinned to us."""
-        return not self.handing_over and time.monotonic() < self.valid_until
+        return not self.handing_over and elapsed() < self.valid_until
 
     def next_look(self) -> float:
         """When to ask the server again; on the monotonic clock."""
@@ -165,7 +170,8 @@ class Term:
 
     def look(self) -> None:
         """Ask the server which client is pinned and what is unfinished; the control thread calls it when it is time."""
-        sent = self._looked_at = time.monotonic()
+        sent, asked = time.monotonic(), elapsed()
+        self._looked_at = sent
         pin = self.pin
         self._looks = self._looks + 1 if self.order.missing else 0
         try:
@@ -182,7 +188,7 @@ class Term:
             if self.pin == pin:
                 self._lost_pin(pinned)
             return
-        self.valid_until = sent + self.pool.terms.priority_timeout * LEASE_PART
+        self.valid_until = asked + self.pool.terms.priority_timeout * LEASE_PART
         with self.pool.ready:
             if self.order.missing:
                 self._look_at_hold(info, pinned, sent)
@@ -234,7 +240,7 @@ class Term:
         self.over = True
         self._messages.stop()
         self._messages.close()
-        if threading.current_thread() is not self._thread:
+        if self._thread.ident is not None and threading.current_thread() is not self._thread:
             self._thread.join(5.0)
 
     def finish(self, delete: bool) -> None:

@@ -6,19 +6,23 @@ import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import MessageNotFound, ObjectChanged, TimedOut
 from jsclient.jetstream.consuming.listing import Reading
 from jsclient.objectstore.models import ObjectInfo
+from jsclient.objectstore.windows import NEAR, chunks_in, most_bytes
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
     from jsclient.jetstream.stream import Stream
 
 WINDOW_BYTES: Final = 8 << 20
-"""Bytes of chunks buffered and asked for together; a read holds about this much memory."""
+"""Bytes of chunks buffered and asked for together; a read holds about this much memory, and more over a long line
+that is quick. On a near server it begins with half of it."""
 
-WINDOW_MESSAGES: Final = 512
+MIN_WINDOW: Final = 4
+"""Chunks asked for together at least, or large ones would come one by one."""
 
 
 def fetch_chunks(
@@ -64,11 +68,14 @@ class _Many:
         self._info = info
         self._stall = stall
         self._deadline = whole
+        round_trip = engine_of(js.nc).round_trip
+        most = chunks_in(most_bytes(WINDOW_BYTES, round_trip), info.chunk_size, MIN_WINDOW)
+        first = chunks_in(WINDOW_BYTES if round_trip > NEAR else WINDOW_BYTES // 2, info.chunk_size, MIN_WINDOW)
         consumer = js.ordered_consumer(stream, filter_subjects=[subject])
         messages = consumer.open_messages(
             opening,
-            max_messages=WINDOW_MESSAGES,
-            max_bytes=window_of(info),
+            window=(first, most),
+            max_bytes=0,  # a pull that ends because of its bytes costs a round trip
             leave_buffered=True,
         )
         # Where the stream ends does not matter: chunks that are missing are looked for on its leader.
@@ -94,11 +101,6 @@ class _Many:
 
     def close(self) -> None:
         self._reading.messages.close()
-
-
-def window_of(info: ObjectInfo) -> int:
-    """The window in bytes: never smaller than four chunks, or large ones would come one by one."""
-    return max(WINDOW_BYTES, 4 * ((info.chunk_size or 0) + 4096))
 
 
 def _sooner(stall: float | None, deadline: Deadline) -> float | None:

@@ -103,7 +103,8 @@ class ObjectStore:
         """Store an object under a name (or with an ObjectMeta), replacing one of that name; returns its info.
 
         `data`: bytes, str (the text itself, as UTF-8), an `os.PathLike` (the file), a binary file object, or an
-        iterable of bytes. About 4 MiB are in memory at a time, whatever the size of the object.
+        iterable of bytes. About 4 MiB are in memory at a time (up to 32 where the server is far away), whatever its
+        size.
         `progress(stored, total)` is called as chunks are confirmed; total is None when it cannot be known.
 
         A lost link or a new leader does not end it: chunks go out again, and where that breaks their order, data that

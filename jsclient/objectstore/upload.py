@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import logging
-import time
 from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.durations import Deadline
+from jsclient.connection import engine_of
+from jsclient.durations import Deadline, elapsed
 from jsclient.errors import (
     JetStreamUnavailable,
     JsClientError,
@@ -25,6 +25,7 @@ from jsclient.errors import (
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.digest import encode_digest
 from jsclient.objectstore.models import chunk_subject
+from jsclient.objectstore.windows import chunks_in, grown, most_bytes
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream, Stream
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger("jsclient.objectstore")
 
 WINDOW_BYTES: Final = 4 << 20
-"""Bytes of chunks under way: 32 of the usual size. More does not make it faster, and memory grows by this."""
+"""Bytes of chunks under way: 32 of the usual size. More does not make it faster on a near server, and memory grows by
+this."""
 
 MIN_WINDOW: Final = 2
 """Chunks under way at least, however large they are."""
@@ -63,19 +65,24 @@ class Upload:
         self._js = js
         self._stream = stream
         self._bucket = bucket
-        self._window = max(MIN_WINDOW, WINDOW_BYTES // chunk_size)
+        self._round_trip = round_trip = engine_of(js.nc).round_trip
+        self._window = self._least = chunks_in(WINDOW_BYTES, chunk_size, MIN_WINDOW)
+        self._most = chunks_in(most_bytes(WINDOW_BYTES, round_trip), chunk_size, MIN_WINDOW)
         self._futures: deque[Any] = deque()
         self._last_seq = 0
         self._deadline = deadline
 
     def run(self, chunks: Iterator[bytes], total: int | None, progress: Progress) -> None:
         """Store all chunks and wait for their acks. After an exception call `discard`."""
-        started = time.monotonic()
+        started = elapsed()
         digest = hashlib.sha256()
         publish, futures = self._js.publish_async, self._futures
         for chunk in chunks:
             if len(futures) >= self._window:
                 self._confirm()
+                if self._window < self._most:
+                    taken, seconds = self.chunks - len(futures), elapsed() - started
+                    self._window = grown(self._least, self._most, taken, seconds, self._round_trip)
                 if progress is not None:
                     progress(self.size - sum(len(future.payload) for future in futures), total)
             if self._deadline.expired():
@@ -92,7 +99,7 @@ class Upload:
         if progress is not None:
             progress(self.size, total)
         self.digest = encode_digest(digest.digest())
-        if time.monotonic() - started > VERIFY_AFTER:
+        if elapsed() - started > VERIFY_AFTER:
             self._verify()
 
     def _confirm(self) -> None:

@@ -18,7 +18,7 @@ import attrs
 
 from jsclient import errors
 from jsclient.arrow.access import cached
-from jsclient.durations import seconds_of
+from jsclient.durations import elapsed, seconds_of
 from jsclient.jetstream.publishing.rows import Row, Totals
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
@@ -66,7 +66,7 @@ class JournaledTask:
         self._journal = journal
         self._job = job
         self._key = key_of(job.query, job.batch)
-        self._looked_at = time.monotonic()
+        self._looked_at = elapsed()
         self._takers: list[StreamConfig] = []
         self._known: set[bytes] = set()  # subjects whose stream is in the entry of the batch
 
@@ -92,9 +92,9 @@ class JournaledTask:
         return Outcome(totals, self._journal.notes, self._journal.batch.begins)
 
     def _publish(self, publisher: TaskPublisher, rows: list[Row]) -> None:
-        if time.monotonic() - self._looked_at > LOOK_EVERY:
+        if elapsed() - self._looked_at > LOOK_EVERY:
             self._journal.check()
-            self._looked_at = time.monotonic()
+            self._looked_at = elapsed()
         for subject in {row[0] for row in rows} - self._known:
             self._announce(subject, publisher)
         publisher.publish(rows)

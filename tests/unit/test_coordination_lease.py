@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.coordination.lease import Lease, Terms
+from jsclient.coordination import lease
+from jsclient.coordination.lease import Lease, LeaseLost, Terms
 from jsclient.durations import Deadline
 from jsclient.waiting import Gate
 
@@ -55,3 +56,18 @@ def test_a_release_raises_nothing(refusal: Exception) -> None:
     assert lease.take(Deadline(5))
     lease.release()
     assert not lease.valid
+
+
+def test_a_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of timeouts stands still then; the server's does not."""
+    told: list[Lease] = []
+    holder = Lease(Bucket(errors.RequestTimeout("no answer")), "key", Terms(60.0, True), told.append)  # type: ignore[arg-type]
+    assert holder.take(Deadline(5))
+    assert holder.valid
+    awake = lease.elapsed
+    monkeypatch.setattr(lease, "elapsed", lambda: awake() + 55)
+    assert not holder.valid
+    assert holder.remaining == 0
+    with pytest.raises(LeaseLost):
+        holder.check()
+    holder.release()

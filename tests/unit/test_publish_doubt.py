@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import base64
 import json
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jsclient import errors
+from jsclient.durations import Deadline
+from jsclient.jetstream import PubAck
+from jsclient.jetstream.publishing import delivery, recovery
+from jsclient.jetstream.publishing.streams import Streams
+from jsclient.message import Msg
 from jsclient.states import LinkEvent
 from tests.publish_rig import Rig, Turn, clock, outcome
 
@@ -98,6 +105,37 @@ def test_the_time_of_an_id_begins_before_the_sweep_sees_it(clock: Turn) -> None:
     rig.come_back()
     assert not rig.take()
     assert outcome(future) is errors.PublishUnknown
+
+
+def test_no_id_is_sent_again_after_the_machine_was_suspended(clock: Turn, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of timeouts stood still, and the stream has forgotten the id meanwhile."""
+    rig = Rig(duplicate_window=120, ack_timeout=20)
+    future = rig.publish(msg_id="1")
+    rig.take()
+    clock(rig, 1)
+    awake = recovery.elapsed
+    monkeypatch.setattr(recovery, "elapsed", lambda: awake() + 200)
+    rig.lose()
+    rig.come_back()
+    assert not rig.take()
+    assert outcome(future) is errors.PublishUnknown
+
+
+def test_nor_by_a_synchronous_publish(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = Msg(b"r", b"1", None, b'{"stream":"S","seq":1}')
+    engine = SimpleNamespace(request=lambda *_, **__: answer)
+    nc = SimpleNamespace(is_connected=True, _engine=engine, options=SimpleNamespace(instrumentation=None))
+    js: Any = SimpleNamespace(publish_streams=Streams(120), nc=nc)
+
+    def publish_again(slept: float) -> PubAck:
+        block, began = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", delivery.elapsed()
+        attempt = delivery.Delivery(js, "s", b"", block, Deadline(5), None, 0.1, began)
+        monkeypatch.setattr(delivery, "elapsed", lambda: began + slept)
+        return attempt.persist(errors.ConnectionLost("cut"), None)
+
+    assert publish_again(1).seq == 1
+    with pytest.raises(errors.PublishUnknown):
+        publish_again(200)
 
 
 def test_who_may_not_ask_does_not_send_again() -> None:

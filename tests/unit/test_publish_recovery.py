@@ -309,3 +309,46 @@ def test_a_refusal_that_overtakes_the_opening_of_the_inbox_is_told_every_time(mo
     assert len(opened) == 3
     assert not rig.publisher.futures
     assert rig.take() == []
+
+
+# --- a slow line ------------------------------------------------------------------------------------------------------
+
+
+def test_what_waits_behind_others_on_a_slow_line_is_not_late(clock: Turn) -> None:
+    """Each ack takes 4 s: the last message would have been sent ten times, and called unknown after 30 s."""
+    rig = Rig(ack_timeout=30)
+    futures = [rig.publish(msg_id=str(number)) for number in range(12)]
+    frames = rig.take()
+    for seq, frame in enumerate(frames, 1):
+        for _ in range(8):
+            clock(rig, 0.5)
+        assert not rig.take()
+        rig.ack(frame, seq)
+    assert [future.result(0).seq for future in futures] == list(range(1, 13))
+
+
+def test_one_that_others_have_overtaken_is_late(clock: Turn) -> None:
+    rig = Rig(ack_timeout=30)
+    lost = rig.publish(msg_id="lost")
+    rig.take()
+    again = 0
+    for number in range(16):
+        later = rig.publish(msg_id=str(number))
+        *others, frame = rig.take()
+        again += len(others)
+        rig.ack(frame, number + 1)
+        assert later.done()
+        clock(rig, 0.5)
+    again += len(rig.take())
+    assert again >= 1
+    assert not lost.done()
+
+
+def test_a_timeout_is_no_progress(clock: Turn) -> None:
+    """Two without an id and without an ack end together, and not one after the other."""
+    rig = Rig(ack_timeout=10)
+    futures = [rig.publish(), rig.publish()]
+    rig.take()
+    for _ in range(22):
+        clock(rig, 0.5)
+    assert [outcome(future) for future in futures] == [errors.PublishUnknown] * 2

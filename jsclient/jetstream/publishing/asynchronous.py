@@ -65,7 +65,8 @@ class AsyncPublisher:
     4,000 and what the stream acknowledges in one round trip. When the window is full, `publish` waits for room:
     `stall_wait` seconds, None (default) as long as it takes, 0 not at all; then it raises TooManyStalledMessages.
 
-    `ack_timeout`: seconds until a message without an ack resolves as PublishUnknown, seen to a tenth of it.
+    `ack_timeout`: seconds until a message without an ack resolves as PublishUnknown, seen to a tenth of it. They do not
+    count while the messages before it still get their acks: over a slow line many may wait for each other.
     `duplicate_window`: seconds for which the stream remembers message ids, and so a message with an id may be sent
     again; None (default): asked of the stream when that is needed. State it where the user may not ask
     (STREAM.NAMES, STREAM.INFO); otherwise nothing is sent again there, and a lost ack is PublishUnknown.

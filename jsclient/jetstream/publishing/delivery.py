@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline, check_timeout
+from jsclient.durations import Deadline, check_timeout, elapsed
 from jsclient.errors import (
     ApiError,
     ConfigError,
@@ -64,7 +64,8 @@ LOOK_TIMEOUT: Final = 1.0
 
 
 class Delivery:
-    """One publish: what was sent, what may be stored, and how long it may go on. `began`: before its first attempt."""
+    """One publish: what was sent, what may be stored, and how long it may go on. `began`: when `elapsed` said so
+    before its first attempt."""
 
     tries = TRIES
     unasked_attempts = FORBIDDEN_ATTEMPTS
@@ -245,10 +246,9 @@ class Delivery:
             raise PublishUnknown(
                 f"no ack for the message on {self.subject!r} ({brief(error)}): {WINDOW_NOT_KNOWN}"
             ) from error
-        now = time.monotonic()
-        if now - self.began <= same_id_for(window):
+        if elapsed() - self.began <= same_id_for(window):
             return None
-        facts = streams.facts(self.subject, now)
+        facts = streams.facts(self.subject, time.monotonic())
         published = Published.of(self.subject, self.payload, self.headers)
         inquiry = Inquiry(published, "" if facts is None else facts.name, Verdict.DOUBT, why=WINDOW_ENDED)
         if facts is None:

@@ -21,7 +21,7 @@ class Entry(Protocol):
     _no_responders: int
     """Copies that were answered with 503."""
     _first: float
-    """When the sweep saw it first, or the first copy was sent that may be stored; 0: not yet."""
+    """When the sweep saw it first, or the first copy was sent that may be stored, as `elapsed` tells; 0: not yet."""
     _last: float
     """When it was sent last."""
     _since: float

@@ -55,7 +55,7 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
     _block: bytes | None
     _sends: int = 1
     _no_responders: int = 0
-    _first: float = 0.0  # when the sweep saw it first; 0: not yet
+    _first: float = 0.0  # when the sweep saw it first, as `elapsed` tells; 0: not yet
     _last: float = 0.0  # when it was sent last
     _since: float = 0.0  # since when its ack is waited for; a reconnect starts anew
     _ack: PubAck | None = None

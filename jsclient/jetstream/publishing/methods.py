@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, cast
 
 from jsclient import hints
 from jsclient.codecs import Codec, payload_of
 from jsclient.connection import Connection, engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, resolve
 from jsclient.errors import ConfigError, NotStored
 from jsclient.hints import Unpack
 from jsclient.instruments import sending, sending_later
@@ -102,11 +101,12 @@ class Publishing(Generic[V]):
         data: Any = payload if payload.__class__ is bytes else payload_of(self.codec, payload)
         seconds = self.publish_timeout if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
         deadline = Deadline(seconds)
-        began = None if seconds is not None else time.monotonic()  # the deadline knows it otherwise
+        began = 0.0  # counts only for an id
         if not headers and msg_id is None and not options:
             block = None
         else:
             block = self.header_check.block(headers, msg_id, options, deadline.at_most(API_TIMEOUT))
+            began = elapsed()
         nc = self.nc
         if not nc.is_connected and not wait_connected(nc, deadline.remaining()):
             raise NotStored(f"the message on {subject!r} was not sent: the connection did not come back in time")
@@ -116,8 +116,6 @@ class Publishing(Generic[V]):
             reply = self._request(subject, data, timeout=wait, headers=block, may_go_on=may_go_on)
             return decode_ack(reply.payload)
         except FAILURES as error:
-            if began is None:
-                began = cast("float", deadline.at) - cast("float", seconds)
             js = cast("JetStream", self)
             delivery = Delivery(js, subject, data, block, deadline, retry_attempts, retry_wait, began)
             return delivery.persist(error, reply)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
 from jsclient.connection import engine_of
+from jsclient.durations import elapsed
 from jsclient.errors import (
     BufferFull,
     ConnectionClosed,
@@ -72,6 +73,8 @@ class Recovery:
         self._send_more = False
         self._swept = 0.0  # when the last sweep began: what it has not seen was published later
         self._link_since = 0.0
+        self._oldest: Entry | None = None  # at the last sweep
+        self._moved = 0.0  # when the oldest one got its ack, seen by the sweep
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is under way here."""
@@ -223,7 +226,7 @@ class Recovery:
         if isinstance(window, str):
             self.owner.fail(entry, unknown(entry, WINDOW_NOT_KNOWN))
             return False
-        if now - (entry._first or self._swept) <= same_id_for(window):
+        if elapsed() - (entry._first or self._swept) <= same_id_for(window):
             return True
         facts = self.questions.streams.facts(entry.subject, now)
         if facts is None or not self._rules.looks_beyond_window:
@@ -235,7 +238,7 @@ class Recovery:
     def _send(self, entry: Entry, now: float) -> bool:
         """Send a message again; False when there is no link, or no room in its queue."""
         if not in_doubt(entry):
-            entry._first = now  # this is the first copy that may be stored
+            entry._first = elapsed()  # this is the first copy that may be stored
             entry._since = entry._since or now
         entry._sends += 1
         entry._last = now
@@ -263,7 +266,7 @@ class Recovery:
     def link_event(self, event: LinkEvent) -> None:
         if event is LinkEvent.RECONNECTED:
             self.owner.refusals.forget_answers()
-            self._link_since = time.monotonic()
+            self._link_since = elapsed()
             self.proceed()
         elif event is LinkEvent.DISCONNECTED:
             self._lost()
@@ -317,15 +320,17 @@ class Recovery:
             if self.ticking:
                 return
             self.ticking = True
-            self._swept = time.monotonic()
+            self._swept = elapsed()
         self._engine.clock.call_later(self._tick, self._sweep)
 
     def _sweep(self) -> None:
         owner = self.owner
         try:
-            before, self._swept = self._swept, time.monotonic()
-            now = self._swept
-            for entry in list(owner.pending.values()):
+            before, self._swept = self._swept, elapsed()
+            now = time.monotonic()
+            entries = list(owner.pending.values())
+            self._note_progress(entries[0] if entries else None, now)
+            for entry in entries:
                 if entry._first:
                     self._look(entry, now)
                 else:
@@ -343,31 +348,38 @@ class Recovery:
             if self.ticking:
                 self._engine.clock.call_later(self._tick, self._sweep)
 
+    def _note_progress(self, oldest: Entry | None, now: float) -> None:
+        """Acks come in the order of publishing. As long as the oldest message gets its own, those behind it are not
+        late: the line is slow, and further copies would only make it slower."""
+        if self._oldest is not None and self._oldest is not oldest and self._oldest._ack is not None:
+            self._moved = now
+        self._oldest = oldest
+
     def _look(self, entry: Entry, now: float) -> None:
         """Give up, or send again, what has waited for too long."""
         token = entry._token
         if self.due and (token in self.held or token in self.retries):
             return  # its turn comes with `resume`
         inquiry = self.questions.inquiries.get(token)
-        waited = now - entry._since
+        waited = now - max(entry._since, self._moved)
         if token in self.held:
-            self._look_at_held(entry, now)
+            self._look_at_held(entry)
         elif inquiry is not None:
-            if waited >= self._rules.ack_timeout:
+            if now - entry._since >= self._rules.ack_timeout:
                 self.owner.fail(entry, inquiry.end(in_time=False))
         elif waited >= self._rules.ack_timeout:
             if token in self.retries and not in_doubt(entry):
                 self.owner.fail(entry, no_stream(entry))
             else:
                 self.owner.fail(entry, unknown(entry, f"no ack within {self._rules.ack_timeout:g} s"))
-        elif token not in self.retries and now - entry._last >= self._rules.resend_after:
+        elif token not in self.retries and now - max(entry._last, self._moved) >= self._rules.resend_after:
             self._repeat(entry, now)
 
     def _repeat(self, entry: Entry, now: float) -> None:
         """Send another copy of what may be stored, if that is known to do no harm."""
         if has_id(entry._block):
             window = self.questions.window(entry.subject, now)
-            harmless = isinstance(window, float) and now - entry._first <= same_id_for(window)
+            harmless = isinstance(window, float) and elapsed() - entry._first <= same_id_for(window)
         else:
             harmless = self._rules.copies_allowed
         if not harmless:
@@ -379,7 +391,8 @@ class Recovery:
         else:
             self._send(entry, now)
 
-    def _look_at_held(self, entry: Entry, now: float) -> None:
+    def _look_at_held(self, entry: Entry) -> None:
+        now = elapsed()
         if now - entry._first > self._rules.hold_for:
             self._end(entry, f"the link did not come back within {self._rules.hold_for:g} s")
         elif self._nc.is_connected and now - max(entry._first, self._link_since) > self._rules.ack_timeout:
