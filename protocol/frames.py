@@ -162,6 +162,12 @@ def has_headers(frame: Frame) -> bool:
     return _start(frame).startswith(b"HPUB ")
 
 
+def size_of(frame: Frame) -> int:
+    """Bytes of headers and payload (of several joined ones the first) that count against max_payload; 0 without."""
+    words = _start(frame).partition(b"\r\n")[0].split(b" ")
+    return int(words[-1]) if words[0] in (b"PUB", b"HPUB") else 0
+
+
 def reply_of(frame: Frame) -> bytes:
     """The reply subject of a message, b"" when a frame has none or is no message."""
     words = _start(frame).partition(b"\r\n")[0].split(b" ")

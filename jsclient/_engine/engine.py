@@ -46,11 +46,11 @@ from jsclient.instruments import Instrumentation
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions
 from jsclient.states import ConnectionState, LinkEvent
+from protocol.frames import Frame, has_headers, size_of
 
 if TYPE_CHECKING:
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
-    from protocol.frames import Frame
 
 log = logging.getLogger("jsclient.connection")
 
@@ -296,17 +296,21 @@ class LiveEngine:
             self.encoder.max_payload = max_payload
         self.encoder.takes_headers = headers
 
+    def _server_would_take(self, frame: Frame) -> bool:
+        """Whether what was encoded for another link, or server, is still within what this one takes."""
+        limit = self.max_payload
+        return (self.takes_headers or not has_headers(frame)) and (len(frame) <= limit or size_of(frame) <= limit)
+
     def link_up(self, link: Link) -> None:
         """Connector thread: subscribe everything on the new link, and go online."""
-        refused, subscribed = self.subscriptions.link_up(link.stream, self.takes_headers)
-        if refused:
-            self.report_error(
-                errors.HeadersNotSupported(
-                    f"{refused} messages with headers were kept while there was no link, and {link.server.url} takes "
-                    "no headers (no_header_support): they were not sent"
-                ),
-                None,
-            )
+        refused, subscribed = self.subscriptions.link_up(link.stream, self._server_would_take)
+        kept = "were kept while there was no link, and"
+        if headed := 0 if self.takes_headers else sum(map(has_headers, refused)):
+            text = f"{headed} messages with headers {kept} {link.server.url} takes no headers (no_header_support)"
+            self.report_error(errors.HeadersNotSupported(f"{text}: they were not sent"), None)
+        if large := len(refused) - headed:
+            text = f"{large} messages {kept} {link.server.url} takes only {self.max_payload} bytes (max_payload)"
+            self.report_error(errors.PayloadTooLarge(f"{text}: they were not sent"), None)
         self.telling.link_event(LinkEvent.RECONNECTED, subscribed)
 
     def link_announced(self, first: bool) -> None:

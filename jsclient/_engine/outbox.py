@@ -35,7 +35,7 @@ from jsclient import errors, waiting
 from jsclient._engine.sending import BULK, Sending, at_work
 from jsclient._transport.tcp import permitted
 from jsclient.durations import FOREVER, Deadline
-from protocol.frames import Frame, LargeFrame, has_headers
+from protocol.frames import Frame, LargeFrame
 
 if TYPE_CHECKING:
     from jsclient._transport import Transport
@@ -466,20 +466,19 @@ class Outbox:
         self.size += cost - FRAME_OVERHEAD
         return True
 
-    def attach(self, transport: Transport, first: list[bytes], headers: bool = True) -> int:
+    def attach(
+        self, transport: Transport, first: list[bytes], takes: Callable[[Frame], bool] = lambda frame: True
+    ) -> list[Frame]:
         """Go online: `first` (the subscriptions) leaves before what was kept.
 
-        Without `headers` the server would end the link at the first message that has some: these are thrown away, and
-        how many they were is returned.
+        The server would end the link at a message that it does not take: these are thrown away, and returned.
         """
         with self._account:
             # An Unkept frame that slipped in while the old link went down belongs to nobody any more. Another one
             # may slip in right now, without a lock: so the queue is emptied and refilled, never iterated.
             kept = [frame for frame in self._take_all() if not isinstance(frame, _UNKEPT)]
-            refused = 0 if headers else sum(map(has_headers, kept))
-            if refused:
-                kept = [frame for frame in kept if not has_headers(frame)]
-            queue: list[Frame] = [*map(Unkept, first), *kept]
+            refused = [frame for frame in kept if not takes(frame)]
+            queue: list[Frame] = [*map(Unkept, first), *filter(takes, kept)]
             self.frames.extendleft(reversed(queue))
             self.size = sum(map(len, queue))
             self._offline_bytes = 0

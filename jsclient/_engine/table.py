@@ -12,6 +12,7 @@ from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
 from jsclient._engine.sinks import BaseSubscription
 from jsclient._transport import Transport
 from jsclient.durations import Deadline
+from protocol.frames import Frame
 
 
 class Subscriptions:
@@ -82,9 +83,9 @@ class Subscriptions:
         if tell_server:
             self.tell_unsubscribed(subscription)
 
-    def link_up(self, stream: Transport, takes_headers: bool) -> tuple[int, list[BaseSubscription]]:
-        """Connector thread: subscribe everything on the new link, before anything that was kept. Returns the number of
-        messages that were kept and have headers, which this server does not take, and the subscriptions.
+    def link_up(self, stream: Transport, takes: Callable[[Frame], bool]) -> tuple[list[Frame], list[BaseSubscription]]:
+        """Connector thread: subscribe everything on the new link, before anything that was kept. Returns the messages
+        that were kept and that this server does not take, and the subscriptions.
 
         Without a lock (see the rule in `waiting`): a subscription enters the table, or is marked as ended, and then
         looks whether we are online; this goes online and then looks at the table once more. So one of the two tells
@@ -94,7 +95,7 @@ class Subscriptions:
         live = self._not_subscribed()
         limits = {sub: sub.max_messages for sub in live}
         frames = [self._sub_frames(sub) for sub in live]
-        refused = self._outbox.attach(stream, [b"".join(frames)] if frames else [], takes_headers)
+        refused = self._outbox.attach(stream, [b"".join(frames)] if frames else [], takes)
         late = self._not_subscribed()
         self._outbox.frames.extend([Unkept(self._sub_frames(sub)) for sub in late])
         for sub, limit in limits.items():

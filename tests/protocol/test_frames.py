@@ -29,6 +29,7 @@ from protocol.frames import (
     pub_parts,
     pub_to,
     reply_of,
+    size_of,
     with_reply,
 )
 from protocol.info import ConnectInfo
@@ -102,6 +103,14 @@ def test_a_large_frame_has_the_bytes_of_a_joined_one(size: int) -> None:
 def test_a_frame_that_was_not_sent_is_known_by_its_reply(frame: Frame, reply: bytes, headers: bool) -> None:
     assert reply_of(frame) == reply
     assert has_headers(frame) == headers
+
+
+def test_the_size_of_a_frame_is_what_counts_against_max_payload() -> None:
+    payload = bytes(200_000)
+    assert size_of(LargeFrame(pub_parts(START, payload))) == 200_000
+    assert size_of(LargeFrame(hpub_parts(ASKING, BLOCK, payload))) == 200_000 + len(BLOCK)
+    assert size_of(b"".join(pub_parts(ASKING, b"abc"))) == 3
+    assert size_of(PING) == 0
 
 
 def test_names_leave_room_for_the_sizes_of_any_message() -> None:
