@@ -51,6 +51,7 @@ class _Link:
         self.server = server
         self.number = number
         self.reset = False
+        self.dead = False
         self.ending = False
         self.pumps = 2
         self.gone = threading.Event()
@@ -137,6 +138,14 @@ class Proxy:
             for flow in self._flows(direction):
                 flow.stalled = True
 
+    def half_open(self) -> int:
+        """Let every live connection go dead without a word, as behind a firewall that has forgotten it: nothing passes
+        any more, neither end is told, and it stays so. Later connections work. Returns how many there were."""
+        with self._changed:
+            for link in self._links:
+                link.dead = True
+            return len(self._links)
+
     def resume(self, direction: Direction = "both") -> None:
         """End `stall()`; what was held back is forwarded."""
         with self._changed:
@@ -193,7 +202,7 @@ class Proxy:
         self.start()
 
     def heal(self) -> None:
-        """End every fault but a cut that happened."""
+        """End every fault but a cut that happened, and connections that are half open."""
         with self._changed:
             for flow in self._flows("both"):
                 flow.stalled, flow.delay, flow.rate, flow.chunk = False, 0.0, 0.0, CHUNK
@@ -264,6 +273,8 @@ class Proxy:
                     data = source.recv(CHUNK)
                 except TimeoutError:
                     continue
+                if not data and link.dead:
+                    continue
                 if not data:
                     self._drain(link, flow, sink, line)
                     break
@@ -287,9 +298,9 @@ class Proxy:
                 return
 
     def _wait_open(self, link: _Link, flow: Flow) -> bool:
-        """Wait while the direction is stalled; False when the connection ends."""
+        """Wait while the direction is stalled, or the connection dead; False when it ends."""
         with self._changed:
-            while flow.stalled and not link.ending and not self._closed:
+            while (flow.stalled or link.dead) and not link.ending and not self._closed:
                 self._changed.wait(SLICE)
         return not link.ending and not self._closed
 

@@ -119,6 +119,18 @@ def test_a_stalled_connection_can_be_cut(ends: Ends) -> None:
     assert client.recv(1) == b""
 
 
+def test_a_half_open_connection_is_dead_and_later_ones_live(ends: Ends) -> None:
+    client, server = ends.connect()
+    assert ends.proxy.half_open() == 1
+    server.sendall(b"never")
+    assert silent(client)
+    client.close()
+    assert silent(server), "it is not told"
+    other, its_server = ends.connect()
+    its_server.sendall(b"here")
+    assert take(other, 4) == b"here"
+
+
 def test_delay_and_throttle_take_their_time(ends: Ends) -> None:
     client, server = ends.connect()
     ends.proxy.delay(0.3, "up")

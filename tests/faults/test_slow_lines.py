@@ -1,0 +1,56 @@
+"""Lines that are slow, or dead without a word. The comparison with nats-py is `make networks`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import jsclient
+from jsclient import objectstore
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.testing import NatsServer, Proxy, wait_until
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
+
+KIB = 1 << 10
+
+
+@pytest.fixture
+def proxy(server: NatsServer) -> Iterator[Proxy]:
+    with Proxy(server.port) as running:
+        yield running
+
+
+def test_what_waits_for_a_slow_line_is_not_sent_again(proxy: Proxy) -> None:
+    """It takes 4 s, and an ack is overdue after a second: chunks went out again and again, which took longer still."""
+    with jsclient.connect(proxy.url) as nc:
+        js = JetStream(nc, publish_async_ack_timeout=2)
+        store = objectstore.create_object_store(js, objectstore.ObjectStoreConfig(bucket="slow"))
+        data = bytes(1024 * KIB)
+        proxy.throttle(256 * KIB, "up")
+        before = proxy.up.bytes
+        store.put("object", data)
+        assert proxy.up.bytes - before < 1.1 * len(data)
+        assert store.get_bytes("object") == data
+        objectstore.delete_object_store(js, "slow")
+
+
+def test_a_line_that_dies_without_a_word(proxy: Proxy) -> None:
+    """Pings notice it, and on the next link everything goes on: stored once, delivered all."""
+    taken: list[bytes] = []
+    with jsclient.connect(proxy.url, ping_interval=0.3) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="D", subjects=["d"]))
+        consumer = js.create_consumer("D", ConsumerConfig(durable_name="C", ack_wait=2))
+        with consumer.consume(lambda message: (taken.append(message.data), message.ack())):
+            for number in range(20):
+                js.publish("d", b"%d" % number, msg_id=str(number))
+            wait_until(lambda: len(taken) >= 20)
+            assert proxy.half_open() == 1
+            futures = [js.publish_async("d", b"%d" % number, msg_id=str(number)) for number in range(20, 40)]
+            assert [future.result(30).stream for future in futures] == ["D"] * 20
+            wait_until(lambda: set(taken) == {b"%d" % number for number in range(40)}, 20)
+        assert nc.stats().reconnects == 1
+        assert js.stream("D").info().state.messages == 40
+        js.delete_stream("D")
