@@ -28,7 +28,7 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist clean chaos upgrade soak
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist clean chaos upgrade soak networks
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
@@ -41,6 +41,7 @@ help:
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
 	@echo "make chaos         histories under faults, judged       make upgrade   2.10.27 -> newest -> 2.10.27 under load"
 	@echo "make soak          an hour over a bad link             make fuzz      the parser and the whole client"
+	@echo "make networks      bad networks, beside nats-py"
 	@echo "make lint | coverage | bench-check | bench-spark | setup | clean"
 
 setup: $(STAMP)
@@ -126,6 +127,10 @@ upgrade: $(STAMP)
 # An hour over a bad link; the report and the picture lie in build/soak. ARGS="--seconds 600 --rate 500"
 soak: $(STAMP)
 	@$(SERVER) && $(PY) -m tests.chaos.soak $(ARGS)
+
+# Every path over slow, far, lossy and dying links, beside nats-py: about 20 minutes. ARGS="--rounds 1 --cases 300ms,fetch"
+networks: $(STAMP)
+	@$(SERVER) && $(PY) -m tools.bench.networks $(ARGS)
 
 bench: $(STAMP)
 	@$(SERVER) && $(PY) -m tools.bench --json .tools/bench.jsonl $(if $(CASES),--cases '$(CASES)') $(ARGS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.bench import client_natsc, client_natsgo, compiled, readme, report
+from tools.bench import client_natsc, client_natsgo, compiled, networks, readme, report
 from tools.bench.cases import ALL, MAIN, Case, chosen
 from tools.private_apt import AptError
 
@@ -46,6 +46,18 @@ def test_ratios_are_medians_of_the_ratios_of_each_round() -> None:
 def test_a_run_that_failed_fails_the_case() -> None:
     broken = [*rows([0.1], [0.3]), {"case": "c", "client": "jsclient", "round": 1, "error": "dropped", "load": 0.5}]
     assert report.verdict(CASE, report.summarize(CASE, broken), loaded=False) == ["c: failed: dropped"]
+
+
+def test_a_bad_network_is_judged_by_its_time() -> None:
+    case = Case(name="net-64k-c", work="fetch", count=1000, network="64k", wall=0.95)
+    equal = report.summarize(case, rows([0.1, 0.1], [0.1, 0.1]))
+    assert report.verdict(case, equal, loaded=False) == []
+    slow = report.summarize(case, rows([0.2, 0.2], [0.1, 0.1]))
+    assert report.verdict(case, slow, loaded=False) == ["net-64k-c: wall 0.50x of nats-py, must be 0.95x"]
+    alone = report.summarize(case, [*rows([0.2], []), {"client": "nats-py", "round": 0, "error": "not done"}])
+    assert report.verdict(case, alone, loaded=False) == []
+    assert networks.table({case.name: slow}, [case]).endswith("| c | **0.50x** (0.4 s; 0.2 s) |")
+    assert networks.table({case.name: alone}, [case]).endswith("| c | 0.4 s; nats-py: not done |")
 
 
 def test_bars_that_are_too_long_are_cut() -> None:

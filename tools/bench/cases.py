@@ -30,6 +30,8 @@ class Case:
     tls: bool = False
     rtt: float = 0.0
     """Seconds of round trip that are added."""
+    network: str = ""
+    """What is between the client and the server: see `networks`. Its wall ratio counts on a loaded machine, too."""
     params: dict[str, Any] = attrs.field(factory=dict)
     versus: str = ""
     """Compare with this case of jsclient itself, in the same rounds, instead of a peer; `cpu` is then the most that
@@ -182,11 +184,46 @@ def _far(milliseconds: int) -> list[Case]:
     ]
 
 
-# Over round trips as within a country, between continents, around the world. The proxy is the bench's own process: it
-# delays every chunk and passes as many as come.
+# Over round trips as within a country, between continents, around the world. The proxy is in the bench's own process:
+# it delays every chunk and passes as many as come.
 FAR = [case for milliseconds in (30, 60, 100, 200) for case in _far(milliseconds)]
 
-ALL = {case.name: case for case in [*MAIN, *SIZES, *OTHERS, *THREADS, *FAR]}
+EQUAL = 0.95
+"""Of the time of nats-py, which moves by some hundredths where both wait for the same line."""
+
+
+def _net(network: str, paths: str) -> list[Case]:
+    """Every path over a bad network, with the defaults of both clients. On a slow or dying line there is less to do."""
+    few = network in ("64k", "dead")  # and no core-publish: the flush of nats-py does not wait for a slow line
+    stored, big = (3_000, 512 << 10) if few else (20_000, 8 << 20)
+    made = [
+        Case(name="core-publish", work="core_publish", count=3_000 if few else 100_000),
+        Case(name="publish-sync", work="publish_sync", count=20 if network == "300ms" else 50),
+        Case(name="publish-async", work="publish_async", count=stored, params={"window": None}),
+        Case(name="fetch-100", work="fetch", count=1_500, seeded=True, params={"batch": 100}),
+        Case(name="messages-none", work="messages", count=stored, seeded=True, params={"ack": "none"}),
+        Case(name="messages-ack", work="messages", count=stored, seeded=True, params={"ack": "explicit"}),
+        Case(name="consume-ack", work="consume", count=stored, seeded=True, params={"ack": "explicit"}),
+        Case(name="ordered", work="ordered", count=stored, seeded=True),
+        Case(name="kv-get", work="kv_get", count=20 if network == "300ms" else 50),
+        Case(name="object-put", work="object_put", count=1, size=big),
+        Case(name="object-get", work="object_get", count=1, size=big),
+    ]
+    return [
+        attrs.evolve(case, name=f"net-{network}-{case.name}", network=network, wall=EQUAL)
+        for case in made
+        if (not paths or case.name in paths.split()) and (network, case.name) != ("64k", "core-publish")
+    ]
+
+
+# On the line that dies only what is long enough to meet its end, and cannot lose anything by it: what is published
+# without an id, or read without acks, may.
+NET = [
+    *(case for network in ("100ms", "300ms", "loss", "64k") for case in _net(network, "")),
+    *_net("dead", "fetch-100 messages-ack ordered object-put"),
+]
+
+ALL = {case.name: case for case in [*MAIN, *SIZES, *OTHERS, *THREADS, *FAR, *NET]}
 
 
 def chosen(names: str | None, check: bool) -> list[Case]:

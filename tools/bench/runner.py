@@ -18,8 +18,8 @@ import attrs
 import jsclient
 import protocol
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.testing import NatsServer, Proxy
-from tools.bench import client_natsc, client_natsgo
+from jsclient.testing import NatsServer
+from tools.bench import client_natsc, client_natsgo, networks
 from tools.bench.cases import ALL, Case
 from tools.bench.compiled import Unavailable
 
@@ -87,7 +87,6 @@ class Bench:
             compileall.compile_dir(os.path.dirname(package.__file__), quiet=2)
         self._seeded: set[str] = set()
         self._stack = contextlib.ExitStack()
-        self._proxies: dict[float, Proxy] = {}
         self._servers: dict[bool, tuple[NatsServer, str]] = {}
 
     def __enter__(self) -> Bench:
@@ -119,12 +118,13 @@ class Bench:
             present = [side for side in sides if number < side[1].rounds]
             turn = number % len(present)
             for name, client, other in present[turn:] + present[:turn]:
-                url, told = self._told(other)
-                row = self._run_client(client, url, told, case.count)
+                server_of, told = self._told(other)
+                with networks.line(other, server_of, number) as url:
+                    row = self._run_client(client, url, told, case.count)
                 load = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
                 yield {"case": case.name, "client": name, "round": number, "load": load, "server": server, **row}
                 with contextlib.suppress(jsclient.errors.JsClientError):  # the next row says so
-                    self._clear(url, told["ca"])
+                    self._clear(server_of.url, told["ca"])
 
     def _sides(self, case: Case) -> list[tuple[str, Client, Case]]:
         """What is compared: the clients in one case, or two cases of our own."""
@@ -133,21 +133,14 @@ class Bench:
             return [(clients[0].name, clients[0], case), (case.versus, clients[0], ALL[case.versus])]
         return [(client.name, client, case) for client in (clients[:1] if case.solo else clients)]
 
-    def _told(self, case: Case) -> tuple[str, dict[str, Any]]:
-        """(server URL, what a client process has to know)."""
+    def _told(self, case: Case) -> tuple[NatsServer, dict[str, Any]]:
+        """(server, what a client process has to know)."""
         server, ca = self._server(case.tls)
         count = max(1, int(case.count * self.share))
         told = {"work": case.work, "count": count, "size": case.size, "params": case.params, "ca": ca}
         if case.seeded:
             told["stream"], told["subject"] = self._seed(server, case.size, count, "headers" in case.params)
-        return (self._far(server, case.rtt) if case.rtt else server.url), told
-
-    def _far(self, server: NatsServer, rtt: float) -> str:
-        """The URL of the server behind a proxy in this process, which has nothing to do meanwhile."""
-        if rtt not in self._proxies:
-            proxy = self._proxies[rtt] = self._stack.enter_context(Proxy(server.port))
-            proxy.delay(rtt / 2)
-        return self._proxies[rtt].url
+        return server, told
 
     def _run_client(self, client: Client, url: str, told: dict[str, Any], whole: int) -> dict[str, Any]:
         count = max(1, int(told["count"] * client.share))

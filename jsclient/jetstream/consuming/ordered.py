@@ -33,7 +33,7 @@ from jsclient.jetstream.consuming.ordered_sequence import (
     OrderedOptionsDict,
     OrderedState,
 )
-from jsclient.jetstream.consuming.pull_options import PullOptions, PullOptionsDict
+from jsclient.jetstream.consuming.pull_options import MOST_MESSAGES, PullOptions, PullOptionsDict
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.typed import OnBadOrdered, Reading, TypedIterator, TypedMsg, ordered_reading
 from jsclient.jetstream.message import JetStreamMsg
@@ -101,14 +101,19 @@ class OrderedConsumer:
         return self.open_messages(Deadline(CREATE_TIMEOUT), reading, **options)
 
     def open_messages(
-        self, deadline: Deadline, reading: Reading[Any] | None = None, **options: Unpack[PullOptionsDict]
+        self,
+        deadline: Deadline,
+        reading: Reading[Any] | None = None,
+        window: tuple[int, int] = (FIRST_MESSAGES, MOST_MESSAGES),
+        **options: Unpack[PullOptionsDict],
     ) -> OrderedMessages:
-        """For layers: `messages`, which makes its consumer within the deadline."""
+        """For layers: `messages`, which makes its consumer within the deadline. `window`: messages at the start, and
+        at most."""
         self._occupy()
         try:
             self._drop_fetching()
             timeout = deadline.at_most(CREATE_TIMEOUT)
-            given = (self._source, _options(options, self.state), self._release, timeout)
+            given = (self._source, _options(options, self.state, window), self._release, timeout)
             return OrderedMessages(*given) if reading is None else TypedOrderedMessages(*given, reading=reading)
         except BaseException:
             self._release()
@@ -256,12 +261,14 @@ class OrderedConsumer:
         return engine_of(self.js.nc).refuse_pickle(self)
 
 
-def _options(given: PullOptionsDict, state: OrderedState) -> PullOptions:
+def _options(
+    given: PullOptionsDict, state: OrderedState, window: tuple[int, int] = (FIRST_MESSAGES, MOST_MESSAGES)
+) -> PullOptions:
     if state.options.deliver_policy == LAST_PER_SUBJECT:
         # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
         given.setdefault("max_bytes", 0)
         return PullOptions(**given)
-    return PullOptions(**given, first_messages=FIRST_MESSAGES)
+    return PullOptions(**given, first_messages=window[0], most_messages=window[1])
 
 
 def available(stream: OrderedMessages, deadline: Deadline | None = None) -> int:

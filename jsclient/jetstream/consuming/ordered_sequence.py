@@ -12,7 +12,7 @@ from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import ConsumerConfig
 from jsclient.jetstream.api.models_consumer import DeliverWord, ReplayWord
 from jsclient.jetstream.message import consumer_position
-from jsclient.nuid import next_nuid
+from jsclient.nuid import PREFIX_LENGTH, next_nuid
 
 INACTIVE: Final = 300.0
 """Seconds after which the server removes a consumer that we could not (nats.go)."""
@@ -78,7 +78,8 @@ class OrderedState:
 
     def __init__(self, options: OrderedOptions) -> None:
         self.options = options
-        self.prefix = options.name_prefix or next_nuid()
+        # Not all of it: the name comes with every message, and the first part is the same for all of one process.
+        self.prefix = options.name_prefix or next_nuid()[PREFIX_LENGTH:]
         self.serial = 0
         self.name = b""
         self.expected = 1  # consumer sequence of the next message

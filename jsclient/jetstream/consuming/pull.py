@@ -18,12 +18,13 @@ UNLIMITED_BATCH: Final = 1_000_000
 WINDOW: Final = 0.1
 """Seconds: a window that may grow holds as many messages as the application takes in this time."""
 
-ROUND_TRIPS: Final = 8
+ROUND_TRIPS: Final = 16
 """The same where the round trip is long. Of a window one half is under way, so it gives half a window per round trip;
 with less than 2 an application that waits for the network would look like a slow one, and never get a larger window.
-With 8 the window is four times as large after each round trip, until the application or the server is what is slow."""
+With 16 the window is eight times as large after each round trip, until the application, the server or the line is
+what is slow."""
 
-LONGEST_WINDOW: Final = 2.0
+LONGEST_WINDOW: Final = 5.0
 """The most seconds: a link may be slower than any line is."""
 
 FASTEST: Final = 40_000

@@ -123,7 +123,7 @@ class PullOptions:
     `max_messages` and `max_bytes` (0: no limit of that kind) bound what is buffered and requested together; a new
     pull goes out when less than `threshold_messages` or `threshold_bytes` (half of them by default) are under way.
     Where neither `max_messages` nor `threshold_messages` is given, it is 500, and more as long as the application takes
-    that many in 0.1 s or in 8 round trips: up to 4,000 on a near server, to 32,000 over 100 ms or more. Layers say
+    that many in 0.1 s or in 16 round trips: up to 4,000 on a near server, to 32,000 over 50 ms or more. Layers say
     otherwise with `first_messages` and `most_messages`.
     `expires` (at least 1 s) is the life of a pull, `heartbeat` the interval of signs of life (5 s, at most half of
     `expires`): after one and a half without any the server is asked what is wrong (ConsumerDeleted, StreamRecreated,
