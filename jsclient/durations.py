@@ -103,6 +103,15 @@ class Deadline:
         """That of one call, which bounds all of its steps: what an outer call hands down, or else a new one."""
         return timeout if isinstance(timeout, Deadline) else cls(resolve(timeout, default))
 
+    def prolonged(self, timeout: float | None) -> Deadline:
+        """Another one with the same beginning."""
+        assert self.at is not None
+        assert self.seconds is not None
+        other = Deadline(timeout)
+        if other.at is not None and timeout is not None:
+            other.at = self.at - self.seconds + timeout
+        return other
+
     def remaining(self) -> float | None:
         """Seconds left, never negative; None when there is no limit."""
         if self.at is None:

@@ -103,7 +103,8 @@ class Asker:
         if start is None:
             frame = Unkept(self._encode(subject, payload, reply, headers))
         else:
-            frame = Unkept(pub(with_reply(start, reply), as_bytes(payload)))
+            body = payload if payload.__class__ is bytes else as_bytes(payload)
+            frame = Unkept(pub(with_reply(start, reply), body))
         try:
             under_way[token] = (ticket, subject)
             requests.check_open()

@@ -338,7 +338,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     def _confirm(self, body: bytes, timeout: Timeout) -> None:
         self.claim()
         try:
-            confirmed_ack(self, body, timeout)
+            confirmed_ack(self, self._engine, body, timeout)
         except BaseException:
             self._open = True
             raise

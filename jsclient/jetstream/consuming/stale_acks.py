@@ -21,6 +21,7 @@ from jsclient.jetstream.consuming.pull_inboxes import pool_if_any, pool_of
 from protocol.frames import pub_start
 
 if TYPE_CHECKING:
+    from jsclient._engine import Engine
     from jsclient.connection import Connection
     from jsclient.jetstream.message import JetStreamMsg
 
@@ -30,25 +31,30 @@ ASK_AFTER: Final = 0.5
 ASK_TIMEOUT: Final = 1.0
 
 
-def confirmed_ack(message: JetStreamMsg, ack: bytes, timeout: Timeout) -> None:
+def confirmed_ack(message: JetStreamMsg, engine: Engine, ack: bytes, timeout: Timeout) -> None:
     """Send `ack` and wait for the confirmation. Raises StaleDelivery, and what a request raises."""
-    connection = message.connection
-    request = engine_of(connection).request
-    subject, start = message.reply, pub_start(message.msg.raw_reply or b"")
+    connection = engine.connection
+    request = engine.request
+    subject, start = message.msg.reply, pub_start(message.msg.raw_reply or b"")
     seconds = connection.options.request_timeout if timeout is DEFAULT else resolve(timeout, None)
-    deadline = Deadline(seconds)
     pool = pool_if_any(connection)
-    if pool is not None:  # else nothing was pulled: it is not known through which API to ask
-        forgetful = pool.forgetful
-        if forgetful and consumer_of(message) in forgetful:
-            _refuse_forgotten(message, deadline)
-        if seconds is None or seconds > ASK_AFTER:
-            try:
-                request(subject, ack, timeout=Deadline(ASK_AFTER), start=start)
-                return
-            except errors.RequestTimeout:
-                _refuse_forgotten(message, deadline)
-    request(subject, ack, timeout=deadline, start=start)  # acked twice is acked
+    if pool is None:  # nothing was pulled: it is not known through which API to ask
+        request(subject, ack, timeout=Deadline(seconds), start=start)
+        return
+    if pool.forgetful and consumer_of(message) in pool.forgetful:
+        whole = Deadline(seconds)
+        _refuse_forgotten(message, whole)
+        seconds = whole.remaining()
+    asks = seconds is None or seconds > ASK_AFTER
+    deadline = Deadline(ASK_AFTER if asks else seconds)
+    try:
+        request(subject, ack, timeout=deadline, start=start)
+    except errors.RequestTimeout:
+        if not asks:
+            raise
+        deadline = deadline.prolonged(seconds)
+        _refuse_forgotten(message, deadline)
+        request(subject, ack, timeout=deadline, start=start)  # acked twice is acked
 
 
 def _refuse_forgotten(message: JetStreamMsg, deadline: Deadline) -> None:
