@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -138,6 +139,49 @@ def test_python_worker_killed_in_the_middle_of_a_read(
     assert (row.n, row.d, row.m) == (total, total, total)
 
 
+class Driver:
+    """A process that runs the query. How long it takes depends on the machine; what counts is that it goes on."""
+
+    STANDS_STILL = 200.0  # seconds without a new row; a driver on a busy machine needs a minute to start
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as output:
+            self._process = subprocess.Popen(
+                command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+            )
+
+    def run_until(self, done: Callable[[], bool], rows: Callable[[], int]) -> None:
+        seen, since = -1, time.monotonic()
+
+        def look() -> bool:
+            nonlocal seen, since
+            if done():
+                return True
+            if self._process.poll() is not None and not done():
+                self._fail(f"ended with {self._process.returncode}")
+            now = rows()
+            if now != seen:
+                seen, since = now, time.monotonic()
+            elif time.monotonic() - since > self.STANDS_STILL:
+                self._fail("stands still")
+            return False
+
+        wait_until(look, 1700, "the driver to come so far")
+
+    def run_to_its_end(self, rows: Callable[[], int]) -> None:
+        self.run_until(lambda: self._process.poll() == 0, rows)
+
+    def _fail(self, how: str) -> None:
+        self.kill()
+        pytest.fail(f"the driver {how}: {self._log.read_text(errors='replace')[-4000:]}")
+
+    def kill(self) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+
 DRIVER = """
 import sys
 from pyspark.sql import SparkSession
@@ -154,7 +198,7 @@ query.awaitTermination()
 """
 
 
-@pytest.mark.timeout(600)  # each restart waits for the tasks of the run before
+@pytest.mark.timeout(1800)  # each restart waits for the tasks of the run before
 def test_driver_killed_and_started_again(
     spark_environment: Path, own_server: NatsServer, tmp_path: Path, count: Callable[[int, int], int]
 ) -> None:
@@ -164,17 +208,21 @@ def test_driver_killed_and_started_again(
     fill(own_server, "S", total)
     configs = [f"{name}={value}" for name, value in settings(spark_environment).items()]
     command = [sys.executable, "-c", DRIVER, own_server.url, str(tmp_path / "checkpoint"), *configs]
-    for mark in (total // 10, total // 2, None):
-        driver = subprocess.Popen(
-            command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
-        )
-        if mark is None:
-            assert driver.wait(timeout=200) == 0
-            break
-        with jsclient.connect(own_server.url) as nc:
-            wait_until(lambda m=mark: Js(nc).state("S_out")["messages"] >= m, 100, f"{mark} messages")  # type: ignore[misc]
-        os.killpg(driver.pid, signal.SIGKILL)
-        driver.wait()
-    exact(own_server, "S_out", total)
     with jsclient.connect(own_server.url) as nc:
+
+        def rows() -> int:
+            return int(Js(nc).state("S_out")["messages"])
+
+        for mark in (total // 10, total // 2):
+            driver = Driver(command, tmp_path / f"driver-{mark}.log")
+            try:
+                driver.run_until(lambda mark=mark: rows() >= mark, rows)  # type: ignore[misc]
+            finally:
+                driver.kill()
+        driver = Driver(command, tmp_path / "driver-last.log")
+        try:
+            driver.run_to_its_end(rows)
+        finally:
+            driver.kill()
+        exact(own_server, "S_out", total)
         wait_until(lambda: Js(nc).consumers("S") == [], 90, "the consumers of killed tasks to vanish")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 import jsclient
+from jsclient import errors
 from jsclient.spark import close_idle, exactly
 from jsclient.testing import Cluster, NatsServer, wait_until
 
@@ -24,6 +27,7 @@ from .test_without_jvm import at, batches, read, reader, writer
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(300)]
 
 TOTAL = 40_000
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -40,6 +44,23 @@ def create(cluster: Cluster, name: str, **config: Any) -> None:
 
 def fill(cluster: Cluster, name: str, start: int, end: int) -> None:
     writer(cluster.url, subject=f"{name}.x", publishMode="async").write(batches(start, end))
+
+
+def patiently(call: Callable[[], T]) -> T:
+    """Do what may be done twice until somebody answers: a cluster whose leaders were killed is silent for a while."""
+
+    def answer() -> list[T]:
+        try:
+            return [call()]
+        except (errors.RequestTimeout, errors.ConnectionLost, errors.JetStreamUnavailable, errors.ApiError):
+            return []
+
+    return wait_until(answer, 120, "an answer of the cluster")[0]
+
+
+def delete(js: Js, name: str) -> None:
+    with contextlib.suppress(errors.StreamNotFound):  # deleted before, and the answer was lost
+        js.api.request(f"STREAM.DELETE.{name}")
 
 
 def bounce(server: NatsServer) -> None:
@@ -165,8 +186,8 @@ def test_random_histories_while_leaders_are_killed(
         js = Js(nc)
         for first in range(0, count(30, 6), 6):
             seeds = range(first, first + 6)
-            sinks = [Sink(cluster, js, f"H{seed}", monkeypatch, num_replicas=3) for seed in seeds]  # type: ignore[arg-type]
-            histories = [History(sink, seed) for sink, seed in zip(sinks, seeds, strict=True)]
+            made = partial(Sink, cluster, js, monkeypatch=monkeypatch, num_replicas=3)  # type: ignore[arg-type]
+            histories = [History(patiently(partial(made, f"H{seed}")), seed) for seed in seeds]
             for number in range(5):
                 for at_, history in enumerate(histories):
                     if at_ == number:
@@ -175,4 +196,4 @@ def test_random_histories_while_leaders_are_killed(
                 pass_the_window()
             for history in histories:
                 assert history.sink.contents() == Counter(history.rows), history.sink.name
-                js.api.request(f"STREAM.DELETE.{history.sink.name}")
+                patiently(partial(delete, js, history.sink.name))
