@@ -1,9 +1,12 @@
-"""publishMode=atomic: exactly once without a time limit, by atomic batches that carry a marker (nats-server 2.12.1).
+"""publishMode=atomic: rows in atomic batches that carry a marker (nats-server 2.12.1).
 
 Rows go in chunks of 999 and a marker, stored together or not at all. The marker lies on a subject of its own,
 `<atomicMarkerSubject>.<query>.<partition>`, says which batch and chunk it belongs to and what hash the rows so far
-have, and is written under the condition that nobody else wrote it in between. A replay finds the marker and knows
-exactly which chunks are stored, however long ago that was.
+have, and is written under the condition that nobody else wrote it in between. So the outcome of a chunk is never in
+doubt for long, and an attempt that was overtaken is refused by the stream itself.
+
+A replay of the same rows in the same order finds in the marker which chunks are stored, however long ago that was. It
+knows nothing of other partitions: where rows have moved between these, the ids and the journal tell (see exactly.py).
 """
 
 from __future__ import annotations
@@ -11,13 +14,17 @@ from __future__ import annotations
 import base64
 import json
 import logging
-from collections.abc import Iterable
+import time
+import uuid
+from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from jsclient import errors
+from jsclient.arrow.access import cached
+from jsclient.durations import Deadline
 from jsclient.jetstream.api.names import check_stream
 from jsclient.jetstream.publishing.atomic_rows import AtomicRows
 from jsclient.jetstream.publishing.rows import Row, Totals
@@ -34,7 +41,9 @@ log = logging.getLogger("jsclient.spark")
 CHUNK_ROWS: Final = 999  # the server takes 1,000 messages in a batch, one is the marker
 CHUNK_BYTES: Final = 8 << 20
 ATTEMPTS: Final = 5  # at one chunk, when its outcome is unknown or the stream is busy
-
+KNOWN_ID: Final = 10201  # err_code: the stream recognises a row of the chunk by its id, and refuses all of it
+TOO_MANY: Final = 10210  # err_code: the server keeps 50 unfinished batches of a stream; those of other tasks end soon
+PAUSE: Final = 0.2
 
 # Nothing or all of the chunk is stored: the marker tells.
 UNSURE: Final = (
@@ -51,80 +60,183 @@ UNSURE: Final = (
 
 @attrs.frozen
 class Marker:
-    """Up to which chunk the partition of a query is stored; `revision` is the sequence of the marker, 0 if none."""
+    """Up to which chunk the partition of a query is stored; `revision` is the sequence of the marker, 0 if none.
+
+    `whole`: the chunks up to it are all rows of the partition from the first one on. Else an attempt has left out rows
+    that it found stored, and the digest says nothing but which attempt that was.
+    """
 
     batch: int = -1
     chunk: int = -1
     digest: str = ""
     revision: int = 0
+    whole: bool = True
 
 
-class AtomicPublisher:
-    """Publishes the rows of one partition of one batch. For one thread."""
+@attrs.frozen
+class Chunk:
+    number: int
+    rows: list[Row]
+    digest: str  # of all rows so far
 
-    def __init__(self, nc: Connection, options: SparkOptions, job: str, batch: int, partition: int) -> None:
-        self._options = options
-        self._nc = nc
-        self._subject = f"{options.atomic_marker_subject}.{job.replace('-', '')}.{partition}"
-        self._batch = batch
-        self._where = f"batch {batch}, partition {partition}"
-        self._access = SparkAccess(nc, options, self._find_stream(nc))
-        self.totals = Totals()
-        self._chunk = 0
+
+class Chunks:
+    """Cuts rows into chunks: the same rows always at the same places."""
+
+    def __init__(self, number: int, running: Any) -> None:
+        self.number = number  # of the chunk that is being filled
+        self.running = running  # the hash of all rows so far
         self._rows: list[Row] = []
         self._size = 0
-        self._hash = blake2b(digest_size=16)
-        self._marker = self._read_marker()
-        self._skipped = 0
 
-    def publish(self, rows: Iterable[Row]) -> None:
+    def full(self, rows: Iterable[Row]) -> Iterator[Chunk]:
+        """The chunks that `rows` fill."""
         for row in rows:
             if len(self._rows) == CHUNK_ROWS or self._size >= CHUNK_BYTES:
-                self._flush()
+                yield self._cut()
             self._rows.append(row)
             self._size += len(row[2])
             for part in row[:3]:
-                self._hash.update(b"%d " % len(part) + part)
+                self.running.update(b"%d " % len(part) + part)
 
-    def finish(self) -> Totals:
+    def rest(self) -> Iterator[Chunk]:
         if self._rows:
-            self._flush()
-        if self._marker.batch == self._batch and self._marker.chunk >= self._chunk:
-            raise self._differs(f"it has {self._chunk} chunks, the first attempt had {self._marker.chunk + 1}")
-        return self.totals
+            yield self._cut()
 
-    def close(self) -> None:
-        """Nothing is left open between two chunks."""
+    def _cut(self) -> Chunk:
+        chunk = Chunk(self.number, self._rows, self.running.hexdigest())
+        self._rows, self._size = [], 0
+        self.number += 1
+        return chunk
+
+
+class Compared:
+    """Looks for the place of a marker among the rows of a replay."""
+
+    def __init__(self, marker: Marker) -> None:
+        self._marker = marker
+        self._chunks = Chunks(0, blake2b(digest_size=16))
+        self._seen = 0
+        self._found: tuple[int, Any] | None = None
+
+    def add(self, rows: Iterable[Row]) -> None:
+        if self._marker.whole and self._found is None:
+            self._look(self._chunks.full(rows))
+
+    def found(self) -> tuple[int, Any] | None:
+        """How many rows, from the first one on, the marker says are stored, and their hash; None if it is of others."""
+        if self._found is None:
+            self._look(self._chunks.rest())
+        return self._found
+
+    def _look(self, chunks: Iterable[Chunk]) -> None:
+        for chunk in chunks:
+            self._seen += len(chunk.rows)
+            if (chunk.number, chunk.digest) == (self._marker.chunk, self._marker.digest):
+                self._found = self._seen, self._chunks.running.copy()
+                return
+
+
+class AtomicPublisher:
+    """Publishes the rows of one partition of one batch. For one thread.
+
+    Without further ado it expects all rows of the partition, skips those whose chunks are stored, and refuses others
+    than those of the first attempt. `guard` is called before a chunk is sent again.
+    """
+
+    def __init__(
+        self,
+        nc: Connection,
+        options: SparkOptions,
+        job: str,
+        batch: int,
+        partition: int,
+        guard: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._options = options
+        self._nc = nc
+        self._guard = guard
+        self._subject = f"{options.atomic_marker_subject}.{job.replace('-', '')}.{partition}"
+        self._batch = batch
+        self._where = f"batch {batch}, partition {partition}"
+        access = SparkAccess(nc, options, "(sink)")
+        # Its other partitions and batches have markers in the same stream.
+        key = "marker", access.api.prefix, options.atomic_marker_subject, job
+        self._access = SparkAccess(nc, options, cached(nc, key, lambda: self._find_stream(access)))
+        self.totals = Totals()
+        self._chunks = Chunks(0, blake2b(digest_size=16))
+        self._marker = self._read_marker()
+        self._whole = True
+        self._compared: Compared | None = None
+
+    # --- a replay that knows more than the marker does --------------------------------------------------
+
+    def compare(self, rows: Iterable[Row]) -> None:
+        """To be called with all rows of the partition, before the first one is published."""
+        if self._marker.batch == self._batch:
+            self._compared = self._compared or Compared(self._marker)
+            self._compared.add(rows)
+
+    def prefix(self) -> int | None:
+        """How many of the rows that were compared are stored, from the first one on; None if the marker cannot say."""
+        found = None if self._compared is None else self._compared.found()
+        return None if found is None else found[0]
+
+    def go_on(self, behind_prefix: bool) -> None:
+        """`publish` gets what is missing: the rows behind the prefix, or any others."""
+        next_one = self._marker.chunk + 1 if self._marker.batch == self._batch else 0
+        found = None if self._compared is None else self._compared.found()
+        self._whole = behind_prefix and found is not None
+        running = found[1] if self._whole and found is not None else blake2b(uuid.uuid4().bytes, digest_size=16)
+        self._chunks = Chunks(next_one, running)
 
     # --- chunks -----------------------------------------------------------------------------------------
 
-    def _flush(self) -> None:
-        rows, chunk, digest = self._rows, self._chunk, self._hash.copy().hexdigest()
-        self._rows, self._size = [], 0
-        self._chunk += 1
-        self.totals.rows += len(rows)
-        self.totals.bytes += sum(len(row[2]) for row in rows)
-        for _ in range(ATTEMPTS):
-            if self._stored(chunk, digest):
-                self.totals.duplicates += len(rows)
+    def publish(self, rows: Iterable[Row]) -> None:
+        for chunk in self._chunks.full(rows):
+            self._flush(chunk)
+
+    def finish(self) -> Totals:
+        for chunk in self._chunks.rest():
+            self._flush(chunk)
+        if self._marker.batch == self._batch and self._marker.chunk >= self._chunks.number:
+            raise self._differs(f"it has {self._chunks.number} chunks, the first attempt had {self._marker.chunk + 1}")
+        return self.totals
+
+    def _flush(self, chunk: Chunk) -> None:
+        self.totals.rows += len(chunk.rows)
+        self.totals.bytes += sum(len(row[2]) for row in chunk.rows)
+        for attempt in range(ATTEMPTS):
+            if self._stored(chunk):
+                self.totals.duplicates += len(chunk.rows)
                 return
+            if attempt:
+                self._guard()
+            known_ids = False
             try:
-                self._store(rows, chunk, digest)
+                self._store_when_possible(chunk)
                 return
             except UNSURE as error:
-                log.info("%s: chunk %d: %s; looking at the marker", self._where, chunk, error)
+                log.info("%s: chunk %d: %s; looking at the marker", self._where, chunk.number, error)
             except errors.WrongLastSequence:
-                log.info("%s: chunk %d: somebody else wrote the marker", self._where, chunk)
+                log.info("%s: chunk %d: somebody else wrote the marker", self._where, chunk.number)
+            except errors.ApiError as error:
+                if error.err_code != KNOWN_ID:
+                    raise
+                known_ids = True
             before, self._marker = self._marker, self._read_marker()
-            if self._marker != before and not self._stored(chunk, digest):
+            if self._marker != before and not self._stored(chunk):
                 raise JetStreamSparkError(
                     "JETSTREAM_FENCED",
-                    f"{self._where}: another driver writes the same query (marker {self._subject!r} is at batch "
-                    f"{self._marker.batch}, chunk {self._marker.chunk}). A retry cannot cure it: stop one of the two",
+                    f"{self._where}: another attempt or driver writes it, too (marker {self._subject!r} is at batch "
+                    f"{self._marker.batch}, chunk {self._marker.chunk}). If this is no copy of a task that Spark has "
+                    "started again, stop one of the two drivers",
                 )
-        raise errors.NoStreamResponse(f"chunk {chunk} was not stored in {ATTEMPTS} attempts")
+            if self._marker == before and known_ids:
+                raise self._ids_are_known(chunk)
+        raise errors.NoStreamResponse(f"chunk {chunk.number} was not stored in {ATTEMPTS} attempts")
 
-    def _stored(self, chunk: int, digest: str) -> bool:
+    def _stored(self, chunk: Chunk) -> bool:
         marker = self._marker
         if marker.batch > self._batch:
             raise JetStreamSparkError(
@@ -133,10 +245,13 @@ class AtomicPublisher:
                 "checkpoint was restored from a backup, or another driver runs the query; nothing is written, "
                 "and nothing is skipped. A retry cannot cure it: use another checkpointLocation",
             )
-        if (marker.batch, marker.chunk) < (self._batch, chunk):
+        at, wanted = (marker.batch, marker.chunk), (self._batch, chunk.number)
+        if at < wanted:
             return False
-        if (marker.batch, marker.chunk) == (self._batch, chunk) and marker.digest != digest:
-            raise self._differs(f"its rows up to chunk {chunk} are not those of the first attempt")
+        if not self._whole:
+            return (at, marker.digest) == (wanted, chunk.digest)
+        if at == wanted and marker.digest != chunk.digest:
+            raise self._differs(f"its rows up to chunk {chunk.number} are not those of the first attempt")
         return True
 
     def _differs(self, how: str) -> JetStreamSparkError:
@@ -146,20 +261,43 @@ class AtomicPublisher:
             "deterministic (no random values, no current time, order within a partition), or use another publishMode",
         )
 
-    def _store(self, rows: list[Row], chunk: int, digest: str) -> None:
-        body = {"batch": self._batch, "chunk": chunk, "rows": len(rows), "hash": digest}
+    def _ids_are_known(self, chunk: Chunk) -> JetStreamSparkError:
+        return JetStreamSparkError(
+            "JETSTREAM_PUBLISH_FAILED",
+            f"{self._where}: the stream recognises rows of chunk {chunk.number} by their ids, but neither a marker nor "
+            "the journal says that they are stored; nothing of the chunk is. A retry cannot cure it before the "
+            "duplicate_window of the stream is over",
+        )
+
+    def _store_when_possible(self, chunk: Chunk) -> None:
+        deadline = Deadline(self._options.reconnect_timeout)
+        while True:
+            try:
+                self._store(chunk)
+                return
+            except errors.BatchRefused as error:
+                if error.err_code != TOO_MANY or deadline.expired():
+                    raise
+                log.info("%s: chunk %d: %s; waiting for other tasks", self._where, chunk.number, error)
+            time.sleep(deadline.at_most(PAUSE))
+            self._guard()
+
+    def _store(self, chunk: Chunk) -> None:
+        rows = chunk.rows
+        body = {"batch": self._batch, "chunk": chunk.number, "rows": len(rows), "hash": chunk.digest}
+        if not self._whole:
+            body["whole"] = 0
         batch = AtomicRows(context(self._nc, self._options), self._options.ack_timeout)
         batch.add(self._subject, json.dumps(body).encode(), expected_last_subject_seq=self._marker.revision)
         batch.add_rows(rows)
         ack = batch.commit()
         first = ack.seq - len(rows)
-        self._marker = Marker(self._batch, chunk, digest, first)
+        self._marker = Marker(self._batch, chunk.number, chunk.digest, first, self._whole)
         self.totals.acked(ack.stream, first, ack.seq)
 
     # --- the marker -------------------------------------------------------------------------------------
 
-    def _find_stream(self, nc: Connection) -> str:
-        access = SparkAccess(nc, self._options, "(sink)")
+    def _find_stream(self, access: SparkAccess) -> str:
         found = access.retrying(
             "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": self._subject}, read=True)
         )
@@ -170,7 +308,7 @@ class AtomicPublisher:
                 f"no stream takes the marker subject {self._subject!r}: atomicMarkerSubject must be a subject prefix "
                 "of the stream that gets the rows",
             )
-        if not SparkAccess(nc, self._options, names[0]).info().config.allow_atomic:
+        if not SparkAccess(self._nc, self._options, names[0]).info().config.allow_atomic:
             raise JetStreamSparkError(
                 "JETSTREAM_SERVER_TOO_OLD",
                 f"publishMode=atomic needs nats-server 2.12.1 and allow_atomic in stream {names[0]!r}",
@@ -187,6 +325,7 @@ class AtomicPublisher:
             except errors.MessageNotFound:
                 return Marker()
             found = json.loads(base64.b64decode(message["data"]))
-            return Marker(found["batch"], found["chunk"], found["hash"], message["seq"])
+            whole = bool(found.get("whole", 1))
+            return Marker(found["batch"], found["chunk"], found["hash"], message["seq"], whole)
 
         return access.retrying("reading the marker", get)

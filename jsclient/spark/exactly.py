@@ -25,7 +25,8 @@ from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
 from jsclient.spark.journal import Job, Journal
 from jsclient.spark.publishing import TaskPublisher
-from jsclient.spark.replay import Sorter, Spool, Stored, Unsure, read_back
+from jsclient.spark.readback import Stored, Unsure, forget_others, keep, read_back
+from jsclient.spark.replay import Behind, Sorter, Spool
 from jsclient.spark.rows import RowMaker
 from jsclient.spark.sending import row_publisher
 from jsclient.spark.sink_streams import taker_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
     from jsclient.jetstream.api.models import StreamConfig
+    from jsclient.spark.atomic import AtomicPublisher
     from jsclient.spark.options import SparkOptions
 
 log = logging.getLogger("jsclient.spark")
@@ -69,10 +71,12 @@ class JournaledTask:
         self._looked_at = elapsed()
         self._takers: list[StreamConfig] = []
         self._known: set[bytes] = set()  # subjects whose stream is in the entry of the batch
+        self._nameless = False  # rows go out without their ids
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
         with TaskPublisher(self._nc, self._options, self._job.query, self._job.batch, self._job.partition) as publisher:
             publisher.guard = self._journal.check  # an outage may be long enough for another run to take over
+            forget_others(self._key)
             if self._journal.fresh:
                 return self._write_all(batches, publisher)
             spool = Spool()
@@ -97,6 +101,8 @@ class JournaledTask:
             self._looked_at = elapsed()
         for subject in {row[0] for row in rows} - self._known:
             self._announce(subject, publisher)
+        if self._nameless:
+            rows = [(*row[:3], None) for row in rows]
         publisher.publish(rows)
 
     def _announce(self, subject: bytes, publisher: TaskPublisher) -> None:
@@ -119,16 +125,19 @@ class JournaledTask:
 
     def _write_missing(self, batches: Iterable[pa.RecordBatch], spool: Spool, publisher: TaskPublisher) -> Outcome:
         first = _Counted(self._options, self._key, self._job.partition)
+        first.ids = set()
         for batch in batches:
             spool.add(batch)
-            first.rows(batch)
+            rows = first.rows(batch)
+            if publisher.atomic is not None:
+                publisher.atomic.compare(rows)
         before, begins = self._journal.before, self._journal.batch.begins
         if before.ended and (before.rows, before.total) == (first.count, first.total):
             log.info("%s was written whole before; nothing is published", self._job.where)
             return Outcome(Totals(first.count, 0, first.count), [], begins, skipped=True)
         self._journal.reopen()
         notes: list[str] = []
-        sorter = Sorter(self._stored(notes, first.count))
+        sorter = self._sorter(publisher.atomic, notes, first)
         made = _Counted(self._options, self._key, self._job.partition)
         for batch in spool:
             rows = made.rows(batch)
@@ -140,20 +149,41 @@ class JournaledTask:
         self._journal.end(made.count, made.total, not sorter.aside and not left_over)
         return Outcome(totals, notes, self._journal.batch.begins, sorter.aside, left_over)
 
-    def _stored(self, notes: list[str], count: int) -> Stored:
-        if self._journal.batch.again:
+    def _sorter(self, atomic: AtomicPublisher | None, notes: list[str], first: _Counted) -> Sorter | Behind:
+        """What tells the rows that are stored; `atomic` is the publisher if the rows go in chunks with markers."""
+        again = self._journal.batch.again
+        if again:
             _settle(self._job, self._journal)
+        prefix = None if atomic is None else atomic.prefix()
+        if atomic is not None and prefix is not None and not again:
+            # All attempts belong to one run, which cuts a batch one way only: no row lies under another partition.
+            atomic.go_on(behind_prefix=True)
+            return Behind(prefix)
         try:
             if not self._journal.batch.known:
                 raise Unsure("the journal of the first version does not say where the batch began")
-            return read_back(
-                self._nc, self._options, self._journal.batch.begins, tag_of(self._key), self._job.partition
-            )
+            found = read_back(self._nc, self._options, self._journal.batch.begins, self._key, first.by_column)
+            stored = found.stored(self._job.partition, first.ids or set())
+            keep(found)
         except Unsure as error:
             text = f"{self._job.where} was begun before, and what of it is stored cannot be seen: {error}"
             _accept(self._options, text, error)
-            notes.append(f"{text}. Its {count} rows are published again: some may be stored twice")
-            return Stored()
+            notes.append(f"{text}. {first.count - (prefix or 0)} rows are published again: some may be stored twice")
+            return self._unsure(atomic, prefix)
+        if atomic is not None:
+            atomic.go_on(behind_prefix=False)
+        return Sorter(stored)
+
+    def _unsure(self, atomic: AtomicPublisher | None, prefix: int | None) -> Sorter | Behind:
+        """The user takes repeated rows. What the marker of an atomic partition says is stored for certain all the same.
+
+        Rows that were taken out of the sink may still be known there by their ids, which would reject whole batches.
+        """
+        if atomic is None:
+            return Sorter(Stored())
+        atomic.go_on(behind_prefix=prefix is not None)
+        self._nameless = prefix is None
+        return Behind(prefix or 0)
 
 
 def _accept(options: SparkOptions, text: str, error: Unsure) -> None:
@@ -175,6 +205,7 @@ class _Counted:
         self._columns = 0
         self.by_column = False
         self.count = 0
+        self.ids: set[bytes] | None = None  # those of a column, if somebody wants them
 
     @property
     def total(self) -> int:
@@ -185,6 +216,8 @@ class _Counted:
         rows = list(self._maker.of_batch(batch))
         self.count += len(rows)
         if self.by_column:
+            if self.ids is not None:
+                self.ids.update([row[3] or b"" for row in rows])
             digests = (blake2b(row[3] or b"", digest_size=16).digest() for row in rows)
             self._columns += sum(int.from_bytes(digest, "big") for digest in digests)
         return rows
@@ -217,7 +250,9 @@ def conclude(nc: Connection, options: SparkOptions, journal: Journal, job: Job, 
     if aside:
         begins = {stream: first for outcome in outcomes for stream, first in outcome.begins.items()}
         try:
-            unclaimed += read_back(nc, options, begins, tag_of(key), None, len(outcomes)).others
+            found = read_back(nc, options, begins, key)
+            unclaimed += found.unclaimed(len(outcomes))
+            found.close()
         except Unsure as error:
             text = f"{len(aside)} rows of batch {job.batch} may lie under partitions of an earlier attempt: {error}"
             _accept(options, text, error)

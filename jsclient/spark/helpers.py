@@ -49,11 +49,11 @@ def publish_partition(
     """
     checked = options if isinstance(options, SparkOptions) else known.parse(options, known.WRITE)
     partition = partition_id()
-    if checked.delivery_semantics == "exactly-once" and checked.publish_mode != "atomic":
+    if checked.delivery_semantics == "exactly-once":
         raise JetStreamSparkError(
             "JETSTREAM_CONFLICTING_OPTIONS",
-            "publish_partition has no part on the driver, which deliverySemantics=exactly-once needs; leave it out, or "
-            "use publishMode=atomic",
+            "publish_partition has no part on the driver, which deliverySemantics=exactly-once needs; leave it out "
+            "(publishMode=atomic stores each row once if a replay has the same rows in the same partitions)",
         )
     ids = checked.delivery_semantics != "at-least-once" and checked.publish_mode != "atomic"
     # As a digest, because it becomes part of the marker's subject with publishMode=atomic.

@@ -143,6 +143,11 @@ class SparkOptions:
         """The bucket of the journal; `ledgerBucket` is the option's name in the first version."""
         return self.journal or self.ledger_bucket or "spark_journal"
 
+    def keeps_journal(self, streaming: bool) -> bool:
+        """Whether a writing task keeps a journal, if its user may have one."""
+        semantics = self.delivery_semantics
+        return self.message_id != "none" and (semantics == "exactly-once" or (semantics == "auto" and streaming))
+
     @property
     def stream_names(self) -> tuple[str, ...]:
         """The streams that are named, each once."""
@@ -394,15 +399,19 @@ def _check_writing(o: SparkOptions) -> None:
     )
     _conflict(
         o.publish_mode == "atomic" and o.message_id in ("column", "content"),
-        "publishMode=atomic is exactly once by its marker; one duplicate id would reject a whole batch: leave out "
-        f"messageId={o.message_id}",
+        "publishMode=atomic makes ids itself where it needs them; one duplicate id would reject a whole batch: leave "
+        f"out messageId={o.message_id}",
+    )
+    _conflict(
+        o.delivery_semantics == "exactly-once" and o.message_id == "none",
+        "deliverySemantics=exactly-once finds rows by their ids; leave out messageId=none",
     )
     _conflict(o.publish_mode != "atomic" and o.atomic_marker_subject, "'atomicMarkerSubject' needs publishMode=atomic")
     _conflict(o.journal and o.ledger_bucket, "'ledgerBucket' is the old name of 'journal'; give one of them")
-    journaled = o.delivery_semantics in ("auto", "exactly-once") and o.publish_mode != "atomic"
     for name, value in (("journal", o.journal), ("ledgerBucket", o.ledger_bucket), ("whenUnsure", o.when_unsure)):
         _conflict(
-            value and not journaled, f"{name!r} needs deliverySemantics auto or exactly-once, and no publishMode=atomic"
+            value and not o.keeps_journal(streaming=True),
+            f"{name!r} needs deliverySemantics auto or exactly-once, and ids",
         )
 
 

@@ -130,9 +130,9 @@ def _writing(o: SparkOptions, api: str, letter: str) -> list[str]:
         found.append(f"$KV.{o.audit_bucket}.>")
     if o.publish_mode == "atomic":
         found += [f"{o.atomic_marker_subject}.>", f"{api}STREAM.MSG.GET.*"]
-    elif o.delivery_semantics == "exactly-once" or (o.delivery_semantics == "auto" and letter == known.WRITE_STREAM):
+    if o.keeps_journal(streaming=letter == known.WRITE_STREAM):
         found += [f"$KV.{bucket}.>", f"{api}STREAM.CREATE.KV_{bucket}", f"{api}STREAM.MSG.GET.*"]
         found += [f"{api}CONSUMER.{operation}.*.>" for operation in ("CREATE", "DELETE", "MSG.NEXT")]
         if letter == known.WRITE:
             found.append(f"{api}STREAM.PURGE.KV_{bucket}")
-    return found
+    return list(dict.fromkeys(found))

@@ -40,23 +40,24 @@ class TaskPublisher:
         self._windows: dict[str, float | None] = {}  # seconds in which a stream recognises an id, as far as is known
         self.notes: list[str] = []  # what the user has to see although nothing failed
         self._window: RowPublisher | None = None
-        self._other: FastRowPublisher | AtomicPublisher | None = None
+        self._fast: FastRowPublisher | None = None
+        self.atomic: AtomicPublisher | None = None
         self._fast_subjects: FastSubjects | None = None
         if options.publish_mode == "atomic":
-            self._other = AtomicPublisher(nc, options, job, batch, partition)
+            self.atomic = AtomicPublisher(nc, options, job, batch, partition, self._look)
         elif options.publish_mode in ("auto", "fast"):
             self._fast_subjects = FastSubjects(nc, options)
 
     def publish(self, rows: Iterable[Row]) -> None:
-        if isinstance(self._other, AtomicPublisher):
-            self._other.publish(rows)
+        if self.atomic is not None:
+            self.atomic.publish(rows)
         elif self._fast_subjects is None:
             self._windowed().publish(rows)
         else:
             self._fast_or_windowed(list(rows), self._fast_subjects)
         self._check_streams()
         if self._deadline.expired():
-            sent = sum(publisher.totals.rows for publisher in (self._window, self._other) if publisher is not None)
+            sent = sum(publisher.totals.rows for publisher in self._publishers())
             raise JetStreamSparkError(
                 "JETSTREAM_TASK_TIMEOUT",
                 f"partition {self._partition}: not at the end of its rows after {sent} of them and "
@@ -72,9 +73,8 @@ class TaskPublisher:
     def finish(self) -> Totals:
         """Wait for what is not acknowledged yet."""
         totals = Totals()
-        for publisher in (self._window, self._other):
-            if publisher is not None:
-                totals.add(publisher.finish())
+        for publisher in self._publishers():
+            totals.add(publisher.finish())
         self._check_streams()
         self._check_duration()
         return totals
@@ -89,6 +89,13 @@ class TaskPublisher:
                     "been run again, rows would have been stored twice. Make the window longer, or the tasks smaller"
                 )
 
+    def _publishers(self) -> list[RowPublisher | FastRowPublisher | AtomicPublisher]:
+        return [each for each in (self._window, self._fast, self.atomic) if each is not None]
+
+    def _look(self) -> None:
+        if self.guard is not None:
+            self.guard()
+
     def _windowed(self) -> RowPublisher:
         if self._window is None:
             self._window = row_publisher(self._nc, self._options, self.guard)
@@ -99,20 +106,18 @@ class TaskPublisher:
         if not rows:
             return
         if subjects.take({row[0] for row in rows}):
-            if self._other is None:
-                self._other = fast_publisher(self._nc, self._options, self.guard)
-            self._other.publish(rows)
+            if self._fast is None:
+                self._fast = fast_publisher(self._nc, self._options, self.guard)
+            self._fast.publish(rows)
         else:
             self._windowed().publish(rows)
 
     def _check_streams(self) -> None:
         """Once per stream, as soon as its first ack is in: ids are worth nothing without a window."""
-        if self._options.delivery_semantics == "at-least-once" or self._options.publish_mode == "atomic":
+        if self._options.delivery_semantics == "at-least-once":
             return
-        for publisher in (self._window, self._other):
-            if publisher is None or isinstance(publisher, AtomicPublisher):
-                continue
-            for stream in list(publisher.seen):
+        for publisher in (self._window, self._fast):
+            for stream in list(publisher.seen) if publisher is not None else ():
                 if stream not in self._windows:
                     found = deduplication(SparkAccess(self._nc, self._options, stream))
                     self._windows[stream] = found.window

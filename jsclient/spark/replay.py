@@ -1,97 +1,27 @@
-"""What an earlier attempt has stored: read back from the sink, and told apart from what is still to be published.
+"""The rows of a replay: those that an earlier attempt has stored, told apart from those still to be published.
 
-Rows are recognised by their message ids, headers only. Ids from contents name a partition: a row that lies in the
+Rows are recognised by their message ids (see readback.py). Ids from contents name a partition: a row that lies in the
 stream under another one (the replay was cut into other partitions) may be the same row or an equal one, which no task
 can know. Such rows are put aside for the driver, which sees those of all partitions.
 """
 
 from __future__ import annotations
 
-import logging
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-import attrs
-
-from jsclient.arrow.ranges import Range
-from jsclient.arrow.reading import read_chunks
-from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.ids import DIGEST_CHARS, TAG_CHARS
+from jsclient.spark.ids import DIGEST_CHARS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from jsclient.connection import Connection
     from jsclient.jetstream.publishing.rows import Row
-    from jsclient.spark.options import SparkOptions
-
-log = logging.getLogger("jsclient.spark")
+    from jsclient.spark.readback import Stored
 
 MOST_ASIDE: Final = 64 << 20  # bytes of rows that a task may hand to the driver
-_ID = b"\r\nNats-Msg-Id: "
-
-
-class Unsure(Exception):
-    """Rows of the batch may have been stored, but what the stream has now does not tell."""
-
-
-@attrs.define
-class Stored:
-    """Ids found in the sink. `mine` are those of the partition; `digests` of all of the batch."""
-
-    ids: set[bytes] = attrs.field(factory=set)
-    mine: set[bytes] = attrs.field(factory=set)
-    others: Counter[bytes] = attrs.field(factory=Counter)  # digest -> rows that no living partition claims
-    digests: set[bytes] = attrs.field(factory=set)
-
-
-def read_back(
-    nc: Connection, options: SparkOptions, begins: dict[str, int], tag: bytes, partition: int | None, tasks: int = 0
-) -> Stored:
-    """What the batch has stored. `partition` None is the driver: the rows of partitions that none of `tasks` has."""
-    found = Stored()
-    for stream, first in begins.items():
-        for msg_id in _ids(nc, options, stream, first):
-            found.ids.add(msg_id)
-            parts = msg_id.split(b".")
-            if len(parts) != 3 or len(parts[0]) != DIGEST_CHARS or not parts[1].startswith(tag):
-                continue
-            digest, owner = parts[0], parts[1][TAG_CHARS:]
-            found.digests.add(digest)
-            if partition is None:
-                if not owner.isdigit() or int(owner) >= tasks:
-                    found.others[digest] += 1
-            elif owner == b"%d" % partition:
-                found.mine.add(msg_id)
-    return found
-
-
-def _ids(nc: Connection, options: SparkOptions, stream: str, first: int) -> Iterator[bytes]:
-    """The message ids in a stream of the sink from `first` on."""
-    access = SparkAccess(nc, options, stream)
-    info = access.info()
-    state = access.state(info)
-    if state.end <= first:
-        return
-    if (info.config.retention or "limits") != "limits" or (info.config.max_msgs_per_subject or -1) > 0:
-        raise Unsure(f"stream {stream!r} does not keep what is stored in it (retention, or max_msgs_per_subject)")
-    if state.first > first:
-        raise Unsure(f"stream {stream!r} begins at {state.first}, the batch may have stored rows from {first} on")
-    reading = attrs.evolve(options, stream=stream, fail_on_data_loss=True)
-    part = Range(0, first, state.end, created=state.created, headers_only=True)
-    try:
-        for chunk in read_chunks(nc, reading, part, "consumer", "readback"):
-            for block in chunk.headers or ():
-                at = -1 if block is None else block.find(_ID)
-                if block is not None and at >= 0:
-                    yield block[at + len(_ID) : block.index(b"\r\n", at + len(_ID))]
-    except JetStreamSparkError as error:
-        if error.token in ("JETSTREAM_DATA_LOSS", "JETSTREAM_STREAM_RECREATED"):
-            raise Unsure(error.message.removesuffix(".")) from error
-        raise
 
 
 class Sorter:
@@ -134,6 +64,23 @@ class Sorter:
                 "more than 64 MiB of rows lie in the sink under other partitions: this attempt was cut otherwise than "
                 "the first one. Give the query the parallelism that it had, or a column msg_id",
             )
+
+
+class Behind:
+    """Like Sorter where it is certain that the first `rows` rows of the partition are stored, and no others."""
+
+    def __init__(self, rows: int) -> None:
+        self._left = rows
+        self.skipped = rows
+        self.aside: list[Row] = []
+
+    def missing(self, rows: list[Row], by_column: bool) -> list[Row]:
+        stored = min(self._left, len(rows))
+        self._left -= stored
+        return rows[stored:]
+
+    def left_over(self) -> Counter[bytes]:
+        return Counter()
 
 
 class Spool:

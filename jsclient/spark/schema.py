@@ -110,7 +110,7 @@ def check_sink(schema: StructType, options: SparkOptions) -> None:
     if options.publish_mode == "atomic" and "msg_id" in types:
         raise JetStreamSparkError(
             "JETSTREAM_SCHEMA_MISMATCH",
-            "publishMode=atomic sends no ids (one duplicate would reject a whole batch): drop the column 'msg_id'",
+            "publishMode=atomic takes no ids (one duplicate would reject a whole batch): drop the column 'msg_id'",
         )
 
 

@@ -75,9 +75,7 @@ def write_task(options: SparkOptions, batches: Iterator[pa.RecordBatch], job: Jo
 
 def _journal(nc: Connection, options: SparkOptions, job: Job, streaming: bool) -> Journal | str:
     """The journal, which has begun; or a text why there is none, empty when none is wanted."""
-    semantics = options.delivery_semantics
-    wanted = semantics == "exactly-once" or (semantics == "auto" and streaming)
-    if not wanted or options.publish_mode == "atomic":
+    if not options.keeps_journal(streaming):
         return ""
     kv = open_journal(nc, options)
     if not isinstance(kv, str):
@@ -89,10 +87,12 @@ def _journal(nc: Connection, options: SparkOptions, job: Job, streaming: bool) -
             if not isinstance(error.__cause__, errors.PermissionViolation):
                 raise
             kv = refuse_journal(nc, options, f"the journal cannot be written: {options.hide(str(error.__cause__))}")
-    if semantics == "exactly-once":
+    if options.delivery_semantics == "exactly-once":
         raise JetStreamSparkError(
             "JETSTREAM_JOURNAL_UNAVAILABLE", f"deliverySemantics=exactly-once needs a journal: {kv}"
         )
+    if options.publish_mode == "atomic":
+        return f"{kv}. Rows are stored once only if a replay has the same rows in the same partitions and order"
     return f"{kv}. Rows are stored once only while their stream recognises repeated messages (deliverySemantics=window)"
 
 

@@ -85,7 +85,7 @@ POINTS: dict[str, tuple[Patched, tuple[int, int] | None, str]] = {
 }
 
 
-@pytest.mark.parametrize("mode", ["async", "fast"])
+@pytest.mark.parametrize("mode", ["async", "fast", "atomic"])
 @pytest.mark.parametrize("point", list(POINTS))
 def test_each_row_is_stored_once(
     js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, point: str, mode: str
@@ -93,11 +93,10 @@ def test_each_row_is_stored_once(
     """Died once at the point, then again in a replay that is cut otherwise, then replayed to the end."""
     patched, crash, commit = POINTS[point]
     name = f"P{list(POINTS).index(point)}_{mode}"
-    sinks = [Sink(server, js, f"{name}_{kind}", monkeypatch, allow_batched=True) for kind in ("retry", "restart")]
+    sinks = [Sink(server, js, f"{name}_{kind}", monkeypatch, mode) for kind in ("retry", "restart")]
     rows = [b"%d" % (n % 40) for n in range(60)]  # some are equal
     with mode_works(server, mode):
         for sink in sinks:
-            sink.options["publishMode"] = mode
             with patched(monkeypatch):
                 sink.run("run-0", cut(rows, 3), crash, commit)
         pass_the_window()

@@ -20,6 +20,7 @@ from jsclient.spark.secret import ServerUrl
 SERVERS = {"servers": "nats://n1:4222, nats://n2"}
 SOURCE = {**SERVERS, "stream": "ORDERS"}
 SINK = {**SERVERS, "subject": "orders.new"}
+ATOMIC = {**SINK, "publishMode": "atomic", "atomicMarkerSubject": "m"}
 
 
 def refused(given: dict[str, str], way: str) -> JetStreamSparkError:
@@ -91,6 +92,15 @@ def test_a_server_names_no_environment_variable(monkeypatch: pytest.MonkeyPatch)
         ({**SOURCE, "ackMode": "purge", "readMethod": "consumer"}, READ_STREAM, "CONFLICTING_OPTIONS", "direct"),
         ({**SINK, "messageId": "content", "deliverySemantics": "at-least-once"}, WRITE, "CONFLICTING", "no ids"),
         ({**SINK, "publishMode": "atomic"}, WRITE, "CONFLICTING_OPTIONS", "atomicMarkerSubject"),
+        ({**ATOMIC, "messageId": "content"}, WRITE, "CONFLICTING_OPTIONS", "makes ids itself"),
+        (
+            {**ATOMIC, "messageId": "none", "deliverySemantics": "exactly-once"},
+            WRITE,
+            "CONFLICTING_OPTIONS",
+            "by their",
+        ),
+        ({**ATOMIC, "messageId": "none", "journal": "J"}, WRITE_STREAM, "CONFLICTING_OPTIONS", "'journal' needs"),
+        ({**SINK, "deliverySemantics": "window", "whenUnsure": "fail"}, WRITE_STREAM, "CONFLICTING_OPTIONS", "needs"),
         ({**SINK, "ledgerBucket": "L"}, WRITE, "UNKNOWN_OPTION", "writeStream"),
         ({**SINK, "stream": "X"}, WRITE_STREAM, "UNKNOWN_OPTION", "read"),
     ],

@@ -1,0 +1,251 @@
+"""The message ids that a batch has left in the sink, read once per Python worker.
+
+A stream that keeps what it stores only grows. So the first task of a worker that has to know reads from where the batch
+began, headers only, and later ones read on from there. The ids lie in a file on the local disk, by partition; which
+contents were seen at all is a filter in memory.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections import Counter
+from collections.abc import Container, Iterator
+from typing import TYPE_CHECKING, Final
+
+import attrs
+
+from jsclient.arrow.ranges import Range
+from jsclient.arrow.reading import read_chunks
+from jsclient.spark.access import SparkAccess
+from jsclient.spark.errors import JetStreamSparkError
+from jsclient.spark.ids import DIGEST_CHARS, TAG_CHARS, tag_of
+
+if TYPE_CHECKING:
+    from jsclient.arrow.chunks import Chunk
+    from jsclient.connection import Connection
+    from jsclient.spark.options import SparkOptions
+
+AT_ONCE: Final = 20_000  # ids that wait in memory to be written together
+BITS_PER_ROW: Final = 32
+_ID: Final = b"\r\nNats-Msg-Id: "
+
+
+class Unsure(Exception):
+    """Rows of the batch may have been stored, but what the stream has now does not tell."""
+
+
+@attrs.define
+class Stored:
+    """What a task has to know. `ids` are found ones of a column msg_id, `mine` those of the partition from contents."""
+
+    ids: set[bytes] = attrs.field(factory=set)
+    mine: set[bytes] = attrs.field(factory=set)
+    digests: Container[bytes] = ()  # of all rows of the batch, and perhaps of a few others
+
+
+class Digests:
+    """Digests that were seen, in 4 to 8 bytes each. Of a few thousand others it takes about one for seen.
+
+    Such a row is put aside for the driver, which counts exactly.
+    """
+
+    def __init__(self, expected: int) -> None:
+        bits = 1 << max(16, (expected * BITS_PER_ROW - 1).bit_length())
+        self._mask = bits - 1
+        self._bits = bytearray(bits >> 3)
+
+    def add(self, digest: bytes) -> None:
+        place, bits, mask = hash(digest), self._bits, self._mask
+        one, two = place & mask, (place >> 30) & mask
+        three = one ^ (two >> 1)
+        bits[one >> 3] |= 1 << (one & 7)
+        bits[two >> 3] |= 1 << (two & 7)
+        bits[three >> 3] |= 1 << (three & 7)
+
+    def __contains__(self, digest: object) -> bool:
+        place, bits, mask = hash(digest), self._bits, self._mask
+        one, two = place & mask, (place >> 30) & mask
+        three = one ^ (two >> 1)
+        return bool(bits[one >> 3] >> (one & 7) & bits[two >> 3] >> (two & 7) & bits[three >> 3] >> (three & 7) & 1)
+
+
+class IdFile:
+    """Message ids by owner, in a file of this process."""
+
+    def __init__(self) -> None:
+        self._file = tempfile.TemporaryFile(prefix="jsclient-ids-")  # noqa: SIM115 - close() is ours
+        self._end = 0
+        self._places: dict[bytes, list[tuple[int, int]]] = {}
+        self._waiting: dict[bytes, list[bytes]] = {}
+        self._count = 0
+
+    def add(self, owner: bytes, msg_id: bytes) -> None:
+        self._waiting.setdefault(owner, []).append(msg_id)
+        self._count += 1
+        if self._count >= AT_ONCE:
+            self._write()
+
+    def owners(self) -> list[bytes]:
+        self._write()
+        return list(self._places)
+
+    def of(self, owner: bytes) -> Iterator[list[bytes]]:
+        self._write()
+        for at, size in self._places.get(owner, ()):
+            self._file.seek(at)
+            yield self._file.read(size).split(b"\n")
+
+    def _write(self) -> None:
+        waiting, self._waiting, self._count = self._waiting, {}, 0
+        self._file.seek(self._end)
+        for owner, ids in waiting.items():
+            block = b"\n".join(ids)
+            self._file.write(block)
+            self._places.setdefault(owner, []).append((self._end, len(block)))
+            self._end += len(block)
+        self._file.flush()  # a forked child must have nothing to write
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class ReadBack:
+    """What one batch has stored, as far as this worker has read the sink. For one task at a time.
+
+    `key` is that of the ids. With `by_column` the ids are those of a column, which name neither batch nor partition.
+    """
+
+    def __init__(self, key: bytes, by_column: bool) -> None:
+        self.key, self.by_column, self.process = key, by_column, os.getpid()
+        self._tag = tag_of(key)
+        self._reached: dict[str, tuple[str, int]] = {}  # stream -> when it was made, the next sequence to read
+        self._ids = IdFile()
+        self._digests: Digests | None = None
+
+    def catch_up(self, nc: Connection, options: SparkOptions, begins: dict[str, int]) -> bool:
+        """Read what is new. False if a stream was made anew meanwhile: then this is of no use any more."""
+        for stream, first in begins.items():
+            access = SparkAccess(nc, options, stream)
+            info = access.info()
+            state = access.state(info)
+            made, reached = self._reached.get(stream, (state.created, first))
+            if made != state.created:
+                return False
+            if state.end <= first:
+                continue
+            if (info.config.retention or "limits") != "limits" or (info.config.max_msgs_per_subject or -1) > 0:
+                raise Unsure(
+                    f"stream {stream!r} does not keep what is stored in it (retention, or max_msgs_per_subject)"
+                )
+            if state.first > first:
+                raise Unsure(
+                    f"stream {stream!r} begins at {state.first}, the batch may have stored rows from {first} on"
+                )
+            if state.end > reached:
+                self._digests = self._digests or Digests(state.end - first)
+                self._read(nc, options, stream, Range(0, reached, state.end, created=made, headers_only=True))
+            self._reached[stream] = made, max(reached, state.end)
+        return True
+
+    def _read(self, nc: Connection, options: SparkOptions, stream: str, part: Range) -> None:
+        reading = attrs.evolve(options, stream=stream, fail_on_data_loss=True)
+        try:
+            for chunk in read_chunks(nc, reading, part, "consumer", "readback"):
+                self._take(chunk)
+        except JetStreamSparkError as error:
+            if error.token in ("JETSTREAM_DATA_LOSS", "JETSTREAM_STREAM_RECREATED"):
+                raise Unsure(error.message.removesuffix(".")) from error
+            raise
+
+    def _take(self, chunk: Chunk) -> None:
+        ids, tag, by_column = self._ids, self._tag, self.by_column
+        assert self._digests is not None
+        for block in chunk.headers or ():
+            at = -1 if block is None else block.find(_ID)
+            if block is None or at < 0:
+                continue
+            msg_id = block[at + len(_ID) : block.index(b"\r\n", at + len(_ID))]
+            if by_column:
+                ids.add(b"", msg_id)
+                continue
+            parts = msg_id.split(b".")
+            if len(parts) == 3 and len(parts[0]) == DIGEST_CHARS and parts[1].startswith(tag):
+                self._digests.add(parts[0])
+                ids.add(parts[1][TAG_CHARS:], msg_id)
+
+    # --- what was found ---------------------------------------------------------------------------------
+
+    def stored(self, partition: int, wanted: set[bytes]) -> Stored:
+        """For the task of a partition; `wanted` are its ids if they come from a column."""
+        if self.by_column:
+            return Stored(ids={msg_id for some in self._ids.of(b"") for msg_id in wanted.intersection(some)})
+        mine = {msg_id for some in self._ids.of(b"%d" % partition) for msg_id in some}
+        return Stored(mine=mine, digests=self._digests or ())
+
+    def unclaimed(self, tasks: int) -> Counter[bytes]:
+        """Digest -> rows that belong to none of the partitions below `tasks`: for the driver."""
+        found: Counter[bytes] = Counter()
+        for owner in self._ids.owners():
+            if not owner.isdigit() or int(owner) >= tasks:
+                for some in self._ids.of(owner):
+                    found.update([msg_id[:DIGEST_CHARS] for msg_id in some])
+        return found
+
+    def close(self) -> None:
+        self._ids.close()
+
+
+# --- one of them is kept by a worker --------------------------------------------------------------------------------
+
+kept: list[ReadBack] = []
+
+
+def read_back(
+    nc: Connection, options: SparkOptions, begins: dict[str, int], key: bytes, by_column: bool = False
+) -> ReadBack:
+    """What a batch has stored until now. `keep` it for the next task of this process, or close it."""
+    found = _kept_of(key, by_column)
+    try:
+        while not found.catch_up(nc, options, begins):
+            found.close()
+            found = ReadBack(key, by_column)
+    except BaseException:
+        found.close()  # what was read may be in there in part
+        raise
+    return found
+
+
+def keep(found: ReadBack) -> None:
+    """The next task of the batch reads on from there."""
+    kept.append(found)
+    for other in kept[:-1]:
+        _drop(other)
+
+
+def forget_others(key: bytes) -> None:
+    """What is kept of other batches than that of `key` is of no use any more."""
+    for found in kept[:]:
+        if found.key != key:
+            _drop(found)
+
+
+def _kept_of(key: bytes, by_column: bool) -> ReadBack:
+    """What is kept, taken out so that nobody else uses it; new if there is nothing."""
+    for found in kept[:]:
+        if (found.key, found.by_column, found.process) == (key, by_column, os.getpid()) and _taken(found):
+            return found
+    return ReadBack(key, by_column)
+
+
+def _taken(found: ReadBack) -> bool:
+    try:
+        kept.remove(found)
+    except ValueError:
+        return False  # another thread was first
+    return True
+
+
+def _drop(found: ReadBack) -> None:
+    if _taken(found):
+        found.close()
