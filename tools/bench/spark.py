@@ -28,7 +28,8 @@ ROW_BY_ROW = 3000  # rows of the baseline that waits for every ack
 BATCHES = 12  # micro-batches per source whose median counts
 
 READ_US, WRITE_US, TIMES, EXTRA_MS = 4.0, 9.0, 10.0, 150.0
-FROM_JSON = {6: 0.8, 2: 0.4}  # columns of six -> the time of valueFormat=json against that of from_json
+FROM_JSON = {6: 0.8, 2: 0.4}  # columns of six -> the time of decoding for valueFormat=json against that of from_json
+DOCUMENTS = max(ROWS * 10, 200_000)  # decoding is much faster than reading
 TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -95,7 +96,8 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
         outs = {mode: measure(f"write, {mode}", ROWS, writing(api, frame, url, mode)) for mode in MODES}
         measure("read, all columns, with an id", ROWS, lambda: noop(read(spark, url, stream="OUT_async")))
         slow = measure("foreachPartition, row by row", ROW_BY_ROW, lambda: row_by_row(frame, url), rounds=1)
-        shares = documents(spark, api, url)
+        documents(spark, api, url)
+        shares = decoding(spark)
         rate = micro_batches(rate_source(spark), folder / "rate", None)
         ours = micro_batches(jetstream_source(spark, url), folder / "jetstream", lambda: one_row(nc))
     print(f"one-row micro-batch into noop: rate {rate:.0f} ms, jetstream {ours:.0f} ms (medians of {BATCHES})")
@@ -104,7 +106,10 @@ def run(spark: Any, url: str, folder: Path) -> list[str]:
         ("CPU per row written with ids", outs["async"].us, WRITE_US, "us"),
         ("rows/s of row-by-row against ours, x 10", slow.rate * TIMES / outs["async"].rate, 1.0, ""),
         ("one-row micro-batch beyond the rate source", ours - rate, EXTRA_MS, "ms"),
-        *((f"JSON, {n} of 6 columns, against from_json", shares[n], most, "") for n, most in FROM_JSON.items()),
+        *(
+            (f"decoding JSON, {n} of 6 columns, against from_json", shares[n], most, "")
+            for n, most in FROM_JSON.items()
+        ),
     ]
     return [
         f"MISSED {name}: {value:.2f} {unit}, at most {most:g}" for name, value, most, unit in checks if value > most
@@ -163,8 +168,72 @@ def row_by_row(frame: Any, url: str) -> None:
 SIX = "id bigint, customer string, price double, quantity int, paid boolean, city string"
 
 
-def documents(spark: Any, api: Api, url: str) -> dict[int, float]:
-    """Columns -> the time of a read with valueFormat=json, as a share of a read of bytes and from_json."""
+def decoding(spark: Any) -> dict[int, float]:
+    """Columns -> the time of decoding JSON in the Python worker, as a share of that of from_json in the JVM.
+
+    The documents come out of memory, so that there is nothing else to measure; `documents` has whole reads.
+    """
+    spark.dataSource.register(from_memory())
+    source = spark.read.format("bench-documents").option("rows", DOCUMENTS)
+    shares = {}
+    raw = source.schema("value binary").load()
+    measure("documents from memory, bytes alone", DOCUMENTS, partial(noop, raw))
+    for count in FROM_JSON:
+        names = ", ".join(SIX.split(", ")[:count])
+        parsed = raw.selectExpr(f"from_json(cast(value AS string), '{names}') AS d").select("d.*")
+        ours = measure(f"decoded by us, {count} of 6 columns", DOCUMENTS, partial(noop, source.schema(names).load()))
+        theirs = measure(f"decoded by from_json, {count} of 6", DOCUMENTS, partial(noop, parsed))
+        shares[count] = ours.seconds / theirs.seconds
+    print("decoding against from_json: " + ", ".join(f"{each:.2f} ({n} of 6 columns)" for n, each in shares.items()))
+    return shares
+
+
+def from_memory() -> Any:
+    """A data source of documents: as they are, or decoded as `valueFormat=json` does."""
+    from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+
+    class Reader(DataSourceReader):
+        def __init__(self, schema: Any, rows: int) -> None:
+            self.schema, self.rows = schema, rows
+
+        def partitions(self) -> list[InputPartition]:
+            return [InputPartition(number) for number in range(2)]
+
+        def read(self, partition: InputPartition) -> Iterator[Any]:
+            import json
+
+            import pyarrow as pa
+            from pyspark.sql.pandas.types import to_arrow_schema
+
+            from jsclient.arrow.documents import DocumentColumns
+
+            schema = to_arrow_schema(self.schema)
+            made = [
+                {"id": n, "customer": f"customer-{n}", "price": n / 7, "quantity": n % 9, "paid": n % 2 == 0}
+                for n in range(10_000)
+            ]
+            texts = [json.dumps({**each, "city": f"city-{each['id'] % 300}"}).encode() for each in made]
+            decoder = None if schema.names == ["value"] else DocumentColumns("json", list(schema))
+            for _ in range(self.rows // 2 // len(texts)):
+                if decoder is None:
+                    yield pa.record_batch([pa.array(texts, pa.binary())], schema=schema)
+                else:
+                    columns, _ = decoder.columns(texts, None)  # type: ignore[arg-type]
+                    yield pa.record_batch(list(columns.values()), schema=schema)
+
+    class Documents(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "bench-documents"
+
+        def reader(self, schema: Any) -> DataSourceReader:
+            return Reader(schema, int(self.options["rows"]))
+
+    return Documents
+
+
+def documents(spark: Any, api: Api, url: str) -> None:
+    """Whole reads: with valueFormat=json, and of bytes with from_json."""
     create(api, "JSON")
     few = "id % 10000"
     fields = f"{few} AS id, concat('customer-', {few}) AS customer, {few} / 7 AS price, cast(id % 9 AS int) AS quantity"
@@ -181,8 +250,7 @@ def documents(spark: Any, api: Api, url: str) -> dict[int, float]:
         ours = measure(f"JSON, {count} of 6 columns", ROWS, partial(noop, typed))
         theirs = measure(f"from_json, {count} of 6 columns", ROWS, partial(noop, parsed))
         shares[count] = ours.seconds / theirs.seconds
-    print("time against from_json: " + ", ".join(f"{share:.2f} ({n} of 6 columns)" for n, share in shares.items()))
-    return shares
+    print("reads against from_json: " + ", ".join(f"{share:.2f} ({n} of 6 columns)" for n, share in shares.items()))
 
 
 def rate_source(spark: Any) -> Any:
