@@ -127,20 +127,22 @@ def test_a_replay_of_200_unfinished_partitions(
     count: Callable[[int, int], int],
 ) -> None:
     """Five million rows, of which each task had stored most: at most a minute more than the batch itself."""
-    total, tasks = count(5_000_000, 200_000), 200
+    total, tasks = count(5_000_000, 500_000), 200
     each = total // tasks
     sink = Sink(server, js, stream_name, monkeypatch)
     whole = Sink(server, js, f"{stream_name}_whole", monkeypatch)
 
     def attempt(sink: Sink, run: str, rows: int) -> float:
-        begun = time.monotonic()
+        begun, messages = time.monotonic(), []
         for number in range(tasks):
             monkeypatch.setattr(writing, "streaming_batch", lambda: (sink.name, run, 5))
             monkeypatch.setattr(writing, "partition_id", lambda number=number: number)
             try:
-                sink.writer().write(dying(number * each, rows, each))
+                messages.append(sink.writer().write(dying(number * each, rows, each)))
             except Crash:
                 assert rows < each
+        if messages:
+            sink.writer().commit(messages, 5)
         return time.monotonic() - begun
 
     attempt(sink, "run-1", each * 3 // 4)
@@ -153,8 +155,8 @@ def test_a_replay_of_200_unfinished_partitions(
     contents = sink.contents()
     assert contents.total() == len(contents) == total
     assert 0 < stored < total
-    # All but what the last task has written.
-    assert total - each <= rows_read[sink.name] < total
+    # Once by the tasks, and once more by the driver, for the few rows that were taken for stored.
+    assert total - each <= rows_read[sink.name] < 2 * total
     assert replay <= batch + 60, f"{replay:.0f} s, the batch itself took {batch:.0f} s"
 
 
