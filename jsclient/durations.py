@@ -1,6 +1,7 @@
 """Float seconds <-> integer nanoseconds, and the deadline of a call.
 
-Seconds are floats everywhere in the Python API; integer nanoseconds exist on the wire only.
+Durations are seconds or a timedelta in signatures, float seconds everywhere else; integer nanoseconds exist on the
+wire only.
 This is the only module that knows the factor between them.
 """
 
@@ -63,6 +64,16 @@ def seconds_of(duration: float | dt.timedelta) -> float:
     return duration.total_seconds() if isinstance(duration, dt.timedelta) else float(duration)
 
 
+def plain(duration: float | dt.timedelta) -> float:
+    """A duration as seconds; what is none is left as it is, for the check behind this."""
+    return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
+
+
+def plain_or_none(duration: float | dt.timedelta | None) -> float | None:
+    """The same where None has a meaning."""
+    return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
+
+
 def to_seconds(nanoseconds: int) -> float:
     """Integer nanoseconds as float seconds."""
     return nanoseconds / NANOSECONDS
@@ -80,6 +91,8 @@ def resolve(timeout: Timeout, default: float | None) -> float | None:
         return default
     if isinstance(timeout, Deadline):
         return timeout.remaining()
+    if isinstance(timeout, dt.timedelta):
+        timeout = timeout.total_seconds()
     check_timeout(timeout)
     return None if timeout is not None and timeout >= FOREVER else timeout
 
@@ -127,7 +140,7 @@ class Deadline:
         return seconds if left is None else min(left, seconds)
 
 
-Timeout: TypeAlias = float | Default | Deadline | None
+Timeout: TypeAlias = float | dt.timedelta | Default | Deadline | None
 """What every public call takes as `timeout`. A Deadline is one that an outer call has made, and hands down."""
 
 

@@ -15,7 +15,17 @@ from __future__ import annotations
 
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import MAX_HISTORY, KeyValueConfig, KeyValueStatus
+from jsclient.keyvalue.encoded import EncodedKeyValue
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
+from jsclient.keyvalue.key_codecs import (
+    BASE64_KEYS,
+    BASE64_VALUES,
+    PATH_KEYS,
+    KeyChain,
+    KeyCodec,
+    ValueChain,
+    ValueCodec,
+)
 from jsclient.keyvalue.keys import ALL_KEYS
 from jsclient.keyvalue.manager import (
     create_key_value,
@@ -31,7 +41,13 @@ from jsclient.keyvalue.watch import KeyWatcher
 
 __all__ = [
     "ALL_KEYS",
+    "BASE64_KEYS",
+    "BASE64_VALUES",
     "MAX_HISTORY",
+    "PATH_KEYS",
+    "EncodedKeyValue",
+    "KeyChain",
+    "KeyCodec",
     "KeyValue",
     "KeyValueConfig",
     "KeyValueEntry",
@@ -41,6 +57,8 @@ __all__ = [
     "TypedEntry",
     "TypedKeyValue",
     "TypedKeyWatcher",
+    "ValueChain",
+    "ValueCodec",
     "create_key_value",
     "create_or_update_key_value",
     "delete_key_value",

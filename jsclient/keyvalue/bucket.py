@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 from jsclient import hints
 from jsclient.codecs import Codec
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
     BadBucket,
@@ -45,6 +45,7 @@ from jsclient.keyvalue.entry import (
     direct_fields,
     operation_of,
 )
+from jsclient.keyvalue.key_codecs import KeyCodec, ValueCodec
 from jsclient.keyvalue.keys import (
     ALL_KEYS,
     STREAM_PREFIX,
@@ -63,7 +64,10 @@ from jsclient.nuid import next_nuid
 
 if TYPE_CHECKING:
     from jsclient.jetstream import RawStreamMsg, StreamSource
+    from jsclient.keyvalue.encoded import EncodedKeyValue
     from protocol import Msg
+
+hints.wanted(globals(), "EncodedKeyValue")
 
 log = logging.getLogger("jsclient.keyvalue")
 
@@ -125,6 +129,15 @@ class KeyValue:
         what cannot be decoded; otherwise reading its value raises DecodeFailed, as `get` does in any case.
         """
         return TypedKeyValue(self, type, codec or self._js.decodes_with, on_bad)
+
+    def encoded(
+        self, *, keys: KeyCodec | None = None, values: ValueCodec | None = None, on_bad: OnBadEntry = "raise"
+    ) -> EncodedKeyValue:
+        """The same bucket with keys and values written by codecs (ADR-54): `paths = kv.encoded(keys=PATH_KEYS)`. Sends
+        nothing. `on_bad="skip"`: watches and listings leave out what the codecs cannot read."""
+        from jsclient.keyvalue.encoded import EncodedKeyValue
+
+        return EncodedKeyValue(self, keys, values, on_bad)
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -425,7 +438,7 @@ class KeyValue:
         meta_only: bool = False,
         resume_from_revision: int | None = None,
         callback: Callable[[KeyValueEntry], Any] | None = None,
-        timeout: float | None = None,
+        timeout: float | dt.timedelta | None = None,
     ) -> KeyWatcher:
         """The current values of all keys (or those matching any pattern), then every change as it happens.
 
@@ -447,7 +460,8 @@ class KeyValue:
             meta_only=meta_only,
             resume_from_revision=resume_from_revision,
         )
-        watcher = self._watch(patterns, options, timeout, Deadline(timeout or OPEN_TIMEOUT))
+        seconds = plain_or_none(timeout)
+        watcher = self._watch(patterns, options, seconds, Deadline(seconds or OPEN_TIMEOUT))
         if callback is not None:
             watcher.call(callback, self.bucket)
         return watcher

@@ -16,7 +16,7 @@ from jsclient import hints
 from jsclient._engine import start_all
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
-from jsclient.errors import ConfigError, ConnectionClosed, IteratorClosed, NotSupported, TimedOut
+from jsclient.errors import ConfigError, ConnectionClosed, DecodeFailed, IteratorClosed, NotSupported, TimedOut
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
@@ -213,7 +213,11 @@ class StreamWatcher(Generic[T]):
         engine = engine_of(self._nc)
         try:
             while True:
-                entry = self.next(None)
+                try:
+                    entry = self.next(None)
+                except DecodeFailed as error:  # of this one entry
+                    engine.report_error(error, None)
+                    continue
                 if entry is None:
                     continue
                 try:

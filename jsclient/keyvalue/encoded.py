@@ -1,0 +1,318 @@
+"""`kv.encoded(keys=..., values=...)`: a bucket whose keys and values are written by codecs."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
+
+from jsclient import hints
+from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
+from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyExists, KeyNotFound, RevisionMismatch
+from jsclient.keyvalue import key_codecs
+from jsclient.keyvalue.bucket import KeyValue
+from jsclient.keyvalue.entry import KeyValueEntry
+from jsclient.keyvalue.key_codecs import KeyCodec, ValueCodec
+from jsclient.keyvalue.keys import check_filter
+from jsclient.keyvalue.typed import OnBadEntry
+from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
+from jsclient.message import Payload
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.message import JetStreamMsg
+
+log = logging.getLogger("jsclient.keyvalue")
+
+_OF_A_KEY: Final = (KeyNotFound, KeyExists, RevisionMismatch)
+"""Errors that name a key: they name it as the program does."""
+
+D = TypeVar("D")
+_RAISE: Final[Any] = object()
+
+
+class Writing:
+    """How keys and values are written; what does not come back raises DecodeFailed."""
+
+    def __init__(self, bucket: str, keys: KeyCodec | None, values: ValueCodec | None) -> None:
+        if keys is not None:
+            key_codecs.check(keys, "keys")
+        if values is not None:
+            key_codecs.check(values, "values")
+        self.bucket = bucket
+        self.keys = keys
+        self.values = values
+
+    def key(self, key: str) -> str:
+        """What the bucket has for a key; raises EncodeFailed."""
+        if self.keys is None or not isinstance(key, str):
+            return key  # the bucket says what is wrong with it
+        try:
+            return self.keys.encode(key)
+        except Exception as error:
+            _not_encoded(self.keys, f"the key {key[:80]!r}", error)
+
+    def pattern(self, pattern: str) -> str:
+        """The same of a pattern; raises EncodeFailed, or ConfigError where the codec takes none."""
+        if self.keys is None or not isinstance(pattern, str):
+            return pattern
+        try:
+            return key_codecs.filter_of(self.keys, pattern)
+        except ConfigError:
+            raise
+        except Exception as error:
+            _not_encoded(self.keys, f"the key pattern {pattern[:80]!r}", error)
+
+    def value(self, value: Payload) -> Payload:
+        """What the bucket has for a value; raises EncodeFailed."""
+        if self.values is None:
+            return value
+        try:
+            return self.values.encode(value.encode() if isinstance(value, str) else bytes(value))
+        except Exception as error:
+            _not_encoded(self.values, f"a value of type {type(value).__name__}", error)
+
+    def read_key(self, stored: str, revision: int | None = None) -> str:
+        """The key again; raises DecodeFailed."""
+        if self.keys is None:
+            return stored
+        try:
+            return self.keys.decode(stored)
+        except Exception as error:
+            text = f"{stored!r} in bucket {self.bucket!r} is no key of {self.keys!r}: {error}"
+            raise DecodeFailed(text, stored.encode(), stored, revision) from error
+
+    def read(self, entry: KeyValueEntry, key: str | None = None, *, values: bool = True) -> KeyValueEntry:
+        """The entry as the program knows it; raises DecodeFailed."""
+        stored = entry.key
+        entry.key = self.read_key(stored, entry.revision) if key is None else key
+        if values and self.values is not None and entry.is_put:
+            try:
+                entry.value = self.values.decode(entry.value)
+            except Exception as error:
+                where = f"of {entry.key!r} in bucket {self.bucket!r}, revision {entry.revision},"
+                text = f"the {len(entry.value)} bytes {where} are no value of {self.values!r}: {error}"
+                raise DecodeFailed(text, entry.value, stored, entry.revision) from error
+        return entry
+
+
+def _not_encoded(codec: Any, what: str, error: Exception) -> NoReturn:
+    if isinstance(error, ConfigError):
+        raise error
+    raise EncodeFailed(f"{codec!r} cannot encode {what}: {error}") from error
+
+
+class EncodedKeyValue(KeyValue):
+    """A bucket whose keys or values are written by codecs; made by `kv.encoded(...)`, without a round trip.
+
+    It is used as every bucket: keys and patterns are the program's, in arguments, entries and errors. What somebody
+    else has written and the codecs cannot read raises DecodeFailed when it is met; a watcher goes on after it. With
+    `on_bad="skip"` watches and listings leave it out, with a line in the log. It stays in the bucket.
+    """
+
+    def __init__(
+        self, kv: KeyValue, keys: KeyCodec | None, values: ValueCodec | None, on_bad: OnBadEntry = "raise"
+    ) -> None:
+        if isinstance(kv, EncodedKeyValue):
+            raise ConfigError("this bucket is encoded already: give a KeyChain or ValueChain to the bucket itself")
+        if on_bad not in ("raise", "skip"):
+            raise ConfigError(f'on_bad is "raise" or "skip" here, not {on_bad!r}: the entry stays in the bucket')
+        self.__dict__.update(kv.__dict__)
+        self._writing = Writing(kv.bucket, keys, values)
+        self._skips = on_bad == "skip"
+
+    def _named(self, error: Exception, key: str) -> NoReturn:
+        """Raise the error with the key as the program knows it."""
+        stored = self._writing.key(key)
+        error.args = tuple(
+            text.replace(repr(stored), repr(key)) if isinstance(text, str) else text for text in error.args
+        )
+        vars(error)["key"] = key
+        raise error
+
+    # --- one key ------------------------------------------------------------------------------------------
+
+    @overload
+    def get(self, key: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> KeyValueEntry: ...
+    @overload
+    def get(
+        self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
+    ) -> KeyValueEntry | D: ...
+    def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
+        """See KeyValue.get. DecodeFailed when the value is not one of the codec."""
+        try:
+            entry = super().get(self._writing.key(key), direct=direct, timeout=timeout)
+        except KeyNotFound as error:
+            if default is _RAISE:
+                self._named(error, key)
+            return default
+        return self._writing.read(entry, key)
+
+    def __contains__(self, key: str) -> bool:
+        try:
+            super().get(self._writing.key(key))  # whether it can be read is not asked
+        except KeyNotFound:
+            return False
+        return True
+
+    def get_revision(
+        self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
+    ) -> KeyValueEntry:
+        """See KeyValue.get_revision. DecodeFailed when the value is not one of the codec."""
+        try:
+            entry = super().get_revision(self._writing.key(key), revision, direct=direct, timeout=timeout)
+        except KeyNotFound as error:
+            self._named(error, key)
+        return self._writing.read(entry, key)
+
+    def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry]:
+        """See KeyValue.history."""
+        try:
+            entries = super().history(self._writing.key(key), meta_only=meta_only, timeout=timeout)
+        except KeyNotFound as error:
+            self._named(error, key)
+        return [found for entry in entries if (found := self._readable(entry, key, not meta_only)) is not None]
+
+    def _readable(self, entry: KeyValueEntry, key: str, values: bool) -> KeyValueEntry | None:
+        try:
+            return self._writing.read(entry, key, values=values)
+        except DecodeFailed as error:
+            if not self._skips:
+                raise
+            log.warning("%s", error)
+            return None
+
+    def put(self, key: str, value: Payload, *, timeout: Timeout = DEFAULT) -> int:
+        """See KeyValue.put. EncodeFailed: nothing was sent."""
+        return super().put(self._writing.key(key), self._writing.value(value), timeout=timeout)
+
+    def create(
+        self, key: str, value: Payload, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
+    ) -> int:
+        """See KeyValue.create."""
+        try:
+            return super().create(self._writing.key(key), self._writing.value(value), ttl=ttl, timeout=timeout)
+        except _OF_A_KEY as error:
+            self._named(error, key)
+
+    def update(
+        self,
+        key: str,
+        value: Payload,
+        revision: int,
+        *,
+        ttl: float | dt.timedelta | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> int:
+        """See KeyValue.update."""
+        stored, data = self._writing.key(key), self._writing.value(value)
+        try:
+            return super().update(stored, data, revision, ttl=ttl, timeout=timeout)
+        except _OF_A_KEY as error:
+            self._named(error, key)
+
+    def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
+        """See KeyValue.delete."""
+        try:
+            super().delete(self._writing.key(key), revision=revision, timeout=timeout)
+        except _OF_A_KEY as error:
+            self._named(error, key)
+
+    def purge(
+        self,
+        key: str,
+        *,
+        revision: int | None = None,
+        ttl: float | dt.timedelta | None = None,
+        timeout: Timeout = DEFAULT,
+    ) -> None:
+        """See KeyValue.purge."""
+        try:
+            super().purge(self._writing.key(key), revision=revision, ttl=ttl, timeout=timeout)
+        except _OF_A_KEY as error:
+            self._named(error, key)
+
+    # --- many keys ----------------------------------------------------------------------------------------
+
+    def watch(
+        self,
+        *patterns: str,
+        include_history: bool = False,
+        updates_only: bool = False,
+        ignore_deletes: bool = False,
+        meta_only: bool = False,
+        resume_from_revision: int | None = None,
+        callback: Callable[[KeyValueEntry], Any] | None = None,
+        timeout: float | dt.timedelta | None = None,
+    ) -> KeyWatcher:
+        """See KeyValue.watch. An entry that cannot be read raises DecodeFailed in its place; the next call goes on."""
+        stored = tuple(check_filter(self._writing.pattern(pattern), self._limit) for pattern in patterns)
+        options = WatchOptions(
+            include_history=include_history,
+            updates_only=updates_only,
+            ignore_deletes=ignore_deletes,
+            meta_only=meta_only,
+            resume_from_revision=resume_from_revision,
+        )
+        seconds = plain_or_none(timeout)
+        deadline = Deadline(seconds or OPEN_TIMEOUT)
+        where = (self._js, self.bucket, self.stream_name, self._prefix, stored or (">",))
+        watcher = EncodedKeyWatcher(self._writing, self._skips, not meta_only, *where, options, seconds, deadline)
+        if callback is not None:
+            watcher.call(callback, self.bucket)
+        return watcher
+
+    def keys(self, *patterns: str, timeout: Timeout = DEFAULT) -> Iterator[str]:
+        """See KeyValue.keys. A key that the codec cannot read ends it with DecodeFailed, unless those are skipped."""
+        return self._read_keys(super().keys(*map(self._writing.pattern, patterns), timeout=timeout))
+
+    def _read_keys(self, stored: Iterator[str]) -> Iterator[str]:
+        for one in stored:
+            try:
+                key = self._writing.read_key(one)
+            except DecodeFailed as error:
+                if not self._skips:
+                    raise
+                log.warning("%s", error)
+                continue
+            yield key
+
+    def __repr__(self) -> str:
+        return f"<EncodedKeyValue {self.bucket} keys={self._writing.keys!r} values={self._writing.values!r}>"
+
+
+class EncodedKeyWatcher(KeyWatcher):
+    """What `watch` of an encoded bucket returns: as KeyWatcher, with entries as the program knows them."""
+
+    def __init__(self, writing: Writing, skips: bool, values: bool, *given: Any) -> None:
+        """`values`: whether the server sends them."""
+        self._writing = writing
+        self._skips = skips
+        self._values = values
+        super().__init__(*given)
+
+    def _entry(self, message: JetStreamMsg) -> Any:
+        entry = super()._entry(message)
+        if entry is None:
+            return None
+        try:
+            return self._writing.read(entry, values=self._values)
+        except DecodeFailed as error:
+            if not self._skips:
+                return error  # raised when it is its turn
+            log.warning("%s", error)
+            return None
+
+    def _set_delta(self, entry: Any, delta: int) -> None:
+        if not isinstance(entry, DecodeFailed):
+            super()._set_delta(entry, delta)
+
+    def next(self, timeout: Timeout = DEFAULT) -> KeyValueEntry | None:
+        """See KeyWatcher.next. Raises DecodeFailed in the place of an entry that cannot be read, and then goes on."""
+        found: Any = super().next(timeout)
+        if isinstance(found, DecodeFailed):
+            raise found
+        return found  # type: ignore[no-any-return]
+
+
+hints.given(EncodedKeyValue)
