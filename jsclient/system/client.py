@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Any, Final
 
 import msgspec
 
 from jsclient import errors
 from jsclient.connection import Connection
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolve
+from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.system.gathering import Answer, Gathered, Refusal, sort_answer
+from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
 
 SYSTEM_TIMEOUT: Final = 2.0
 """Seconds for all servers to answer. A cluster of three on one machine takes a millisecond."""
@@ -53,13 +56,13 @@ class SystemClient:
     Each question is asked of all servers (or of one, by `server`: its id or its name) and returns a Gathered: the
     answers, the errors of single servers, and the names of servers that said nothing. It is known when the answers
     are complete, because each server counts the servers of its cluster; there is no waiting for silence.
-    Keyword `options` go into the request as they are, such as `connections(account="APP", state=1)`.
+    Keyword `options` go into the request as they are, such as `connections(acc="APP", state=1)`.
     Without rights on the system account the server answers nothing: NoResponders or an empty, incomplete Gathered.
     """
 
-    def __init__(self, nc: Connection, *, timeout: float | None = SYSTEM_TIMEOUT) -> None:
+    def __init__(self, nc: Connection, *, timeout: float | dt.timedelta | None = SYSTEM_TIMEOUT) -> None:
         self.nc = nc
-        self.timeout = timeout
+        self.timeout = plain_or_none(timeout)
 
     # --- asking -------------------------------------------------------------------------------------------
 
@@ -86,7 +89,9 @@ class SystemClient:
         unknown = max(0, expected - len(found) - len(refused))
         return Gathered(_by_name(found), tuple(refused.values()), (), unknown)
 
-    def ask(self, endpoint: str, *, server: str = "", timeout: Timeout = DEFAULT, **options: Any) -> Gathered:
+    def ask(
+        self, endpoint: str, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[AskDict]
+    ) -> Gathered:
         """Ask for an endpoint by its name: "VARZ", "CONNZ", "JSZ", "ROUTEZ", "LEAFZ", "GATEWAYZ", "SUBSZ", "RAFTZ" ...
 
         An endpoint that a server does not have (RAFTZ on 2.9) is an error of that server, of code 503.
@@ -143,11 +148,15 @@ class SystemClient:
         """VARZ: version, limits, rates, uptime of each server."""
         return self.ask("VARZ", server=server, timeout=timeout)
 
-    def connections(self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Any) -> Gathered:
+    def connections(
+        self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[ConnectionsDict]
+    ) -> Gathered:
         """CONNZ: client connections (`data["connections"]`, up to `limit`, 1,024). `acc`/`user` need `auth=True`."""
         return self.ask("CONNZ", server=server, timeout=timeout, **options)
 
-    def jetstream(self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Any) -> Gathered:
+    def jetstream(
+        self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[JetStreamUseDict]
+    ) -> Gathered:
         """JSZ: JetStream of each server. `accounts=True, streams=True, consumer=True` for details.
 
         In a cluster each replica reports its copy; `stream_leader_only=True` gives every stream once.
@@ -164,7 +173,7 @@ class SystemClient:
         """
         if (stream or consumer) and not account:
             raise errors.ConfigError("name the account of the stream: health(account=..., stream=...)")
-        options = {
+        options: Any = {
             key: value for key, value in (("account", account), ("stream", stream), ("consumer", consumer)) if value
         }
         gathered = self.ask("HEALTHZ", server=server, timeout=timeout, **options)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import importlib
 import importlib.util
 import inspect
+import re
 import subprocess
 import sys
 import typing
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -73,3 +75,63 @@ def test_public_names_are_there_from_the_start() -> None:
         "    assert not missing, (package, missing)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+#: What a parameter that takes a duration is called.
+DURATION = re.compile(r"(^|_)(timeout|expires|heartbeat|ttl|delay|interval|wait|stall|backoff|older_than|lease)$")
+
+#: What applications neither call nor make, and the tools for tests.
+LAYERS = (
+    *(
+        "jsclient.jetstream.Consumer.examine",
+        "jsclient.jetstream.Consumer.why_",
+        "jsclient.workers.WorkerPool.take_for",
+    ),
+    *("jsclient.jetstream.PushConsumer.examine", "jsclient.jetstream.PushConsumer.why_", "jsclient.testing."),
+    *("jsclient.keyvalue.KeyWatcher.__init__", "jsclient.keyvalue.TypedKeyWatcher.__init__"),
+    *("jsclient.objectstore.ObjectWatcher.__init__", "jsclient.monitor.Deadline"),
+)
+
+
+def parameters(package: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Where and with which type: all parameters of public functions, and fields of their keyword dictionaries."""
+    for name, thing in names.items():
+        found = [(name, thing)] if inspect.isfunction(thing) else []
+        if inspect.isclass(thing) and thing.__module__.startswith(OURS) and not issubclass(thing, BaseException):
+            found = [(f"{name}.{method}", one) for method, one in functions(thing)]
+            if attrs.has(thing):
+                found.append((f"{name}.__init__", thing.__init__))
+        for where, function in found:
+            if where.rpartition(".")[2].startswith("_") and not where.endswith("__init__"):
+                continue
+            try:
+                hints = typing.get_type_hints(function)
+            except Exception:  # another test
+                continue
+            for parameter, hint in hints.items():
+                if typing.is_typeddict(hint):
+                    yield from (
+                        (f"{package}.{where}(**{field})", t) for field, t in typing.get_type_hints(hint).items()
+                    )
+                elif parameter != "return":
+                    yield f"{package}.{where}({parameter})", hint
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_durations_may_be_timedeltas(everything: dict[str, dict[str, Any]], package: str) -> None:
+    wrong = {
+        f"{where}: {hint}"
+        for where, hint in parameters(package, everything[package])
+        if DURATION.search(where.rstrip(")").rpartition("(")[2].lstrip("*"))
+        and float in parts(hint)
+        and dt.timedelta not in parts(hint)
+        and not where.startswith(LAYERS)
+    }
+    assert not wrong, "\n".join(sorted(wrong))
+
+
+def parts(hint: Any) -> list[Any]:
+    """All types in a type, but not those of a function that it may be."""
+    if typing.get_origin(hint) is Callable:
+        return []
+    return [hint, *(part for one in typing.get_args(hint) for part in parts(one))]
