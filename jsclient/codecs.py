@@ -18,6 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
+from jsclient import hints
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed
 
 T = TypeVar("T")
@@ -39,6 +40,9 @@ class Codec(Protocol):
 
     def decode(self, data: bytes, type: type[T], /) -> T:
         """The value in the bytes, of that type."""
+
+
+hints.given(Codec)
 
 
 class MsgspecCodec:

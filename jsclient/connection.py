@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
@@ -15,7 +16,7 @@ from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
 from jsclient.cancel import Cancel
-from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.hints import Unpack
 from jsclient.instruments import handling, sending
 from jsclient.message import HeadersLike, Msg, Payload
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
     from jsclient.jetstream.publishing.keywords import JetStreamDict
 
-hints.wanted(globals(), "JetStream")
+hints.wanted(globals(), "Codec", "JetStream", "JetStreamDict")
 
 
 class Connection:
@@ -145,13 +146,13 @@ class Connection:
     @overload
     def jetstream(self, *, codec: Codec | None, **options: Unpack[JetStreamDict]) -> JetStream[Any]: ...
 
-    def jetstream(self, **options: Any) -> JetStream[Any]:
+    def jetstream(self, *, codec: Codec | None = None, **options: Unpack[JetStreamDict]) -> JetStream[Any]:
         """JetStream of this connection's account, of a `domain` or an `api_prefix`; see JetStream for the options.
 
         Costs nothing to make; the same as `JetStream(nc, **options)`. With a `codec` it publishes and reads values.
         """
         # The connection knows nothing of what is built on it, so the import is made when somebody asks for it.
-        return import_module("jsclient.jetstream").JetStream(self, **options)  # type: ignore[no-any-return]
+        return import_module("jsclient.jetstream").JetStream(self, codec=codec, **options)  # type: ignore[no-any-return]
 
     # --- requests ---------------------------------------------------------------------------------------
 
@@ -179,7 +180,7 @@ class Connection:
         *,
         timeout: Timeout = DEFAULT,
         max_messages: int | None = None,
-        stall: float | None = None,
+        stall: float | dt.timedelta | None = None,
         sentinel: Callable[[Msg], bool] | None = None,
         headers: HeadersLike | None = None,
     ) -> Iterator[Msg]:
@@ -194,7 +195,7 @@ class Connection:
             payload,
             timeout=timeout,
             max_messages=max_messages,
-            stall=stall,
+            stall=plain_or_none(stall),
             sentinel=sentinel,
             headers=headers,
         )

@@ -6,6 +6,7 @@ and callables keep them out of the pickle.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import ssl
 from collections.abc import Callable, Mapping, Sequence
@@ -17,7 +18,7 @@ import protocol
 from jsclient import checks, errors
 from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import SecretSource, as_secret
-from jsclient.durations import check_timeout
+from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.instruments import Instrumentation
 from jsclient.urls import masked
 
@@ -138,21 +139,21 @@ class ConnectOptions:
     """Client name that the server shows; `<application>-<host>-<pid>` is a good one."""
 
     # --- time and pressure
-    connect_timeout: float = attrs.field(default=CONNECT_TIMEOUT, validator=_positive)
+    connect_timeout: float = attrs.field(default=CONNECT_TIMEOUT, converter=plain, validator=_positive)
     """Seconds for dialling one server, TLS and handshake included."""
-    request_timeout: float | None = attrs.field(default=REQUEST_TIMEOUT, validator=_duration)
+    request_timeout: float | None = attrs.field(default=REQUEST_TIMEOUT, converter=plain_or_none, validator=_duration)
     """Seconds that a request, flush or rtt waits unless told otherwise; None: for ever."""
-    ping_interval: float = attrs.field(default=PING_INTERVAL, validator=_positive)
+    ping_interval: float = attrs.field(default=PING_INTERVAL, converter=plain, validator=_positive)
     """Seconds between two pings on a link."""
     max_pings_out: int = attrs.field(default=MAX_PINGS_OUT, validator=_positive)
     """Pings without an answer after which the link counts as dead."""
-    drain_timeout: float = attrs.field(default=DRAIN_TIMEOUT, validator=_positive)
+    drain_timeout: float = attrs.field(default=DRAIN_TIMEOUT, converter=plain, validator=_positive)
     """Seconds that `drain()` may take unless told otherwise."""
-    write_timeout: float = attrs.field(default=WRITE_TIMEOUT, validator=_positive)
+    write_timeout: float = attrs.field(default=WRITE_TIMEOUT, converter=plain, validator=_positive)
     """Seconds that the server may refuse to take data before a publisher is told."""
     pending_buffer: int = PENDING_BUFFER
     """Bytes of publishes that are kept while there is no link; 0: publishing fails at once then."""
-    pending_block: float | None = attrs.field(default=None, validator=_duration)
+    pending_block: float | None = attrs.field(default=None, converter=plain_or_none, validator=_duration)
     """Seconds a publish may wait for room in a full pending buffer; None: BufferFull at once."""
 
     # --- servers
@@ -288,14 +289,14 @@ class ConnectOptionsDict(CallbacksDict, total=False):
     """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, but servers."""
 
     name: str | None
-    connect_timeout: float
-    request_timeout: float | None
-    ping_interval: float
+    connect_timeout: float | dt.timedelta
+    request_timeout: float | dt.timedelta | None
+    ping_interval: float | dt.timedelta
     max_pings_out: int
-    drain_timeout: float
-    write_timeout: float
+    drain_timeout: float | dt.timedelta
+    write_timeout: float | dt.timedelta
     pending_buffer: int
-    pending_block: float | None
+    pending_block: float | dt.timedelta | None
     reconnect: ReconnectPolicy
     retry_on_failed_connect: bool
     randomize: bool

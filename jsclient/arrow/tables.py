@@ -16,7 +16,7 @@ from jsclient.arrow.formats import CORRUPT, FORMATS, Unsupported
 from jsclient.arrow.options import ReadOptions, Refused, typed_errors
 from jsclient.arrow.ranges import Range, StreamState, head_moved
 from jsclient.arrow.reading import choose_method, read_through
-from jsclient.durations import check_timeout, to_ns
+from jsclient.durations import check_timeout, plain_or_none, to_ns
 from jsclient.errors import ConfigError
 from jsclient.hints import Unpack
 from jsclient.jetstream.context import JetStream
@@ -70,7 +70,7 @@ class ReadArguments(TypedDict, total=False):
     """A record batch ends after so many rows (10,000) ..."""
     batch_bytes: int
     """... or so many bytes of values (8 MiB)."""
-    timeout: float | None
+    timeout: float | dt.timedelta | None
     """Seconds for the whole; None: as long as it goes on. After 60 s without any progress a reading fails anyway."""
 
 
@@ -93,13 +93,14 @@ def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments])
     The range is fixed before this returns. The proof comes last: only when the iteration ends without an error were
     the batches all there is.
     """
-    check_timeout(arguments.get("timeout"))
+    seconds = plain_or_none(arguments.get("timeout"))
+    check_timeout(seconds)
     filters = arguments.get("subjects") or ()
     options = ReadOptions(
         stream=stream,
         api_prefix=js.api.prefix[:-1],
         subjects=(filters,) if isinstance(filters, str) else tuple(filters),
-        task_timeout=arguments.get("timeout"),
+        task_timeout=seconds,
     )
     kind = arguments.get("value_format")
     columns = list(arguments.get("columns") or (COLUMNS if kind is None else COLUMNS[:3]))

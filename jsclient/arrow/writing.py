@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator
 from itertools import repeat
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from jsclient import errors
 from jsclient.arrow.formats import encode_columns
-from jsclient.durations import Deadline, check_timeout
+from jsclient.durations import Deadline, check_timeout, plain_or_none
 from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 
@@ -47,7 +48,7 @@ def write_table(
     *,
     subject: str | None = None,
     value_format: Literal["json", "msgpack"] | None = None,
-    timeout: float | None = None,
+    timeout: float | dt.timedelta | None = None,
 ) -> Written:
     """Publish the rows of a table in their order, and return when every row is stored.
 
@@ -59,8 +60,9 @@ def write_table(
     to be stored, ConfigError for a table that cannot be written (before any row of that batch is sent). `timeout`:
     seconds for the whole; None: as long as it takes, each ack at most 30 s.
     """
-    check_timeout(timeout)
-    deadline = Deadline(timeout)
+    seconds = plain_or_none(timeout)
+    check_timeout(seconds)
+    deadline = Deadline(seconds)
     writer = _Writer(js, subject, value_format, deadline)
     if isinstance(data, pa.RecordBatch):
         data = [data]

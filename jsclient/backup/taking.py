@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import hashlib
 import os
 from collections.abc import Callable, Iterable
@@ -14,7 +15,7 @@ from jsclient import errors
 from jsclient.backup import files
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
-from jsclient.durations import DEFAULT, Deadline, Timeout, whole
+from jsclient.durations import DEFAULT, Deadline, Timeout, plain, whole
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import names
 
@@ -36,7 +37,7 @@ def backup_stream(
     consumers: bool = True,
     check: bool = False,
     progress: Progress | None = None,
-    stall: float = STALL,
+    stall: float | dt.timedelta = STALL,
     timeout: Timeout = DEFAULT,
 ) -> Backup:
     """Back a stream up into a new folder; returns it with its manifest. The NATS CLI can restore it.
@@ -48,6 +49,7 @@ def backup_stream(
     streams need server 2.15.
     """
     path = files.prepare(folder)
+    stall = plain(stall)
     timeout = whole(timeout)
     deadline = timeout if isinstance(timeout, Deadline) else Deadline(None)
     taken_of_sources = _positions_of_sources(js, stream, timeout)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import threading
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from jsclient import errors
 from jsclient._engine import start_all
 from jsclient.coordination.lease import Lease
 from jsclient.coordination.lock import Lock
+from jsclient.durations import Timeout, plain, resolve
 from jsclient.keyvalue import KeyValue
 from jsclient.waiting import Gate
 
@@ -34,13 +36,13 @@ class Election:
         kv: KeyValue,
         name: str,
         *,
-        ttl: float = 10.0,
+        ttl: float | dt.timedelta = 10.0,
         on_gain: Callable[[Lease], Any] | None = None,
         on_loss: Callable[[Lease], Any] | None = None,
     ) -> None:
         self.name = name
         self._lock = Lock(kv, name, ttl=ttl, on_lost=self._lost)
-        self._ttl = ttl
+        self._ttl = plain(ttl)
         self._on_gain = on_gain
         self._on_loss = on_loss
         self._lease: Lease | None = None
@@ -61,12 +63,12 @@ class Election:
         """Whether we lead at this moment; asks nobody."""
         return self.lease is not None
 
-    def close(self, timeout: float | None = 5.0) -> None:
+    def close(self, timeout: Timeout = 5.0) -> None:
         """Leave the election; a lease that we have goes back at once. Waits at most `timeout` seconds for the hooks."""
         self._over.set()
         self._change.set()
         if threading.current_thread() is not self._thread:
-            self._thread.join(timeout)
+            self._thread.join(resolve(timeout, None))
 
     def _lost(self, lease: Lease) -> None:
         self._change.set()

@@ -12,6 +12,7 @@ ones. A stream of one replica that loses its disk's last second may hand a token
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import os
 import socket
@@ -25,7 +26,7 @@ import attrs
 import msgspec
 
 from jsclient import errors, keyvalue, nuid
-from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed
+from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, plain_or_none
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
 from jsclient.waiting import Gate
@@ -56,7 +57,7 @@ def lease_bucket(
     bucket: str = "leases",
     *,
     replicas: int = 1,
-    ttl: float | None = None,
+    ttl: float | dt.timedelta | None = None,
     timeout: Timeout = DEFAULT,
 ) -> KeyValue:
     """Make, or open, a bucket for leases.
@@ -65,6 +66,7 @@ def lease_bucket(
     more), and use it for every lease in it.
     """
     modern = js.nc.server_info.at_least(2, 11)
+    ttl = plain_or_none(ttl)
     if not modern and (ttl is None or ttl < SHORTEST_OLD):
         version = js.nc.server_info.version
         raise errors.ConfigError(f"server {version} knows no time per key: give ttl, {SHORTEST_OLD:g} s or more")

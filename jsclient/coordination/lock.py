@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import random
 import time
 from collections.abc import Callable
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient import errors
 from jsclient.coordination.lease import Lease, Terms, terms_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, whole
+from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve, whole
 from jsclient.keyvalue import KeyValue
 from jsclient.keyvalue.keys import check_key
 
@@ -37,7 +38,7 @@ class Semaphore:
     """
 
     def __init__(
-        self, kv: KeyValue, name: str, seats: int, *, ttl: float = 10.0, on_lost: OnLost | None = None
+        self, kv: KeyValue, name: str, seats: int, *, ttl: float | dt.timedelta = 10.0, on_lost: OnLost | None = None
     ) -> None:
         if seats < 1:
             raise errors.ConfigError(f"a semaphore has 1 or more seats, not {seats}")
@@ -45,7 +46,7 @@ class Semaphore:
         self.name = name
         self.keys = [f"{name}.{seat}" for seat in range(seats)]
         self._kv = kv
-        self._ttl = ttl
+        self._ttl = plain(ttl)
         self._on_lost = on_lost
         self._terms: Terms | None = None
         self._held: list[Lease] = []
@@ -118,18 +119,21 @@ class Semaphore:
 class Lock(Semaphore):
     """One holder at a time: a semaphore with one seat, whose key is the name itself."""
 
-    def __init__(self, kv: KeyValue, name: str, *, ttl: float = 10.0, on_lost: OnLost | None = None) -> None:
+    def __init__(
+        self, kv: KeyValue, name: str, *, ttl: float | dt.timedelta = 10.0, on_lost: OnLost | None = None
+    ) -> None:
         super().__init__(kv, name, 1, ttl=ttl, on_lost=on_lost)
         self.keys = [name]
 
 
-def once_per(kv: KeyValue, name: str, interval: float, *, timeout: Timeout = DEFAULT) -> int | None:
+def once_per(kv: KeyValue, name: str, interval: float | dt.timedelta, *, timeout: Timeout = DEFAULT) -> int | None:
     """The fencing token if this caller is the first in the present interval of `interval` seconds, else None.
 
     For jobs that many processes are started for (cron on several machines): `if once_per(kv, "nightly", 86400): run()`.
     Intervals are those of the wall clock, from 1970 on: clocks that differ by more than the job's own slack make it run
     twice. It is decided once: a process that dies in the middle is not replaced (use an Election for that).
     """
+    interval = plain(interval)
     if not interval >= 1:
         raise errors.ConfigError(f"the interval must be 1 s or more, not {interval!r}")
     slot = int(time.time() // interval)

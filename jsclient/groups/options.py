@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypedDict
 
 import attrs
 
+from jsclient.durations import plain, plain_or_none
 from jsclient.errors import ConfigError
 from jsclient.groups.config import check_name
 
@@ -26,21 +28,21 @@ class GroupPoolDict(TypedDict, total=False):
     a group has."""
 
     member: str | None
-    lease: float
-    settle: float
-    ack_wait: float
+    lease: float | dt.timedelta
+    settle: float | dt.timedelta
+    ack_wait: float | dt.timedelta
     max_ack_pending: int
-    priority_timeout: float
-    hand_over_timeout: float | None
+    priority_timeout: float | dt.timedelta
+    hand_over_timeout: float | dt.timedelta | None
     threads: int
     key: Callable[[Any], Any]
     attempts: int | None
     dead_letter: str | None
-    backoff: Sequence[float] | None
+    backoff: Sequence[float | dt.timedelta] | None
     confirm: bool
     in_progress: bool
-    progress_limit: float
-    stop_timeout: float
+    progress_limit: float | dt.timedelta
+    stop_timeout: float | dt.timedelta
     on_event: Callable[[Any], Any] | None
 
 
@@ -49,12 +51,12 @@ class MemberOptions:
     """Keyword arguments of GroupPool beside those of a pool; see there."""
 
     member: str | None = None
-    lease: float = LEASE
-    settle: float = SETTLE
-    ack_wait: float = ACK_WAIT
+    lease: float = attrs.field(default=LEASE, converter=plain)
+    settle: float = attrs.field(default=SETTLE, converter=plain)
+    ack_wait: float = attrs.field(default=ACK_WAIT, converter=plain)
     max_ack_pending: int = 0
-    priority_timeout: float = PRIORITY_TIMEOUT
-    hand_over_timeout: float | None = None
+    priority_timeout: float = attrs.field(default=PRIORITY_TIMEOUT, converter=plain)
+    hand_over_timeout: float | None = attrs.field(default=None, converter=plain_or_none)
 
     def __attrs_post_init__(self) -> None:
         if self.member is not None:

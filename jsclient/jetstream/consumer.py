@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jsclient import errors, hints
@@ -14,39 +15,41 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
 from jsclient.hints import Unpack
 from jsclient.instruments import taken
 from jsclient.jetstream.api import consumer_requests, names
-from jsclient.jetstream.api.models import AckPolicy, ConsumerConfig, ConsumerInfo, PauseState
+from jsclient.jetstream.api.models import ConsumerInfo, PauseState
 from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
-from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.messages import Messages, each
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
-from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import (
-    MAX_MESSAGES,
-    MOST_MESSAGES,
+    ErrorHook,
     FetchBatchesDict,
     FetchBytesDict,
     FetchDict,
     Paused,
     PullOptions,
     PullOptionsDict,
+    options_for,
 )
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.typed import (
     Reading,
+    SiftedMessages,
     TypedMessages,
     TypedMsg,
     reading_of,
     refuse_without_decode,
+    typed_iterator,
 )
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.finite import FiniteRead
+    from jsclient.jetstream.consuming.typed_reads import TypedFiniteRead
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "ConsumeContext", "FiniteRead", "JetStream")
+hints.wanted(globals(), "ConsumeContext", "FiniteRead", "JetStream", "TypedFiniteRead")
 
 
 T = TypeVar("T")
@@ -134,7 +137,7 @@ class Consumer(PullSource):
         max_messages: int = 1,
         timeout: Timeout = DEFAULT,
         *,
-        no_wait_then: float | None = None,
+        no_wait_then: float | dt.timedelta | None = None,
         max_bytes: int = 0,
         heartbeat: Timeout = DEFAULT,
         group: str = "",
@@ -184,29 +187,54 @@ class Consumer(PullSource):
             self,
             max_messages,
             terms,
-            JetStreamMsg,
+            JetStreamMsg if reading is None else reading.maker(),
             timeout=seconds,
             max_bytes=max_bytes,
             cancel=cancel,
         ).run()
         if (instrument := self.js.nc.options.instrumentation) is not None:
             taken(instrument, batch)
-        return batch if reading is None else reading.batch(batch)
+        return batch if reading is None else reading.sifted(batch)
 
-    def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch:
-        """What is there now, up to `max_messages`; an empty batch when nothing is.
+    @overload
+    def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch: ...
+
+    @overload
+    def fetch_no_wait(
+        self,
+        max_messages: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+    ) -> Batch[TypedMsg[T]]: ...
+
+    def fetch_no_wait(
+        self,
+        max_messages: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+    ) -> Batch[Any]:
+        """What is there now, up to `max_messages`; an empty batch when nothing is. `decode`: as for `fetch`.
 
         `timeout`: seconds that the server may take to say so (5, of which 1 without a sign of it), then ReadStalled.
         """
         within = resolve(timeout, NO_WAIT_TIMEOUT)
         if within is None or within >= NO_WAIT_TIMEOUT:
-            return self.fetch(max_messages, 0)
+            return self.fetch(max_messages, 0, decode=decode, on_bad=on_bad, dead_letter=dead_letter)
         check_number(max_messages)
+        reading = self._reading(decode, on_bad, dead_letter)
+        make = JetStreamMsg if reading is None else reading.maker()
         terms = self._limited(terms_for(0, 0.0, no_wait=True))
-        batch = Fetch(self, max_messages, terms, JetStreamMsg, timeout=0, answer_within=within).run()
+        batch = Fetch(self, max_messages, terms, make, timeout=0, answer_within=within).run()
         taken(self.js.nc.options.instrumentation, batch)
-        return batch
+        return batch if reading is None else reading.sifted(batch)
 
+    @overload
     def fetch_bytes(
         self,
         max_bytes: int,
@@ -214,17 +242,44 @@ class Consumer(PullSource):
         *,
         max_messages: int | None = None,
         **options: Unpack[FetchBytesDict],
-    ) -> Batch:
+    ) -> Batch: ...
+
+    @overload
+    def fetch_bytes(
+        self,
+        max_bytes: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        max_messages: int | None = None,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[FetchBytesDict],
+    ) -> Batch[TypedMsg[T]]: ...
+
+    def fetch_bytes(
+        self,
+        max_bytes: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        max_messages: int | None = None,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[FetchBytesDict],
+    ) -> Batch[Any]:
         """As `fetch`, limited by size: subjects, replies, headers and payloads together; `max_messages`, too, if given.
 
-        Raises MaxBytesExceeded when the next message alone is larger.
+        Raises MaxBytesExceeded when the next message alone is larger. `decode` and its companions: as for `fetch`.
         """
         if max_bytes < 1:
             raise errors.ConfigError(f"max_bytes must be positive, got {max_bytes}")
         limit = UNLIMITED_BATCH
         if self._info is not None and self._info.config.max_batch:
             limit = min(limit, max(self._info.config.max_batch, 1))
-        return self.fetch(limit if max_messages is None else max_messages, timeout, max_bytes=max_bytes, **options)
+        limit = limit if max_messages is None else max_messages
+        values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
+        return self.fetch(limit, timeout, max_bytes=max_bytes, **values, **options)
 
     @overload
     def next(self, timeout: Timeout = DEFAULT, **options: Unpack[FetchDict]) -> JetStreamMsg: ...
@@ -240,14 +295,23 @@ class Consumer(PullSource):
         **options: Unpack[FetchDict],
     ) -> TypedMsg[T]: ...
 
-    def next(self, timeout: Timeout = DEFAULT, **options: Any) -> Any:
+    def next(
+        self,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[FetchDict],
+    ) -> Any:
         """One message; waits at most `timeout` seconds (30 by default; 0: only what is there).
 
         Raises NoMessages when none came in time: that is no failure. Options are those of `fetch`.
         """
         deadline = None
+        values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
         while True:
-            batch = self.fetch(1, timeout, **options)
+            batch = self.fetch(1, timeout, **values, **options)
             if batch:
                 return batch[0]
             if not batch.skipped:
@@ -258,9 +322,9 @@ class Consumer(PullSource):
             options.pop("no_wait_then", None)
 
     @staticmethod
-    def _deadline_of(timeout: Timeout, options: dict[str, Any]) -> Deadline:
+    def _deadline_of(timeout: Timeout, options: FetchDict) -> Deadline:
         within = options.get("no_wait_then")
-        return Deadline(resolve(timeout, FETCH_TIMEOUT) if within is None else within)
+        return Deadline(resolve(timeout if within is None else within, FETCH_TIMEOUT))
 
     def _limited(self, terms: PullTerms) -> PullTerms:
         """A pull may live at most max_expires of the consumer; a longer fetch then pulls again."""
@@ -302,12 +366,14 @@ class Consumer(PullSource):
         reading = self._reading(decode, on_bad, dead_letter)
         if reading is None:
             return Messages(self, self.pull_options(options))
-        return TypedMessages(self, self.pull_options(options), reading)
+        return typed_iterator(TypedMessages, SiftedMessages, reading, self, self.pull_options(options))
 
-    def _reading(self, decode: Any, on_bad: OnBad, dead_letter: str | None) -> Reading[Any] | None:
-        """How messages become values; None without `decode`."""
+    def _reading(
+        self, decode: Any, on_bad: OnBad, dead_letter: str | None, on_error: Any = None
+    ) -> Reading[Any] | None:
+        """How messages become values; None without `decode`, with which its companions go."""
         if decode is None:
-            refuse_without_decode(on_bad, dead_letter)
+            refuse_without_decode(on_bad, dead_letter, on_error)
             return None
         return reading_of(self.js, decode, on_bad, dead_letter, self._policy)
 
@@ -321,31 +387,73 @@ class Consumer(PullSource):
         with self.messages() as messages:
             yield from messages
 
-    def fetch_each(self, max_messages: int, timeout: Timeout = DEFAULT) -> Iterator[JetStreamMsg]:
+    @overload
+    def fetch_each(self, max_messages: int, timeout: Timeout = DEFAULT) -> Iterator[JetStreamMsg]: ...
+
+    @overload
+    def fetch_each(
+        self,
+        max_messages: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        on_error: ErrorHook | None = None,
+    ) -> Iterator[TypedMsg[T]]: ...
+
+    def fetch_each(
+        self,
+        max_messages: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        on_error: ErrorHook | None = None,
+    ) -> Iterator[Any]:
         """`fetch` as a stream: each message as it arrives, until there were `max_messages` or the time is over.
 
         `timeout` seconds (30 by default) from the first step of the iteration on; None: until there were enough.
-        Leaving the loop early gives back what was not taken. Raises what `messages` raises.
+        Leaving the loop early gives back what was not taken. Raises what `messages` raises. `decode` and its
+        companions: as for `messages`; what is left out is one of `max_messages`, and `on_error` is told.
         """
         check_number(max_messages)
         deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
-        messages = self.messages(stop_after=max_messages)
-        try:
-            for _ in range(max_messages):
-                try:
-                    message = messages.next(deadline.remaining())
-                except errors.NoMessages:
-                    return
-                yield message
-        finally:
-            messages.close(deadline.at_most(FLUSH_TIMEOUT))
+        values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
+        yield from each(self.messages(stop_after=max_messages, on_error=on_error, **values), max_messages, deadline)
 
+    @overload
     def batches(
         self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
-    ) -> Iterator[Batch]:
+    ) -> Iterator[Batch]: ...
+
+    @overload
+    def batches(
+        self,
+        max_messages: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[FetchBatchesDict],
+    ) -> Iterator[Batch[TypedMsg[T]]]: ...
+
+    def batches(
+        self,
+        max_messages: int,
+        timeout: Timeout = DEFAULT,
+        *,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[FetchBatchesDict],
+    ) -> Iterator[Batch[Any]]:
         """Fetch after fetch for ever; each waits at most `timeout` seconds, and a batch may be empty. See `fetch`."""
+        values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
         while True:
-            yield self.fetch(max_messages, timeout, **options)
+            yield self.fetch(max_messages, timeout, **values, **options)
 
     @overload
     def consume(
@@ -368,7 +476,16 @@ class Consumer(PullSource):
         **options: Unpack[PullOptionsDict],
     ) -> ConsumeContext: ...
 
-    def consume(self, handler: Callable[[Any], Any], *, workers: int = 1, **options: Any) -> ConsumeContext:
+    def consume(
+        self,
+        handler: Callable[[Any], Any],
+        *,
+        workers: int = 1,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[PullOptionsDict],
+    ) -> ConsumeContext:
         """Call `handler(msg)` for every message, in `workers` threads (1: in order, one after the other).
 
         Acking is the handler's business. What it raises goes to `on_error` (or the log), and the worker goes on.
@@ -376,26 +493,38 @@ class Consumer(PullSource):
         """
         from jsclient.jetstream.consuming.consume import ConsumeContext
 
-        return ConsumeContext(self.messages(**options), handler, workers)
+        messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
+        return ConsumeContext(messages, handler, workers)
 
     def pull_options(self, given: PullOptionsDict) -> PullOptions:
         """For layers: options of `messages`, defaults lowered to the limits of the consumer where they are known."""
-        config = self._info.config if self._info is not None else None
-        most = MAX_MESSAGES if config is None else _most_messages(config)
-        if config is not None:
-            if config.deliver_policy == "last_per_subject":
-                # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
-                given.setdefault("max_bytes", 0)
-            if config.max_bytes and "max_bytes" not in given:
-                given["max_bytes"] = min(PullOptions().max_bytes, config.max_bytes)
-            if config.max_expires and "expires" not in given:
-                given["expires"] = max(1.0, min(PullOptions().expires, seconds_of(config.max_expires)))
-            if config.priority_policy == "pinned_client" and config.priority_timeout:
-                # The server takes the pin away when no pull has come for priority_timeout, however healthy its holder.
-                longest = max(1.0, seconds_of(config.priority_timeout) / 2)
-                given.setdefault("expires", min(PullOptions().expires, longest))
-                given["expires"] = min(given["expires"], longest)
-        return PullOptions(**given, first_messages=min(MAX_MESSAGES, most), most_messages=most)
+        return options_for(given, None if self._info is None else self._info.config)
+
+    @overload
+    def read_until(
+        self,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        max_messages: int = 500,
+        timeout: Timeout = DEFAULT,
+    ) -> FiniteRead: ...
+
+    @overload
+    def read_until(
+        self,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        max_messages: int = 500,
+        timeout: Timeout = DEFAULT,
+        decode: type[T],
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        on_error: ErrorHook | None = None,
+    ) -> TypedFiniteRead[T]: ...
 
     def read_until(
         self,
@@ -405,11 +534,21 @@ class Consumer(PullSource):
         drained: bool = False,
         max_messages: int = 500,
         timeout: Timeout = DEFAULT,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        on_error: ErrorHook | None = None,
     ) -> FiniteRead:
-        """Iterate over what is there and end exactly: see FiniteRead."""
-        from jsclient.jetstream.consuming.finite import FiniteRead
+        """Iterate over what is there and end exactly: see FiniteRead.
 
-        return FiniteRead(self, end_seq, time=time, drained=drained, max_messages=max_messages, timeout=timeout)
+        `decode` and its companions: as for `messages`; `on_error` is told of what is left out.
+        """
+        from jsclient.jetstream.consuming.finite import FiniteRead
+        from jsclient.jetstream.consuming.typed_reads import TypedFiniteRead
+
+        reading = self._reading(decode, on_bad, dead_letter, on_error)
+        kind = FiniteRead if reading is None else partial(TypedFiniteRead, reading, on_error)
+        return kind(self, end_seq, time=time, drained=drained, max_messages=max_messages, timeout=timeout)
 
     # --- the consumer itself ----------------------------------------------------------------------------------
 
@@ -441,16 +580,6 @@ class Consumer(PullSource):
 
     def __reduce__(self) -> Any:
         return engine_of(self.nc).refuse_pickle(self)
-
-
-def _most_messages(config: ConsumerConfig) -> int:
-    """How large a window may grow: the server refuses pulls of more than `max_batch`, and twice `max_ack_pending` is
-    enough, because a pull goes out when half of the window has come."""
-    most = min(MOST_MESSAGES, config.max_batch or MOST_MESSAGES)
-    unacked = config.max_ack_pending or 0
-    if unacked > 0 and config.ack_policy != AckPolicy.NONE:
-        most = min(most, max(MAX_MESSAGES, 2 * unacked))
-    return most
 
 
 def check_number(max_messages: int) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 from jsclient import codecs, hints
 from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
 from jsclient.jetstream.advisories import Advisories, Advisory, E
@@ -78,8 +78,8 @@ class JetStream(Publishing[V]):
         *,
         domain: str | None = None,
         api_prefix: str | None = None,
-        timeout: float | None = API_TIMEOUT,
-        publish_timeout: float | None = PUBLISH_TIMEOUT,
+        timeout: float | dt.timedelta | None = API_TIMEOUT,
+        publish_timeout: float | dt.timedelta | None = PUBLISH_TIMEOUT,
         api_calls_at_once: int | None = None,
         direct_get: bool | None = None,
         on_request: RequestHook | None = None,
@@ -93,13 +93,13 @@ class JetStream(Publishing[V]):
         self.codec = codec
         self.domain = domain
         self.direct_get = direct_get
-        check_timeout(publish_timeout, "publish_timeout")
-        self.publish_timeout = publish_timeout
+        self.publish_timeout = plain_or_none(publish_timeout)
+        check_timeout(self.publish_timeout, "publish_timeout")
         self.api = Api(
             nc,
             domain=domain,
             prefix=api_prefix,
-            timeout=timeout,
+            timeout=plain_or_none(timeout),
             at_once=api_calls_at_once,
             on_request=on_request,
             on_response=on_response,
@@ -343,7 +343,7 @@ class JetStream(Publishing[V]):
         return Stream(self, stream).ordered_consumer(**options)
 
     def ordered_push_consumer(
-        self, stream: str, *, heartbeat: float = 5.0, **options: Unpack[OrderedOptionsDict]
+        self, stream: str, *, heartbeat: float | dt.timedelta = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
         """See Stream.ordered_push_consumer."""
         return Stream(self, stream).ordered_push_consumer(heartbeat=heartbeat, **options)

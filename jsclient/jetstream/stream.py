@@ -323,7 +323,7 @@ class Stream:
         return OrderedConsumer(self.js, self.name, **options)
 
     def ordered_push_consumer(
-        self, *, heartbeat: float = 5.0, **options: Unpack[OrderedOptionsDict]
+        self, *, heartbeat: float | dt.timedelta = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
         """The same, pushed by the server: for accounts that may not pull. `heartbeat`: seconds."""
         from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jsclient.connection import Connection
-from jsclient.durations import Deadline
+from jsclient.durations import Deadline, Timeout, resolve
 from jsclient.errors import NotSupported, TimedOut
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base
@@ -70,7 +70,7 @@ def trace(
     *,
     headers: HeadersLike | None = None,
     deliver: bool = False,
-    timeout: float = TRACE_TIMEOUT,
+    timeout: Timeout = TRACE_TIMEOUT,
 ) -> list[Trace]:
     """Publish a message and return what each server says about it, the first server first.
 
@@ -80,7 +80,8 @@ def trace(
     if not nc.server_info.at_least(2, 11):
         raise NotSupported(f"message trace needs nats-server 2.11 or later; this one is {nc.server_info.version}")
     out = _copy(headers)
-    deadline = Deadline(timeout)
+    seconds = resolve(timeout, TRACE_TIMEOUT)
+    deadline = Deadline(seconds)
     reports: list[Trace] = []
     with nc.subscribe(nc.new_inbox()) as answers:
         out[header_names.TRACE_DEST] = answers.subject
@@ -93,7 +94,7 @@ def trace(
             except TimedOut:
                 if not reports:
                     raise TimedOut(
-                        f"no server traced the message to {subject!r} within {timeout:g} s. It may have been "
+                        f"no server traced the message to {subject!r} within {seconds:g} s. It may have been "
                         "delivered. Check that the servers allow traces."
                     ) from None
                 break

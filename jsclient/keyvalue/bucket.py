@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 from collections import deque
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
 from jsclient import hints
@@ -135,9 +136,9 @@ class KeyValue:
     ) -> EncodedKeyValue:
         """The same bucket with keys and values written by codecs (ADR-54): `paths = kv.encoded(keys=PATH_KEYS)`. Sends
         nothing. `on_bad="skip"`: watches and listings leave out what the codecs cannot read."""
-        from jsclient.keyvalue.encoded import EncodedKeyValue
-
-        return EncodedKeyValue(self, keys, values, on_bad)
+        # A bucket that is written by codecs is a bucket, which knows nothing of it: imported when somebody asks.
+        kind: type[EncodedKeyValue] = import_module("jsclient.keyvalue.encoded").EncodedKeyValue
+        return kind(self, keys, values, on_bad)
 
     # --- reading ------------------------------------------------------------------------------------------
 

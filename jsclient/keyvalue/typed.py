@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 
 from jsclient import codecs, hints
 from jsclient.codecs import Codec
-from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, KeyDeleted, KeyNotFound
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
 
@@ -209,7 +209,7 @@ class TypedKeyValue(Generic[T]):
         updates_only: bool = False,
         ignore_deletes: bool = False,
         resume_from_revision: int | None = None,
-        timeout: float | None = None,
+        timeout: float | dt.timedelta | None = None,
     ) -> TypedKeyWatcher[T]:
         """The current entries of all keys (or those matching any pattern), then every change; see KeyValue.watch."""
         watcher = self.kv.watch(
@@ -220,7 +220,7 @@ class TypedKeyValue(Generic[T]):
             resume_from_revision=resume_from_revision,
             timeout=timeout,
         )
-        return TypedKeyWatcher(watcher, self, timeout)
+        return TypedKeyWatcher(watcher, self, plain_or_none(timeout))
 
     def _entry(self, raw: KeyValueEntry) -> TypedEntry[T] | None:
         """The entry with a value; None when it cannot be decoded, and is to be left out."""

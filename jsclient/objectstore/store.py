@@ -15,7 +15,7 @@ from typing import IO, Any, Final, NoReturn
 
 from jsclient import waiting
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
     BadObjectMeta,
@@ -399,7 +399,7 @@ class ObjectStore:
         updates_only: bool = False,
         ignore_deletes: bool = False,
         callback: Callable[[ObjectInfo], Any] | None = None,
-        timeout: float | None = None,
+        timeout: float | dt.timedelta | None = None,
     ) -> ObjectWatcher:
         """The infos of all objects, then every change as it happens; the data itself is not sent.
 
@@ -413,7 +413,8 @@ class ObjectStore:
         options = WatchOptions(
             include_history=include_history, updates_only=updates_only, ignore_deletes=ignore_deletes
         )
-        watcher = self._watch(options, timeout, Deadline(timeout or OPEN_TIMEOUT))
+        seconds = plain_or_none(timeout)
+        watcher = self._watch(options, seconds, Deadline(seconds or OPEN_TIMEOUT))
         if callback is not None:
             watcher.call(callback, self.bucket)
         return watcher

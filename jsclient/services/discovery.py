@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
 import msgspec
 
 from jsclient.connection import Connection
-from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.durations import DEFAULT, Timeout, plain, resolve
 from jsclient.errors import BadResponse, NoResponders
 from jsclient.services.models import ServiceInfo, ServicePing, ServiceStats, control_subject
 from protocol.errors import BAD_JSON
@@ -20,24 +21,24 @@ T = TypeVar("T", bound=ServicePing)
 
 
 def ping(
-    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float = STALL
+    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServicePing]:
     """Which instances are there (lazily, as they answer); nobody there gives nothing."""
-    return _ask(nc, "PING", ServicePing, name, id, timeout, stall)
+    return _ask(nc, "PING", ServicePing, name, id, timeout, plain(stall))
 
 
 def info(
-    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float = STALL
+    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceInfo]:
     """What they are and where their endpoints listen."""
-    return _ask(nc, "INFO", ServiceInfo, name, id, timeout, stall)
+    return _ask(nc, "INFO", ServiceInfo, name, id, timeout, plain(stall))
 
 
 def stats(
-    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float = STALL
+    nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceStats]:
     """The counters of their endpoints."""
-    return _ask(nc, "STATS", ServiceStats, name, id, timeout, stall)
+    return _ask(nc, "STATS", ServiceStats, name, id, timeout, plain(stall))
 
 
 def _ask(nc: Connection, verb: str, kind: type[T], name: str, id: str, timeout: Timeout, stall: float) -> Iterator[T]:

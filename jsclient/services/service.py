@@ -17,7 +17,7 @@ from jsclient import codecs, waiting
 from jsclient._engine import SLICE, Taker, start_all
 from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ConfigError,
     ConnectionClosed,
@@ -503,12 +503,12 @@ class Service(Group):
         """True once everything has ended; `wait` waits for it."""
         return self._stopped.is_set()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: Timeout = None) -> bool:
         """Wait until the service has stopped; False when that did not happen within `timeout` seconds.
 
         Raises what ended the connection (AuthError, ConnectFailed ...), unless the application has closed it: `error`.
         """
-        if not self._stopped.wait(timeout):
+        if not self._stopped.wait(resolve(timeout, None)):
             return False
         if self.error is not None:
             raise self.error

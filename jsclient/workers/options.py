@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, Final, TypedDict
@@ -10,6 +11,7 @@ import attrs
 
 from jsclient import checks
 from jsclient.codecs import OnBad
+from jsclient.durations import plain, plain_or_none
 from jsclient.errors import ConfigError
 
 THREADS: Final = 8
@@ -42,8 +44,12 @@ REASONS_KEPT: Final = 10_000
 """Reasons remembered of dead letters that could not be stored yet."""
 
 
-def _delays(value: Sequence[float] | None) -> tuple[float, ...] | None:
-    return None if value is None else tuple(value)
+def _delays(value: Sequence[float | dt.timedelta] | None) -> tuple[float, ...] | None:
+    return None if value is None else tuple(map(plain, value))
+
+
+def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] | None:
+    return None if value is None else (value[0], plain(value[1]))
 
 
 @attrs.frozen(kw_only=True)
@@ -66,23 +72,23 @@ class PoolOptions:
     """The handler acknowledges; the pool does not."""
     in_progress: bool = True
     """Tell the server that a handler still works, so that the message is not delivered again."""
-    progress_limit: float = PROGRESS_LIMIT
+    progress_limit: float = attrs.field(default=PROGRESS_LIMIT, converter=plain)
     """Seconds after which a running handler counts as hung and is not reported any more."""
-    batch: tuple[int, float] | None = None
+    batch: tuple[int, float] | None = attrs.field(default=None, converter=_batch)
     """(messages, seconds): hand lists to the handler, at the latest so long after the first message."""
     max_prefetch: int = MAX_PREFETCH
     """The most messages that are held beyond those in work."""
-    ack_wait: float | None = None
+    ack_wait: float | None = attrs.field(default=None, converter=plain_or_none)
     """The consumer's `ack_wait`, where this user may not ask for it."""
     group: str = ""
     """The consumer's priority group."""
-    stop_timeout: float = STOP_TIMEOUT
+    stop_timeout: float = attrs.field(default=STOP_TIMEOUT, converter=plain)
     """Seconds that running handlers have at the end."""
     on_event: Callable[[Any], Any] | None = None
     """Called with a `PoolEvent` for what happens to messages."""
     later: str | None = None
     """Subject in the stream under which messages wait as schedules for a late retry; None: they are naked."""
-    later_from: float = LATER_FROM
+    later_from: float = attrs.field(default=LATER_FROM, converter=plain)
     """Seconds of delay from which on they do."""
 
     decode: Any = None
@@ -137,16 +143,16 @@ class PoolOptionsDict(TypedDict, total=False):
     key: Callable[[Any], Any] | None
     attempts: int | None
     dead_letter: str | None
-    backoff: Sequence[float] | None
+    backoff: Sequence[float | dt.timedelta] | None
     confirm: bool
     manual: bool
     in_progress: bool
-    progress_limit: float
-    batch: tuple[int, float] | None
+    progress_limit: float | dt.timedelta
+    batch: tuple[int, float | dt.timedelta] | None
     max_prefetch: int
-    ack_wait: float | None
+    ack_wait: float | dt.timedelta | None
     group: str
-    stop_timeout: float
+    stop_timeout: float | dt.timedelta
     on_event: Callable[[Any], Any] | None
     later: str | None
-    later_from: float
+    later_from: float | dt.timedelta

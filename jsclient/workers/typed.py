@@ -31,8 +31,9 @@ class TypedPoolMessages(TypedIterator[T], PoolMessages):
     """The pool's iterator, whose messages have values."""
 
     def __init__(self, consumer: Consumer, reading: Reading[T], **options: Any) -> None:
-        self.reading = reading
         super().__init__(consumer, **options)
+        self.reading = reading
+        self._make = reading.later  # decoded by the worker's thread
 
 
 def pool_reading(js: JetStream, options: PoolOptions) -> Reading[Any] | None:

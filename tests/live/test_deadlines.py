@@ -88,6 +88,13 @@ def typed_of_member(env: Any) -> Any:
     return of_member(message, engine_of(env.nc), 1, message._reading)
 
 
+class Encoded:
+    """The bucket of the environment, with keys in base64."""
+
+    def __init__(self, env: Any) -> None:
+        self.kv = env.kv.encoded(keys=kvs.BASE64_KEYS)
+
+
 WAITS: dict[str, Call] = {
     "connect": lambda e, t: jsclient.connect(e.dead_url, connect_timeout=t).close(),
     "shared": lambda e, t: jsclient.shared(jsclient.ConnectOptions(servers=e.dead_url, connect_timeout=t)),
@@ -315,6 +322,11 @@ for name in ("add", "load", "get", "get_all"):
     )
 WAITS["Stream.get_batch"] = lambda e, t: through(e.stream.get_batch(3, timeout=t))
 WAITS["Stream.get_last_msgs"] = lambda e, t: through(e.stream.get_last_msgs("dl.js.>", timeout=t))
+for name in ("create", "delete", "get", "get_revision", "history", "keys", "purge", "put", "update"):
+    WAITS[f"EncodedKeyValue.{name}"] = lambda e, t, call=WAITS[f"KeyValue.{name}"]: call(Encoded(e), t)  # type: ignore[misc]
+WAITS["EncodedKeyValue.purge_all"] = lambda e, t: Encoded(e).kv.purge_all(timeout=t)
+WAITS["EncodedKeyValue.purge_deletes"] = lambda e, t: Encoded(e).kv.purge_deletes(timeout=t)
+WAITS["EncodedKeyValue.status"] = lambda e, t: Encoded(e).kv.status(timeout=t)
 WAITS["SystemClient.ask"] = lambda e, t: SystemClient(e.nc).ask("VARZ", timeout=t)
 for name in ("servers", "variables", "connections", "jetstream", "health"):
     WAITS[f"SystemClient.{name}"] = lambda e, t, name=name: getattr(SystemClient(e.nc), name)(timeout=t)  # type: ignore[misc]
@@ -360,7 +372,7 @@ ITS_OWN_PARTS = {
     "ObjectWatcher.stop", "OrderedConsumer.consume", "OrderedPushConsumer.messages", "OrderedPushConsumer.consume",
     "PushConsumer.messages", "PushConsumer.consume", "Consumer.consume", "Election.__exit__", "Lease.__exit__",
     "Lock.__exit__", "Semaphore.__exit__", "ConnectionEvents.__exit__", "TypedMessages.__exit__",
-    "TypedKeyWatcher.__exit__", "TypedKeyValue.watch",
+    "TypedKeyWatcher.__exit__", "TypedKeyValue.watch", "EncodedKeyValue.watch",
 }  # fmt: skip
 
 NO_TIMEOUT_YET: set[str] = set()
@@ -370,12 +382,13 @@ NO_TIMEOUT_YET: set[str] = set()
 NEVER_NAMES = """
     acked add add_group add_link_listener add_violation_listener advisories all_received assignment atomic_batch
     begin_drain call cancel check check_draining check_headers check_process check_takes check_usable chunks
-    close closed_error complete consumer_of count count_of decode deliver deliveries discard encode end ends
-    enter error event events fail failed fast_batch filters_of finish_drain flush for_handlers forget_reply
+    close closed_error complete consumer_of count count_of decode deliver deliveries discard encode encode_filter
+    encoded end ends enter error event events fail failed fast_batch filters_of finish_drain flush for_handlers
+    forget_reply
     forked frame get get_all hand_back health hold index info initial items jetstream json keys learn_pin
     leave link_event new_inbox not_started open_inbox open_sink ordered_consumer ordered_push_consumer
-    partitions_of pending ping pub_start publish_async_pending pull_options put read readable readall readinto
-    reads_direct refuse_pickle release remove_link_listener remove_subscription remove_violation_listener
+    partitions_of pending ping pub_start publish_async_pending pull_options put read read_with readable readall
+    readinto reads_direct refuse_pickle release remove_link_listener remove_subscription remove_violation_listener
     report_error reported required_permissions reset resize resolve respond respond_json reveal run_callback
     run_last_callback runs_here same_shape set_callbacks set_pending_limits set_servers snapshot stats stop
     succeed take to_concurrent to_dict typed under_way unwatch wake watch when_closed when_read with_mappings

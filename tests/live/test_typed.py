@@ -12,7 +12,7 @@ import pytest
 
 import jsclient
 from jsclient import codecs, errors, services
-from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig, TypedMsg
+from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, JetStreamMsg, Stream, StreamConfig, TypedMsg
 from jsclient.keyvalue import KeyValue, KeyValueConfig, Operation, create_key_value, delete_key_value, key_value
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import WorkerPool
@@ -196,6 +196,118 @@ def test_raise_leaves_the_message_to_the_program(stream: Stream) -> None:
     good.ack()
     with consumer.messages(decode=Order) as messages:
         assert [next(messages).value.id for _ in range(3)] == [3, 4, 5]
+
+
+def test_every_way_of_taking_gives_values(stream: Stream) -> None:
+    fill(stream, 2, count=7)
+    consumer = durable(stream, ack_wait=30.0)
+    got: list[TypedMsg[Order]] = []
+    got += consumer.fetch_no_wait(1, decode=Order)
+    got += consumer.fetch_no_wait(1, 1.0, decode=Order)
+    got += consumer.fetch_bytes(100_000, 5, max_messages=1, decode=Order)
+    got += consumer.fetch_each(1, 5, decode=Order)
+    got += next(consumer.batches(1, 5, decode=Order))
+    with consumer.read_until(7, timeout=5, decode=Order) as read:
+        got += read
+    assert [message.stream_seq for message in got] == [1, 2, 3, 4, 5, 6, 7]
+    bad = got.pop(1)
+    for _ in range(2):
+        with pytest.raises(errors.DecodeFailed, match="sequence 2, are no Order"):
+            bad.value  # noqa: B018
+    assert [message.value.id for message in got] == [1, 3, 4, 5, 6, 7]
+    bad.term()
+    for message in got:
+        message.ack()
+    wait_until(lambda: consumer.info().ack_floor.stream_seq == 7, 5)
+
+
+def test_every_way_of_taking_leaves_out_and_tells(stream: Stream) -> None:
+    fill(stream, 1, 3, 5, 7, 9, 11, count=13)
+    consumer = durable(stream, ack_wait=30.0)
+    got: list[TypedMsg[Order]] = []
+    told: list[tuple[Exception, JetStreamMsg]] = []
+    skip: Any = {"decode": Order, "on_bad": "skip"}
+    tell: Any = {**skip, "on_error": lambda error, message: told.append((error, message))}
+    batches = [
+        consumer.fetch_no_wait(2, **skip),
+        consumer.fetch_no_wait(2, 1.0, **skip),
+        consumer.fetch_bytes(100_000, 5, max_messages=2, **skip),
+        next(consumer.batches(2, 5, **skip)),
+    ]
+    for batch in batches:
+        assert (len(batch), [type(error) for error in batch.skipped]) == (1, [errors.DecodeFailed])
+        got += batch
+    got += consumer.fetch_each(2, 5, **tell)
+    assert [message.stream_seq for _, message in told] == [9]
+    with consumer.read_until(13, timeout=5, **tell) as read:
+        got += read
+    assert [(type(error), message.stream_seq) for error, message in told][1:] == [(errors.DecodeFailed, 11)]
+    assert [message.value.id for message in got] == [2, 4, 6, 8, 10, 12, 13]
+    for message in got:
+        message.ack()
+    wait_until(lambda: consumer.info().ack_floor.stream_seq == 13, 5)
+
+
+def test_a_stream_of_a_fetch_ends_with_one_that_is_left_out(stream: Stream) -> None:
+    fill(stream, 2, count=3)
+    consumer = durable(stream, ack_wait=30.0)
+    assert [message.value.id for message in consumer.fetch_each(2, 30, decode=Order, on_bad="skip")] == [1]
+    assert consumer.next(5, decode=Order).value.id == 3
+
+
+def test_reject_is_the_same_for_fetches_and_finite_reads(stream: Stream, dead: Stream) -> None:
+    fill(stream, 1, 2, 3, 4, 5, count=6)
+    consumer = durable(stream, ack_wait=30.0)
+    reject: Any = {"decode": Order, "on_bad": "reject", "dead_letter": "dead.t"}
+    assert not consumer.fetch_no_wait(1, **reject)
+    assert not consumer.fetch_bytes(100_000, 5, max_messages=1, **reject)
+    assert not next(consumer.batches(1, 5, **reject))
+    assert list(consumer.fetch_each(1, 5, **reject)) == []
+    with consumer.read_until(6, timeout=5, **reject) as read:
+        (last,) = read
+    last.ack()
+    wait_until(lambda: consumer.info().ack_floor.stream_seq == 6, 10)
+    assert dead.info().state.messages == 5
+
+
+def test_ordered_reads_give_values(stream: Stream) -> None:
+    fill(stream, 2, 5, count=6)
+    told: list[Exception] = []
+    with stream.ordered_consumer() as ordered:
+        assert ordered.next(5, decode=Order).value.id == 1
+        assert ordered.next(5, decode=Order, on_bad="skip").value.id == 3
+        batch = ordered.fetch_no_wait(10, decode=Order, on_bad="skip")
+        assert ([message.value.id for message in batch], len(batch.skipped)) == ([4, 6], 1)
+        with pytest.raises(errors.NoMessages):
+            ordered.next(0, decode=Order, on_bad="skip")
+    with stream.ordered_consumer().read_until(drained=True, timeout=5, decode=Order) as read:
+        values = []
+        for message in read:
+            try:
+                values.append(message.value.id)
+            except errors.DecodeFailed as error:
+                told.append(error)
+    assert (values, len(told)) == ([1, 3, 4, 6], 2)
+    reading = stream.ordered_consumer().read_until(
+        drained=True, timeout=5, decode=Order, on_bad="skip", on_error=told.append
+    )
+    with reading as read:
+        assert [message.value.id for message in read] == [1, 3, 4, 6]
+    assert len(told) == 4
+
+
+def test_what_tells_of_nothing_is_refused(stream: Stream) -> None:
+    consumer: Any = durable(stream)
+    for call in (
+        lambda: consumer.read_until(1, on_error=print),
+        lambda: consumer.read_until(1, on_bad="skip"),
+        lambda: consumer.fetch_no_wait(1, on_bad="skip"),
+        lambda: consumer.fetch_bytes(100, dead_letter="dead.a"),
+        lambda: next(consumer.fetch_each(1, on_bad="skip")),
+        lambda: next(consumer.batches(1, on_bad="skip")),
+    ):
+        with pytest.raises(errors.ConfigError, match="decode="):
+            call()
 
 
 def test_skip_terminates_it_and_tells(stream: Stream) -> None:

@@ -4,6 +4,7 @@ Never run; test_typing.py hands it to both checkers.
 """
 
 import datetime as dt
+import zlib
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -26,10 +27,11 @@ from jsclient.jetstream import (
     StreamSource,
     TypedMsg,
 )
-from jsclient.keyvalue import KeyValueConfig, create_key_value
+from jsclient.keyvalue import BASE64_KEYS, PATH_KEYS, KeyChain, KeyValueConfig, create_key_value
 from jsclient.objectstore import ObjectStoreConfig, create_object_store
 from jsclient.services import Request, ServiceConfig, TypedRequest, add_service, call
 from jsclient.spark import publish_partition
+from jsclient.system import SystemClient
 from jsclient.workers import Reject, Retry, WorkerPool
 
 
@@ -214,6 +216,21 @@ class Reversed:
         return codecs.JSON.decode(bytes(reversed(data)), type)
 
 
+class Packed:
+    def encode(self, value: bytes, /) -> bytes:
+        return zlib.compress(value)
+
+    def decode(self, stored: bytes, /) -> bytes:
+        return zlib.decompress(stored)
+
+
+def look(nc: jsclient.Connection) -> None:
+    system = SystemClient(nc)
+    print(system.connections(acc="APP", auth=True, state=1, sort="idle", timeout=5).complete)
+    print(system.jetstream(accounts=True, streams=True, stream_leader_only=True).missing)
+    print(system.ask("SUBSZ", subscriptions=True, limit=10, server_name="a").errors)
+
+
 def values(nc: jsclient.Connection) -> None:
     js = JetStream(nc, codec=codecs.MSGPACK)
     js.publish("orders.new", Order(id=1), msg_id="1", timeout=5)
@@ -234,6 +251,22 @@ def values(nc: jsclient.Connection) -> None:
             order: Order = msg.value
             print(order.id)
         print(messages.next(1).value.total)
+    for msg in consumer.fetch_no_wait(10, decode=Order):
+        on_order(msg)
+    for msg in consumer.fetch_bytes(1 << 20, decode=Order, heartbeat=1.0, on_bad="skip"):
+        on_order(msg)
+    for msg in consumer.fetch_each(10, 5, decode=Order, on_bad="skip", on_error=print):
+        on_order(msg)
+    for some in consumer.batches(10, decode=Order, max_bytes=1 << 20):
+        on_orders(list(some))
+    with consumer.read_until(drained=True, decode=Order) as finite:
+        for msg in finite:
+            on_order(msg)
+    with js.stream("ORDERS").ordered_consumer() as ordered:
+        on_order(ordered.next(1, decode=Order, on_bad="skip"))
+        on_orders(list(ordered.fetch_no_wait(1, decode=Order)))
+        for msg in ordered.read_until(7, decode=Order, on_error=print):
+            on_order(msg)
     consumer.consume(on_order, decode=Order, workers=3).close()
     consumer.consume(handle, decode=Order).close()
     js.stream("ORDERS").ordered_consumer().fetch(1, decode=Order)[0].value.total.hex()
@@ -250,6 +283,11 @@ def values(nc: jsclient.Connection) -> None:
     with orders.watch("a.*") as watcher:
         for entry in watcher:
             print(entry.key, entry.value.id if entry.is_put else total)
+    paths = kv.encoded(keys=KeyChain(PATH_KEYS, BASE64_KEYS), values=Packed(), on_bad="skip")
+    paths["/etc/hosts"] = "localhost"
+    stored = paths.get("/etc/hosts", default=None)
+    print(stored.value if stored is not None else b"", list(paths.keys("/etc/*")))
+    print(paths.typed(Order)["/orders/1"].total)
     with add_service(nc, ServiceConfig(name="math", version="1.0.0", codec=codecs.MSGPACK)) as service:
         service.add_endpoint("price", price, decode=Order, workers=4)
     priced: Order = call(nc, "price", Order(id=1), decode=Order, codec=codecs.MSGPACK)

@@ -11,10 +11,11 @@ import jsclient
 from jsclient import codecs
 from jsclient.groups import GroupPool, PartitionedGroup
 from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig, TypedMsg
-from jsclient.keyvalue import KeyValueConfig, create_key_value
+from jsclient.keyvalue import BASE64_VALUES, PATH_KEYS, KeyValueConfig, create_key_value
 from jsclient.objectstore import ObjectStoreConfig, create_object_store
 from jsclient.services import ServiceConfig, TypedRequest, add_service, call
 from jsclient.spark import publish_partition
+from jsclient.system import SystemClient
 from jsclient.workers import WorkerPool
 
 
@@ -110,6 +111,18 @@ objects = create_object_store(js, ObjectStoreConfig(bucket="O", storage="tape"))
 objects.put("name", 5)  # wrong
 objects.get_bytes("name", timeout=dt.date.today())  # wrong
 
+kv.encoded(keys="base64")  # wrong
+kv.encoded(keys=BASE64_VALUES)  # wrong
+kv.encoded(values=codecs.JSON)  # wrong
+kv.encoded(keys=PATH_KEYS, on_bad="reject")  # wrong
+kv.encoded(keys=PATH_KEYS).put("a", 5)  # wrong
+
+# --- the system account
+SystemClient(nc).connections(account="APP")  # wrong
+SystemClient(nc).connections(sort="name")  # wrong
+SystemClient(nc).jetstream(stream=True)  # wrong
+SystemClient(nc).ask("CONNZ", subscription=True)  # wrong
+
 # --- services
 service = add_service(nc, ServiceConfig(name="s"))  # wrong
 service = add_service(nc, ServiceConfig(name="s", version=1))  # wrong
@@ -169,6 +182,22 @@ consumer.messages(decode=Order, max_message=10)  # wrong
 consumer.consume(on_customer, decode=Order)  # wrong
 consumer.consume(on_order)  # wrong
 stream.ordered_consumer().messages(decode=Order, on_bad="reject")  # wrong
+print(consumer.fetch_no_wait(1, decode=Order)[0].value.name)  # wrong
+print(consumer.fetch_bytes(100, decode=Order)[0].value.name)  # wrong
+consumer.fetch_bytes(100, decode=Order, on_bad="drop")  # wrong
+for typed in consumer.fetch_each(1, decode=Order):
+    print(typed.value.name)  # wrong
+for batch in consumer.batches(1, decode=Order, max_bytes=10):
+    print(batch[0].value.name)  # wrong
+consumer.batches(1, decode=Order, max_byte=10)  # wrong
+for typed in consumer.read_until(5, decode=Order):
+    print(typed.value.name)  # wrong
+consumer.read_until("5")  # wrong
+consumer.read_until(5, decode=Order, on_bad="drop")  # wrong
+print(stream.ordered_consumer().next(decode=Order).value.name)  # wrong
+print(stream.ordered_consumer().fetch_no_wait(1, decode=Order)[0].value.name)  # wrong
+for typed in stream.ordered_consumer().read_until(5, decode=Order):
+    print(typed.value.name)  # wrong
 WorkerPool(consumer, on_customer, decode=Order)  # wrong
 WorkerPool(consumer, on_order, decode=Order, on_bad="drop")  # wrong
 group = PartitionedGroup(plain, "ORDERS", "g", elastic=True)

@@ -121,6 +121,8 @@ OTHERS = [
          params={"threads": 1}),
     Case(name="pool-8", work="worker_pool", count=60_000, versus="consume-ack", cpu=2.0, seeded=True,
          params={"threads": 8}),
+    # At most 1.2 times msgspec alone.
+    Case(name="decode", work="decode", count=40_000, solo=True, least={"of msgspec's speed": 0.83}),
     Case(name="idle", work="idle", count=1, solo=True, limits={"busy": 0.01}),
     Case(name="import", work="import_time", count=1, solo=True, limits={"wall": 0.15}),
 ]  # fmt: skip

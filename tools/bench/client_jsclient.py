@@ -14,6 +14,7 @@ from typing import Any
 
 import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from tools.bench.decoding import decode  # noqa: F401 - found by name
 from tools.bench.many_jsclient import (  # noqa: F401 - found by name
     callback_responder,
     confirmed_acks,

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import logging
 import threading
 import weakref
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from jsclient import errors, hints, waiting
 from jsclient._engine import SLICE, Taker
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve
 from jsclient.instruments import taking
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
 from jsclient.jetstream.consuming.pull_options import error_hook
@@ -22,7 +23,7 @@ from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
-    from jsclient._engine import Mailbox
+    from jsclient._engine import Engine, Mailbox
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.pump import Told
@@ -94,6 +95,7 @@ class MessageIterator(Taker):
         self._mailbox = intake.mailbox
         self._lock = intake.lock
         self._cancel = cancel
+        self._make: Callable[[Msg, Engine], JetStreamMsg] = JetStreamMsg  # what a delivered message becomes
         self._returned: deque[Msg] = deque()
         self._closed = False
         if self.connection.options.instrumentation is not None:
@@ -210,7 +212,7 @@ class MessageIterator(Taker):
         """After `withdraw` and a flush: the iteration ends with what is there."""
         self._intake.complete()
 
-    def drain(self, timeout: float = FLUSH_TIMEOUT) -> None:
+    def drain(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
         """Ask for nothing more; the iteration ends after what was received.
 
         `timeout`: seconds to wait for what is on its way.
@@ -224,7 +226,7 @@ class MessageIterator(Taker):
                 self.connection.flush(timeout)
         self.complete()
 
-    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
+    def close(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
         """Stop and release the subscription; messages not taken go back to the server at once. Idempotent.
 
         `timeout`: seconds to wait for those that are on their way; later ones go back when they come.
@@ -241,7 +243,7 @@ class MessageIterator(Taker):
         self._intake.release()
         if self.connection.closed:
             return  # the end of the connection hands back what is there
-        self._give_back(self._intake.settle(give_back, timeout, self._wants_acks))
+        self._give_back(self._intake.settle(give_back, plain(timeout), self._wants_acks))
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):

@@ -6,6 +6,7 @@ ours behind it.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from threading import get_ident
 from typing import Any
 
@@ -13,7 +14,7 @@ from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.iterator import MessageIterator
-from jsclient.jetstream.consuming.pull_inboxes import PullInbox
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import WindowPump
@@ -59,7 +60,8 @@ class Messages(MessageIterator):
                     if headers is not None:
                         size += len(headers)
                     state.taken_bytes += size
-                return JetStreamMsg(item, self._engine)
+                make = self._make
+                return make(item, self._engine)
         except IndexError:
             item = None
         except AttributeError:
@@ -80,7 +82,8 @@ class Messages(MessageIterator):
             if item.raw_headers is None and not self._stopped:
                 if self._pump.count(item):
                     self.stop()
-                return JetStreamMsg(item, self._engine)
+                make = self._make
+                return make(item, self._engine)
         except IndexError:
             item = None
         except AttributeError:
@@ -131,7 +134,7 @@ class Messages(MessageIterator):
             self.source.learn_pin(self.options.group, item)
         if self._pump.count(item):
             self.stop()
-        return JetStreamMsg(item, self._engine)
+        return self._make(item, self._engine)
 
     # --- how it is with it ----------------------------------------------------------------------------------
 
@@ -159,3 +162,20 @@ class Messages(MessageIterator):
     def __repr__(self) -> str:
         state = "closed" if self._closed else "stopped" if self._stopped else "open"
         return f"<Messages of {self.source} {state} buffered={len(self._mailbox)}>"
+
+
+def each(messages: Messages, most: int, deadline: Deadline) -> Iterator[JetStreamMsg]:
+    """What comes until the deadline, of an iterator that stops after `most` messages; then it is closed."""
+    try:
+        while messages.delivered < most:
+            try:
+                message = messages.next(deadline.remaining())
+            except errors.NoMessages:
+                return
+            except errors.IteratorClosed:
+                if messages.delivered < most:
+                    raise
+                return  # the last ones were left out: they could not be decoded
+            yield message
+    finally:
+        messages.close(deadline.at_most(FLUSH_TIMEOUT))

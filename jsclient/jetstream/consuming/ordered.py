@@ -35,14 +35,23 @@ from jsclient.jetstream.consuming.ordered_sequence import (
 )
 from jsclient.jetstream.consuming.pull_options import MOST_MESSAGES, PullOptions, PullOptionsDict
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
-from jsclient.jetstream.consuming.typed import OnBadOrdered, Reading, TypedIterator, TypedMsg, ordered_reading
+from jsclient.jetstream.consuming.typed import (
+    OnBadOrdered,
+    Reading,
+    Sifting,
+    TypedIterator,
+    TypedMsg,
+    ordered_reading,
+    typed_iterator,
+)
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.finite import OrderedRead
+    from jsclient.jetstream.consuming.typed_reads import TypedOrderedRead
     from jsclient.jetstream.context import JetStream
 
-hints.wanted(globals(), "JetStream", "OrderedRead")
+hints.wanted(globals(), "JetStream", "OrderedRead", "TypedOrderedRead")
 
 
 FIRST_MESSAGES: Final = 5_000
@@ -56,9 +65,9 @@ T = TypeVar("T")
 class TypedOrderedMessages(TypedIterator[T], OrderedMessages):
     """What `OrderedConsumer.messages(decode=...)` returns: as OrderedMessages, and each message has a `value`."""
 
-    def __init__(self, *given: Any, reading: Reading[T]) -> None:
-        self.reading = reading
-        super().__init__(*given)
+
+class SiftedOrderedMessages(Sifting[T], TypedOrderedMessages[T]):
+    """The same without those that cannot be decoded."""
 
 
 class OrderedConsumer:
@@ -114,7 +123,9 @@ class OrderedConsumer:
             self._drop_fetching()
             timeout = deadline.at_most(CREATE_TIMEOUT)
             given = (self._source, _options(options, self.state, window), self._release, timeout)
-            return OrderedMessages(*given) if reading is None else TypedOrderedMessages(*given, reading=reading)
+            if reading is None:
+                return OrderedMessages(*given)
+            return typed_iterator(TypedOrderedMessages, SiftedOrderedMessages, reading, *given)
         except BaseException:
             self._release()
             raise
@@ -132,9 +143,16 @@ class OrderedConsumer:
         **options: Unpack[PullOptionsDict],
     ) -> ConsumeContext: ...
 
-    def consume(self, handler: Callable[[Any], Any], **options: Any) -> ConsumeContext:
+    def consume(
+        self,
+        handler: Callable[[Any], Any],
+        *,
+        decode: Any = None,
+        on_bad: OnBadOrdered = "raise",
+        **options: Unpack[PullOptionsDict],
+    ) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
-        return ConsumeContext(self.messages(**options), handler, 1)
+        return ConsumeContext(self.messages(decode=decode, on_bad=on_bad, **options), handler, 1)
 
     @overload
     def fetch(self, max_messages: int = 1, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> Batch: ...
@@ -181,17 +199,52 @@ class OrderedConsumer:
             with cancel.ends(partial(stream._mailbox.put, cancel)):
                 return _gather(stream, max_messages, deadline)
 
-    def fetch_no_wait(self, max_messages: int) -> Batch:
-        """What is there now, up to `max_messages`."""
-        return self.fetch(max_messages, 0)
+    @overload
+    def fetch_no_wait(self, max_messages: int) -> Batch: ...
 
-    def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> JetStreamMsg:
-        """One message; raises NoMessages when none came in `timeout` seconds (30 by default)."""
-        batch = self.fetch(1, timeout, cancel=cancel)
-        if not batch:
-            raise errors.NoMessages(f"no message of {self._source} in time")
-        return batch[0]
+    @overload
+    def fetch_no_wait(
+        self, max_messages: int, *, decode: type[T], on_bad: OnBadOrdered = "raise"
+    ) -> Batch[TypedMsg[T]]: ...
 
+    def fetch_no_wait(self, max_messages: int, *, decode: Any = None, on_bad: OnBadOrdered = "raise") -> Batch[Any]:
+        """What is there now, up to `max_messages`. `decode=Order` as for `fetch`."""
+        return self.fetch(max_messages, 0, decode=decode, on_bad=on_bad)
+
+    @overload
+    def next(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> JetStreamMsg: ...
+
+    @overload
+    def next(
+        self,
+        timeout: Timeout = DEFAULT,
+        *,
+        cancel: Cancel | None = None,
+        decode: type[T],
+        on_bad: OnBadOrdered = "raise",
+    ) -> TypedMsg[T]: ...
+
+    def next(
+        self,
+        timeout: Timeout = DEFAULT,
+        *,
+        cancel: Cancel | None = None,
+        decode: Any = None,
+        on_bad: OnBadOrdered = "raise",
+    ) -> Any:
+        """One message; raises NoMessages when none came in `timeout` seconds (30 by default). `decode=Order` as for
+        `fetch`: with `on_bad="skip"` it is the first one that can be decoded."""
+        deadline = Deadline(resolve(timeout, FETCH_TIMEOUT))
+        while True:
+            batch = self.fetch(1, timeout, cancel=cancel, decode=decode, on_bad=on_bad)
+            if batch:
+                return batch[0]
+            if not batch.skipped:
+                raise errors.NoMessages(f"no message of {self._source} in time")
+            # What comes behind it, in the time that is left.
+            timeout = 0 if deadline.expired() else deadline.remaining()
+
+    @overload
     def read_until(
         self,
         end_seq: int | None = None,
@@ -200,11 +253,39 @@ class OrderedConsumer:
         drained: bool = False,
         timeout: Timeout = DEFAULT,
         **options: Unpack[PullOptionsDict],
-    ) -> OrderedRead:
-        """Iterate over what is there and end exactly: see OrderedRead."""
-        from jsclient.jetstream.consuming.finite import OrderedRead
+    ) -> OrderedRead: ...
 
-        return OrderedRead(self, end_seq, time=time, drained=drained, timeout=timeout, **options)
+    @overload
+    def read_until(
+        self,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        timeout: Timeout = DEFAULT,
+        decode: type[T],
+        on_bad: OnBadOrdered = "raise",
+        **options: Unpack[PullOptionsDict],
+    ) -> TypedOrderedRead[T]: ...
+
+    def read_until(
+        self,
+        end_seq: int | None = None,
+        *,
+        time: dt.datetime | None = None,
+        drained: bool = False,
+        timeout: Timeout = DEFAULT,
+        decode: Any = None,
+        on_bad: OnBadOrdered = "raise",
+        **options: Unpack[PullOptionsDict],
+    ) -> OrderedRead:
+        """Iterate over what is there and end exactly: see OrderedRead. `decode=Order` as for `messages`."""
+        from jsclient.jetstream.consuming.finite import OrderedRead
+        from jsclient.jetstream.consuming.typed_reads import TypedOrderedRead
+
+        reading = ordered_reading(self.js, decode, on_bad)
+        kind = OrderedRead if reading is None else partial(TypedOrderedRead, reading, options.get("on_error"))
+        return kind(self, end_seq, time=time, drained=drained, timeout=timeout, **options)
 
     def _occupy(self) -> None:
         try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
 from collections import deque
@@ -168,7 +169,8 @@ class OrderedMessages(MessageIterator):
                     if item.raw_headers is not None:
                         size += len(item.raw_headers)
                     state.taken_bytes += size
-                return JetStreamMsg(item, self._engine)
+                make = self._make
+                return make(item, self._engine)
             self._ready.appendleft(item)  # not delivered: the next use begins with it
         except IndexError:
             pass
@@ -196,7 +198,7 @@ class OrderedMessages(MessageIterator):
             return None
         if self._pump.count(item):
             self.stop()
-        return JetStreamMsg(item, self._engine)
+        return self._make(item, self._engine)
 
     def _pull(self) -> None:
         self._user = get_ident()
@@ -411,7 +413,7 @@ class OrderedMessages(MessageIterator):
         """Messages received and not taken."""
         return len(self._mailbox) + len(self._ready)
 
-    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
+    def close(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
         """Stop and remove the consumer from the server. What was not taken is read again by the next use."""
         with self._lock:  # the connection may close it at the same time
             first, self._released = not self._released, True

@@ -6,6 +6,7 @@ may not pull, and for servers' push paths.
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 import time
 from collections import deque
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 from jsclient import errors, hints, waiting
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline
+from jsclient.durations import Deadline, plain
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api import headers as header_names
@@ -38,7 +39,14 @@ from jsclient.jetstream.consuming.ordered_sequence import DELIVER, GAP, OrderedO
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pump import Told, failed
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
-from jsclient.jetstream.consuming.typed import OnBadOrdered, Reading, TypedIterator, TypedMsg, ordered_reading
+from jsclient.jetstream.consuming.typed import (
+    OnBadOrdered,
+    Sifting,
+    TypedIterator,
+    TypedMsg,
+    ordered_reading,
+    typed_iterator,
+)
 from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
@@ -171,7 +179,7 @@ class OrderedPushMessages(MessageIterator):
                     self._return(item)
                 elif self._is_next(item):
                     self._push.delivered += 1
-                    return JetStreamMsg(item, self._engine)
+                    return self._make(item, self._engine)
         finally:
             self._order.release()
 
@@ -241,7 +249,7 @@ class OrderedPushMessages(MessageIterator):
     def _wants_acks(self) -> bool:
         return False
 
-    def close(self, timeout: float = FLUSH_TIMEOUT) -> None:
+    def close(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
         """Stop, and remove the consumer from the server. Idempotent."""
         first = not self._closed
         super().close(timeout)
@@ -252,9 +260,9 @@ class OrderedPushMessages(MessageIterator):
 class TypedOrderedPushMessages(TypedIterator[T], OrderedPushMessages):
     """What `messages(decode=...)` returns: as OrderedPushMessages, and each message has a `value`."""
 
-    def __init__(self, source: OrderedPushSource, options: PushOptions, reading: Reading[T]) -> None:
-        self.reading = reading
-        super().__init__(source, options)
+
+class SiftedOrderedPushMessages(Sifting[T], TypedOrderedPushMessages[T]):
+    """The same without those that cannot be decoded."""
 
 
 class OrderedPushConsumer:
@@ -265,8 +273,14 @@ class OrderedPushConsumer:
     """
 
     def __init__(
-        self, js: JetStream, stream_name: str, *, heartbeat: float = HEARTBEAT, **options: Unpack[OrderedOptionsDict]
+        self,
+        js: JetStream,
+        stream_name: str,
+        *,
+        heartbeat: float | dt.timedelta = HEARTBEAT,
+        **options: Unpack[OrderedOptionsDict],
     ) -> None:
+        heartbeat = plain(heartbeat)
         if not heartbeat >= SHORTEST_HEARTBEAT:
             raise errors.ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, got {heartbeat!r}")
         self.js = js
@@ -294,7 +308,7 @@ class OrderedPushConsumer:
         given = PushOptions(**options)
         if reading is None:
             return OrderedPushMessages(source, given)
-        return TypedOrderedPushMessages(source, given, reading)
+        return typed_iterator(TypedOrderedPushMessages, SiftedOrderedPushMessages, reading, source, given)
 
     @overload
     def consume(self, handler: Callable[[JetStreamMsg], Any], **options: Unpack[PushOptionsDict]) -> ConsumeContext: ...
@@ -309,9 +323,16 @@ class OrderedPushConsumer:
         **options: Unpack[PushOptionsDict],
     ) -> ConsumeContext: ...
 
-    def consume(self, handler: Callable[[Any], Any], **options: Any) -> ConsumeContext:
+    def consume(
+        self,
+        handler: Callable[[Any], Any],
+        *,
+        decode: Any = None,
+        on_bad: OnBadOrdered = "raise",
+        **options: Unpack[PushOptionsDict],
+    ) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
-        return ConsumeContext(self.messages(**options), handler, 1)
+        return ConsumeContext(self.messages(decode=decode, on_bad=on_bad, **options), handler, 1)
 
     def __repr__(self) -> str:
         return f"<OrderedPushConsumer of {self.stream_name!r}>"

@@ -8,6 +8,7 @@ from typing import Final, TypedDict
 
 import attrs
 
+from jsclient.durations import plain
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import ConsumerConfig
 from jsclient.jetstream.api.models_consumer import DeliverWord, ReplayWord
@@ -35,7 +36,7 @@ class OrderedOptionsDict(TypedDict, total=False):
     opt_start_seq: int | None
     opt_start_time: dt.datetime | None
     replay_policy: ReplayWord | None
-    inactive_threshold: float
+    inactive_threshold: float | dt.timedelta
     headers_only: bool | None
     max_reset_attempts: int | None
     metadata: dict[str, str] | None
@@ -44,14 +45,14 @@ class OrderedOptionsDict(TypedDict, total=False):
 
 @attrs.frozen(kw_only=True)
 class OrderedOptions:
-    """How an ordered consumer reads; seconds are floats. `max_reset_attempts`: None retries for ever."""
+    """How an ordered consumer reads; `max_reset_attempts`: None retries for ever."""
 
     filter_subjects: str | Sequence[str] = ()
     deliver_policy: DeliverWord = "all"
     opt_start_seq: int | None = None
     opt_start_time: dt.datetime | None = None
     replay_policy: ReplayWord | None = None
-    inactive_threshold: float = INACTIVE
+    inactive_threshold: float = attrs.field(default=INACTIVE, converter=plain)
     headers_only: bool | None = None
     max_reset_attempts: int | None = None
     metadata: dict[str, str] | None = None

@@ -5,15 +5,18 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 from collections.abc import Callable, Iterator
-from typing import Any, Final, TypedDict
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 import attrs
 
 from jsclient.cancel import Cancel
-from jsclient.durations import DEFAULT, Default, Timeout
+from jsclient.durations import DEFAULT, Default, Timeout, plain, seconds_of
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTerms, check_priority
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.api.models import ConsumerConfig
 
 MAX_MESSAGES: Final = 500
 """Messages buffered and requested together (nats.go, nats.java, async-nats 200-500)."""
@@ -87,7 +90,7 @@ class FetchBatchesDict(FetchLimitsDict, total=False):
 class FetchBytesDict(FetchLimitsDict, total=False):
     """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`."""
 
-    no_wait_then: float | None
+    no_wait_then: float | dt.timedelta | None
 
 
 class FetchDict(FetchBytesDict, total=False):
@@ -101,8 +104,8 @@ class PullOptionsDict(TypedDict, total=False):
 
     max_messages: int | None
     max_bytes: int
-    expires: float
-    heartbeat: float | Default | None
+    expires: float | dt.timedelta
+    heartbeat: float | dt.timedelta | Default | None
     threshold_messages: int | None
     threshold_bytes: int | None
     stop_after: int | None
@@ -114,6 +117,10 @@ class PullOptionsDict(TypedDict, total=False):
     on_error: ErrorHook | None
     on_event: Callable[[Any], Any] | None
     cancel: Cancel | None
+
+
+def _heartbeat(value: float | dt.timedelta | Default | None) -> float | Default | None:
+    return value.total_seconds() if isinstance(value, dt.timedelta) else value
 
 
 @attrs.frozen(kw_only=True)
@@ -144,9 +151,9 @@ class PullOptions:
     """Messages buffered and requested together; None: 500, and more where the application is fast."""
     max_bytes: int = MAX_BYTES
     """Bytes buffered and requested together; 0: no limit."""
-    expires: float = EXPIRES
+    expires: float = attrs.field(default=EXPIRES, converter=plain)
     """Seconds that one pull lives (at least 1)."""
-    heartbeat: float | Default | None = DEFAULT
+    heartbeat: float | Default | None = attrs.field(default=DEFAULT, converter=_heartbeat)
     """Seconds between signs of life of the server; None: none are asked for."""
     threshold_messages: int | None = None
     """A new pull goes out when fewer messages are under way; None: half of `max_messages`."""
@@ -226,3 +233,31 @@ class PullOptions:
             numbers=numbers,
             most_messages=self.most_messages if self.max_messages is None and self.threshold_messages is None else 0,
         )
+
+
+def options_for(given: PullOptionsDict, config: ConsumerConfig | None) -> PullOptions:
+    """Options of `messages`, defaults lowered to the limits of the consumer where they are known."""
+    most = MAX_MESSAGES if config is None else _most_messages(config)
+    if config is not None:
+        if config.deliver_policy == "last_per_subject":
+            # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
+            given.setdefault("max_bytes", 0)
+        if config.max_bytes and "max_bytes" not in given:
+            given["max_bytes"] = min(MAX_BYTES, config.max_bytes)
+        if config.max_expires and "expires" not in given:
+            given["expires"] = max(1.0, min(EXPIRES, seconds_of(config.max_expires)))
+        if config.priority_policy == "pinned_client" and config.priority_timeout:
+            # The server takes the pin away when no pull has come for priority_timeout, however healthy its holder.
+            longest = max(1.0, seconds_of(config.priority_timeout) / 2)
+            given["expires"] = min(plain(given.get("expires", EXPIRES)), longest)
+    return PullOptions(**given, first_messages=min(MAX_MESSAGES, most), most_messages=most)
+
+
+def _most_messages(config: ConsumerConfig) -> int:
+    """How large a window may grow: the server refuses pulls of more than `max_batch`, and twice `max_ack_pending` is
+    enough, because a pull goes out when half of the window has come."""
+    most = min(MOST_MESSAGES, config.max_batch or MOST_MESSAGES)
+    unacked = config.max_ack_pending or 0
+    if unacked > 0 and config.ack_policy != "none":
+        most = min(most, max(MAX_MESSAGES, 2 * unacked))
+    return most

@@ -24,7 +24,14 @@ from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, PushOptionsDict
-from jsclient.jetstream.consuming.typed import Reading, TypedIterator, TypedMsg, reading_of, refuse_without_decode
+from jsclient.jetstream.consuming.typed import (
+    Sifting,
+    TypedIterator,
+    TypedMsg,
+    reading_of,
+    refuse_without_decode,
+    typed_iterator,
+)
 from jsclient.jetstream.message import JetStreamMsg
 
 if TYPE_CHECKING:
@@ -67,7 +74,7 @@ class PushMessages(MessageIterator):
                 self._return(item)
             else:
                 self._push.delivered += 1
-                return JetStreamMsg(item, self._engine)
+                return self._make(item, self._engine)
 
     @property
     def missed_heartbeats(self) -> int:
@@ -84,9 +91,9 @@ class PushMessages(MessageIterator):
 class TypedPushMessages(TypedIterator[T], PushMessages):
     """What `PushConsumer.messages(decode=...)` returns: as PushMessages, and each message has a `value`."""
 
-    def __init__(self, consumer: PushConsumer, options: PushOptions, reading: Reading[T]) -> None:
-        self.reading = reading
-        super().__init__(consumer, options)
+
+class SiftedPushMessages(Sifting[T], TypedPushMessages[T]):
+    """The same without those that cannot be decoded."""
 
 
 class PushConsumer:
@@ -164,7 +171,7 @@ class PushConsumer:
             return PushMessages(self, PushOptions(**options))
         reading = reading_of(self.js, decode, on_bad, dead_letter, lambda: self.config.ack_policy)
         self._check_bound()
-        return TypedPushMessages(self, PushOptions(**options), reading)
+        return typed_iterator(TypedPushMessages, SiftedPushMessages, reading, self, PushOptions(**options))
 
     @overload
     def consume(
@@ -183,9 +190,19 @@ class PushConsumer:
         **options: Unpack[PushOptionsDict],
     ) -> ConsumeContext: ...
 
-    def consume(self, handler: Callable[[Any], Any], *, workers: int = 1, **options: Any) -> ConsumeContext:
+    def consume(
+        self,
+        handler: Callable[[Any], Any],
+        *,
+        workers: int = 1,
+        decode: Any = None,
+        on_bad: OnBad = "raise",
+        dead_letter: str | None = None,
+        **options: Unpack[PushOptionsDict],
+    ) -> ConsumeContext:
         """Call `handler(msg)` for every message; with one worker in order. See Consumer.consume."""
-        return ConsumeContext(self.messages(**options), handler, workers)
+        messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
+        return ConsumeContext(messages, handler, workers)
 
     def _check_bound(self) -> None:
         if self.config.deliver_group or self._info is None:

@@ -8,9 +8,9 @@ What becomes of a message that cannot be decoded:
 | "skip"     | does not see it; it is told of it    | is terminated: never delivered again (a work queue deletes it) |
 | "reject"   | does not see it; it is told of it    | is stored under `dead_letter`, and terminated only then        |
 
-"Told of it": `on_error` of messages and consume gets DecodeFailed (and the message, if it takes two arguments), a fetch
-has `Batch.skipped`; else a line in the log. "skip" sends nothing where the ack policy is not explicit: an ack of one
-message would be one of those before it, too.
+"Told of it": `on_error` of messages, consume, fetch_each and read_until gets DecodeFailed (and the message, if it takes
+two arguments), fetches and batches have `Batch.skipped`; else a line in the log. "skip" sends nothing where the ack
+policy is not explicit: an ack of one message would be one of those before it, too.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.message import JetStreamMsg, sequence_of
 
 if TYPE_CHECKING:
+    from jsclient._engine import Engine
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.future import PublishFuture
+    from jsclient.message import Msg
 
 OnBadOrdered: TypeAlias = Literal["raise", "skip"]
 """As `OnBad`; an ordered consumer has no acks, so nothing can be rejected."""
@@ -54,33 +56,33 @@ AGAIN: Final = 1.0
 
 
 class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
-    """A message whose payload is a value: `msg.value`. Decoded when first asked for, and kept."""
+    """A message whose payload is a value: `msg.value`."""
 
     _reading: Any = None
-    _value: Any = UNREAD
-
-    @property
-    def value(self) -> T:
-        """The decoded payload, of the type given as `decode`. Raises DecodeFailed; the message may then be acked,
-        naked or terminated as any other."""
-        value = self._value
-        if value is UNREAD:
-            # What `value_of` does, without its call: a small Struct is decoded in 0.2 us.
-            reading = self._reading
-            try:
-                value = self._value = reading.decode(self.msg.payload)
-            except Exception as error:
-                raise reading.failed(self, error) from error
-        return value  # type: ignore[no-any-return]
+    value: T = None  # type: ignore[assignment]
+    """The decoded payload, of the type given as `decode`. Reading it raises DecodeFailed where that was not possible;
+    the message may then be acked, naked or terminated as any other."""
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
         """As of every message; the next one has a value, too, whatever `on_bad` says."""
-        found = JetStreamMsg.ack_next(self, timeout)
-        return TypedMsg(found.msg, found._engine, True, None, self._reading)
+        reading: Reading[T] = self._reading
+        return reading.of(JetStreamMsg.ack_next(self, timeout))
+
+
+class UnreadMsg(TypedMsg[T], Generic[T], gc=False, eq=False):
+    """One that was not decoded when it came: its value is asked for later, or its payload is not of the type."""
+
+    _value: Any = UNREAD
+
+    @property  # type: ignore[misc]
+    def value(self) -> T:  # type: ignore[override]
+        """The decoded payload, decoded when first asked for. Raises DecodeFailed."""
+        value = self._value
+        return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
 
 
 def value_of(message: Any) -> Any:
-    """Decode the payload of a typed message, and keep the value."""
+    """Decode the payload of a message that was not decoded yet, and keep the value."""
     try:
         value = message._value = message._reading.decode(message.msg.payload)
     except Exception as error:
@@ -109,12 +111,31 @@ class Reading(Generic[T]):
         """What reading the value raises."""
         return codecs.failed_message(error, message.msg.payload, self.type, message.subject, sequence_of(message))
 
+    def maker(self) -> Callable[[Msg, Engine], TypedMsg[T]]:
+        """The function that makes a typed message of what came. It raises nothing: what cannot be decoded says so when
+        its value is read."""
+        decode, typed, unread = self.decode, TypedMsg, UnreadMsg
+
+        def make(msg: Msg, engine: Engine) -> TypedMsg[T]:
+            try:
+                return typed(msg, engine, True, None, self, decode(msg.payload))
+            except Exception:
+                return unread(msg, engine, True, None, self)
+
+        return make
+
+    def later(self, msg: Msg, engine: Engine) -> TypedMsg[T]:
+        """The same, decoded when its value is asked for: on the thread that works on it."""
+        return UnreadMsg(msg, engine, True, None, self)
+
     def of(self, message: JetStreamMsg) -> TypedMsg[T]:
         """The same message, with a value. The one it is made of must not be used any more."""
-        return TypedMsg(message.msg, message._engine, True, None, self)
+        return self.maker()(message.msg, message._engine)
 
     def takes(self, message: TypedMsg[T], tell: Tell) -> bool:
-        """Decode it; one that cannot be decoded is dealt with, and told of."""
+        """Whether the program gets it; else it has been dealt with, and told of."""
+        if message.__class__ is TypedMsg or self.lazy:
+            return True
         try:
             message.value  # noqa: B018
         except errors.DecodeFailed as error:
@@ -125,7 +146,13 @@ class Reading(Generic[T]):
 
     def batch(self, batch: Batch) -> Batch[TypedMsg[T]]:
         """What a fetch brought, with values."""
-        typed = [self.of(message) for message in batch]
+        make = self.maker()
+        return self.sifted(Batch([make(message.msg, message._engine) for message in batch], batch.ended, batch.error))
+
+    def sifted(self, batch: Batch[Any]) -> Batch[TypedMsg[T]]:
+        """A batch of messages of `maker` without those that are left out."""
+        if self.lazy:
+            return batch
         skipped: list[Exception] = []
 
         def tell(error: Exception, message: JetStreamMsg) -> None:
@@ -133,9 +160,8 @@ class Reading(Generic[T]):
             if isinstance(error, errors.DecodeFailed):
                 skipped.append(error)
 
-        if not self.lazy:
-            typed = [message for message in typed if self.takes(message, tell)]
-        return Batch(typed, batch.ended, batch.error, tuple(skipped))
+        taken = [message for message in batch if self.takes(message, tell)]
+        return Batch(taken, batch.ended, batch.error, tuple(skipped))
 
     # --- what cannot be decoded ---------------------------------------------------------------------------------
 
@@ -205,10 +231,12 @@ def reading_of(
     return Reading(js, decode, codecs.decoder(js.decodes_with, decode), on_bad, dead_letter or "", settles)
 
 
-def refuse_without_decode(on_bad: OnBad, dead_letter: str | None) -> None:
-    """Raises ConfigError for what means nothing without `decode`."""
+def refuse_without_decode(on_bad: OnBad, dead_letter: str | None, on_error: Any = None) -> None:
+    """Raises ConfigError for what means nothing without `decode`; `on_error` where it tells of nothing else."""
     if on_bad != "raise" or dead_letter is not None:
         raise errors.ConfigError("on_bad and dead_letter go with decode=")
+    if on_error is not None:
+        raise errors.ConfigError("on_error tells of messages that cannot be decoded here: it goes with decode=")
 
 
 def ordered_reading(js: JetStream, decode: Any, on_bad: OnBadOrdered) -> Reading[Any] | None:
@@ -224,51 +252,69 @@ class TypedIterator(MessageIterator, Generic[T]):
 
     reading: Reading[T]
 
-    def __next__(self) -> TypedMsg[T]:
-        reading = self.reading
-        while True:
-            found = super().__next__()
-            if found.__class__ is TypedMsg:
-                return found  # the other base has asked `_get`
-            message = reading.of(found)
-            if reading.lazy or reading.takes(message, self._tell):
-                return message
+    if TYPE_CHECKING:
 
-    def _get(self, timeout: float | None) -> TypedMsg[T] | None:
-        found = super()._get(timeout)
-        if found is None:
-            return None
-        message = self.reading.of(found)
-        if self.reading.lazy or self.reading.takes(message, self._tell):
-            return message
-        deadline, more = Deadline(timeout), self.buffered
-        while more > 0 or not deadline.expired():
-            found = super()._get(deadline.remaining())
-            if found is None:
-                return None
-            message, more = self.reading.of(found), more - 1
-            if self.reading.takes(message, self._tell):
-                return message
-        return None
+        def __next__(self) -> TypedMsg[T]: ...
 
     def next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
         """As of every iterator, with a value. Raises NoMessages when none came in time that can be decoded."""
         return super().next(timeout)  # type: ignore[return-value]
 
+    def read_with(self, reading: Reading[T]) -> None:
+        """For layers: how its messages become values."""
+        self.reading = reading
+        self._make = reading.maker()
+
+
+class Sifting(TypedIterator[T], Generic[T]):
+    """The same where what cannot be decoded is left out (`on_bad`); stands before the typed iterator."""
+
+    def __next__(self) -> TypedMsg[T]:
+        while True:
+            message = super().__next__()
+            if message.__class__ is TypedMsg or self.reading.takes(message, self._tell):
+                return message
+
+    def _get(self, timeout: float | None) -> TypedMsg[T] | None:
+        found: Any = super()._get(timeout)
+        if found is None or self.reading.takes(found, self._tell):
+            return found  # type: ignore[no-any-return]
+        deadline, more = Deadline(timeout), self.buffered
+        while more > 0 or not deadline.expired():
+            found, more = super()._get(deadline.remaining()), more - 1
+            if found is None or self.reading.takes(found, self._tell):
+                return found  # type: ignore[no-any-return]
+        return None
+
     def _tell(self, error: Exception, message: JetStreamMsg) -> None:
-        hook = error_hook(self.options.on_error)
-        if hook is None:
-            log.warning("%s: %s", self.source, error)
-            return
-        try:
-            hook(error, message)
-        except Exception:
-            log.exception("a hook of the application failed")
+        tell(self.options.on_error, self.source, error, message)
+
+
+def tell(on_error: Any, source: object, error: Exception, message: JetStreamMsg) -> None:
+    """Tell the application's hook of a message that is left out; without one, the log."""
+    hook = error_hook(on_error)
+    if hook is None:
+        log.warning("%s: %s", source, error)
+        return
+    try:
+        hook(error, message)
+    except Exception:
+        log.exception("a hook of the application failed")
 
 
 class TypedMessages(TypedIterator[T], Messages):
     """What `Consumer.messages(decode=...)` returns: as Messages, and each message has a `value`."""
 
-    def __init__(self, source: Any, options: Any, reading: Reading[T]) -> None:
-        self.reading = reading
-        super().__init__(source, options)
+
+class SiftedMessages(Sifting[T], TypedMessages[T]):
+    """The same without those that cannot be decoded."""
+
+
+Typed = TypeVar("Typed", bound=TypedIterator[Any])
+
+
+def typed_iterator(typed: type[Typed], sifted: type[Typed], reading: Reading[Any], *given: Any) -> Typed:
+    """The iterator whose messages have values, of the class that goes with `on_bad`."""
+    messages = (typed if reading.lazy else sifted)(*given)
+    messages.read_with(reading)
+    return messages

@@ -13,6 +13,7 @@ What is under way, the inbox of the acks and how a message ends stand in `unacke
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,7 +21,7 @@ from jsclient import hints, waiting
 from jsclient._engine import Unkept, UnkeptLarge
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Timeout, check_timeout, resolve
+from jsclient.durations import DEFAULT, Timeout, check_timeout, plain, plain_or_none, resolve
 from jsclient.errors import AsyncPublishReplySet, ConfigError, ConnectionLost, TimedOut, TooManyStalledMessages
 from jsclient.hints import Unpack
 from jsclient.jetstream.api.requests import API_TIMEOUT
@@ -81,16 +82,17 @@ class AsyncPublisher:
         *,
         max_pending: int | None = None,
         max_pending_bytes: int = WINDOW_BYTES,
-        ack_timeout: float = ACK_TIMEOUT,
-        stall_wait: float | None = None,
+        ack_timeout: float | dt.timedelta = ACK_TIMEOUT,
+        stall_wait: float | dt.timedelta | None = None,
         retry_attempts: int | None = None,
-        retry_wait: float = RETRY_WAIT,
-        duplicate_window: float | None = None,
+        retry_wait: float | dt.timedelta = RETRY_WAIT,
+        duplicate_window: float | dt.timedelta | None = None,
         on_ack: OnAck | None = None,
         on_error: OnError | None = None,
     ) -> None:
         if (max_pending is not None and max_pending < 1) or max_pending_bytes < 1:
             raise ConfigError("max_pending and max_pending_bytes must be at least 1")
+        ack_timeout, stall_wait, retry_wait = plain(ack_timeout), plain_or_none(stall_wait), plain(retry_wait)
         if not ack_timeout > 0:
             raise ConfigError(f"ack_timeout must be more than 0 seconds, got {ack_timeout!r}")
         for name, seconds in (("stall_wait", stall_wait), ("retry_wait", retry_wait)):

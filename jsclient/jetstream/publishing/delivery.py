@@ -7,12 +7,13 @@ it. Every refusal is judged by `verdict`; what is in doubt is looked for in the 
 from __future__ import annotations
 
 import contextlib
+import datetime as dt
 import inspect
 import time
 from typing import TYPE_CHECKING, Final
 
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline, check_timeout, elapsed
+from jsclient.durations import Deadline, check_timeout, elapsed, plain
 from jsclient.errors import (
     ApiError,
     ConfigError,
@@ -78,12 +79,13 @@ class Delivery:
         headers: bytes | None,
         deadline: Deadline,
         retry_attempts: int | None,
-        retry_wait: float,
+        retry_wait: float | dt.timedelta,
         began: float,
     ) -> None:
         if retry_attempts is not None and retry_attempts < 0:
             raise ConfigError(f"retry_attempts must be 0 or more, got {retry_attempts}")
-        check_timeout(retry_wait, "retry_wait")
+        self.retry_wait = plain(retry_wait)
+        check_timeout(self.retry_wait, "retry_wait")
         self.js = js
         self.subject = subject
         self.payload = payload
@@ -91,7 +93,6 @@ class Delivery:
         self.has_id = has_id(headers)
         self.deadline = deadline
         self.retry_attempts = retry_attempts
-        self.retry_wait = retry_wait
         self.began = began
         self.no_responders = 0
         self.attempts = 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import datetime as dt
 import queue
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ import msgspec
 
 from jsclient import waiting
 from jsclient.connection import engine_of
+from jsclient.durations import plain_or_none
 from jsclient.errors import ConfigError, TimedOut
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
@@ -66,7 +68,7 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         """True once it is resolved."""
         return self._ack is not None or self._error is not None
 
-    def result(self, timeout: float | None = None) -> PubAck:
+    def result(self, timeout: float | dt.timedelta | None = None) -> PubAck:
         """The ack; waits at most `timeout` seconds (None: until it is resolved, which is bounded by the ack timeout).
 
         Raises what became of the message instead: an ApiError (rejected), NotStored, or PublishUnknown; and
@@ -78,9 +80,9 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         assert self._ack is not None
         return self._ack
 
-    def exception(self, timeout: float | None = None) -> BaseException | None:
+    def exception(self, timeout: float | dt.timedelta | None = None) -> BaseException | None:
         """Why there is no ack, or None when there is one; waits like `result`."""
-        self._wait(timeout)
+        self._wait(plain_or_none(timeout))
         return None if self._error is None else _copy(self._error)
 
     def add_done_callback(self, call: Callable[[PublishFuture], Any]) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
+from jsclient import hints
 from jsclient.durations import Timeout
 from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.options import PublishOptions
@@ -22,7 +24,7 @@ class PublishDict(PublishOptions, total=False):
     msg_id: str | None
     timeout: Timeout
     retry_attempts: int | None
-    retry_wait: float
+    retry_wait: float | dt.timedelta
 
 
 class PublishWindowDict(TypedDict, total=False):
@@ -30,11 +32,11 @@ class PublishWindowDict(TypedDict, total=False):
 
     publish_async_max_pending: int
     publish_async_max_pending_bytes: int
-    publish_async_ack_timeout: float
-    publish_async_stall_wait: float | None
+    publish_async_ack_timeout: float | dt.timedelta
+    publish_async_stall_wait: float | dt.timedelta | None
     publish_async_retry_attempts: int | None
-    publish_async_retry_wait: float
-    publish_async_duplicate_window: float | None
+    publish_async_retry_wait: float | dt.timedelta
+    publish_async_duplicate_window: float | dt.timedelta | None
     publish_async_on_ack: Callable[[PublishFuture], Any] | None
     publish_async_on_error: Callable[[PublishFuture, BaseException], Any] | None
 
@@ -44,8 +46,8 @@ class JetStreamDict(PublishWindowDict, total=False):
 
     domain: str | None
     api_prefix: str | None
-    timeout: float | None
-    publish_timeout: float | None
+    timeout: float | dt.timedelta | None
+    publish_timeout: float | dt.timedelta | None
     api_calls_at_once: int | None
     direct_get: bool | None
     on_request: Callable[[str, bytes], None] | None
@@ -67,3 +69,6 @@ class FastBatchDict(TypedDict, total=False):
     flow: int
     max_outstanding: int
     timeout: Timeout
+
+
+hints.given(JetStreamDict)

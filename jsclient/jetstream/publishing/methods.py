@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final, Generic, cast
@@ -79,7 +80,7 @@ class Publishing(Generic[V]):
         msg_id: str | None = None,
         timeout: Timeout = DEFAULT,
         retry_attempts: int | None = None,
-        retry_wait: float = RETRY_WAIT,
+        retry_wait: float | dt.timedelta = RETRY_WAIT,
         **options: Unpack[PublishOptions],
     ) -> PubAck:
         """Store one message; returns the stream's ack.

@@ -8,6 +8,7 @@ stated a window (`publish_async_duplicate_window`).
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -15,7 +16,7 @@ import attrs
 import msgspec
 
 from jsclient.connection import engine_of
-from jsclient.durations import seconds_of
+from jsclient.durations import plain_or_none, seconds_of
 from jsclient.errors import (
     ConfigError,
     ConnectionLost,
@@ -204,8 +205,9 @@ class Streams:
         return FORBIDDEN if answer == FORBIDDEN else UNAVAILABLE
 
 
-def check_window(stated: float | None) -> float | None:
+def check_window(stated: float | dt.timedelta | None) -> float | None:
     """A window that the application states."""
+    stated = plain_or_none(stated)
     if stated is not None and not stated >= 0:
         raise ConfigError(f"duplicate_window must be 0 or more seconds, or None: ask the stream; got {stated!r}")
     return None if stated is None else float(stated)
