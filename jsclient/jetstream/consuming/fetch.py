@@ -225,6 +225,7 @@ class Fetch:
 
     def _handle(self, item: Any) -> None:
         """Take one item, and every plain message behind it."""
+        self._just_pulled = False  # the end of a pull may have come before the first wait
         engine, make, append = self._engine, self._make, self.messages.append
         popleft, group = self._pump.mailbox.popleft, self.group
         try:
