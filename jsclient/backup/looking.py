@@ -63,7 +63,7 @@ def check_digest(backup: Backup) -> None:
     """Compare the data with the digest of the manifest, if there is one."""
     if backup.manifest is None:
         return
-    with backup.data.open("rb") as file:
+    with backup.data.open("rb", buffering=0) as file:
         found, size = files.digest(file)
     if (found, size) != (backup.manifest.sha256, backup.manifest.bytes):
         raise BackupCorrupt(

@@ -16,6 +16,7 @@ from jsclient.backup import archive, files, looking, s2
 from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup
+from jsclient.backup.sending import STEP_TIMEOUT, upload
 from jsclient.backup.taking import Outcome, Progress
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.jetstream import JetStream
@@ -24,8 +25,6 @@ from jsclient.jetstream.api.models import StreamInfo
 from jsclient.jetstream.api.requests import check_error
 
 CHUNK: Final = 256 * 1024
-STEP_TIMEOUT: Final = 30.0
-"""Seconds for the server to take one chunk."""
 FINISH_TIMEOUT: Final = 600.0
 """Seconds for the server to build the stream after the last chunk."""
 
@@ -64,10 +63,8 @@ def restore_stream(
     rewritten = messages is not None or not consumers
     _check_format(js, backup, config["name"], rewritten)
     _skip_what_sources_brought(js, backup, config)
-    if rewritten:
-        pieces: Iterator[bytes] = _rewritten(backup, messages, consumers)
-    else:
-        pieces = _file(backup.data)
+    limit = min(CHUNK, js.nc.max_payload)
+    pieces = _sized(_rewritten(backup, messages, consumers), limit) if rewritten else _file(backup.data, limit)
     size = backup.data.stat().st_size
     return _send(js, config, backup.state, pieces, size, progress, deadline)
 
@@ -128,9 +125,9 @@ def _skip_what_sources_brought(js: JetStream, backup: Backup, config: dict[str, 
     config["sources"] = started
 
 
-def _file(path: Path) -> Iterator[bytes]:
-    with path.open("rb") as file:
-        while piece := file.read(CHUNK):
+def _file(path: Path, limit: int) -> Iterator[bytes]:
+    with path.open("rb", buffering=0) as file:
+        while piece := file.read(limit):
             yield piece
 
 
@@ -170,14 +167,10 @@ def _send(
     target = answer.get("deliver_subject")
     if not isinstance(target, str) or not target:
         raise errors.BadResponse(f"the server named no subject for the restore of {name!r}", b"")
-    limit = min(CHUNK, js.nc.max_payload)
     sent = 0
     try:
-        for piece in _sized(pieces, limit):
-            reply = js.nc.request(target, piece, timeout=deadline.at_most(STEP_TIMEOUT))
-            if reply.payload:
-                check_error(reply.payload)
-            sent += len(piece)
+        for taken in upload(js.nc, target, pieces, deadline):
+            sent += taken
             if progress is not None:
                 progress(sent, size)
         final = js.nc.request(target, b"", timeout=deadline.at_most(FINISH_TIMEOUT))
@@ -191,10 +184,12 @@ def _send(
         raise BackupError(
             f"the server refused the backup of {name!r}: {errors.brief(error)}. Nothing of it is left."
         ) from error
-    except errors.RequestTimeout as error:
+    except (errors.RequestTimeout, errors.ConnectionLost) as error:
+        lost = isinstance(error, errors.ConnectionLost)
+        what = "the link went down" if lost else "the server did not answer within the timeout"
         raise errors.UnknownOutcome(
-            f"the server did not answer within the timeout while {name!r} was restored. The stream may be "
-            "whole, incomplete or missing. Look at it, delete it if need be, and restore it again."
+            f"{what} while {name!r} was restored. The stream may be whole, incomplete or missing. Look at it, "
+            "delete it if need be, and restore it again."
         ) from error
     try:
         return model_base.from_wire(check_error(final.payload), StreamInfo)

@@ -107,7 +107,7 @@ def _receive(
     stall: float,
     deadline: Deadline,
 ) -> tuple[str, int]:
-    digest, size = hashlib.sha256(), 0
+    digest, size, begun = hashlib.sha256(), 0, 0
     while True:
         try:
             chunk = None if deadline.expired() else chunks.next(deadline.at_most(stall))
@@ -133,6 +133,9 @@ def _receive(
         file.write(chunk.payload)
         digest.update(chunk.payload)
         size += len(chunk.payload)
+        if size - begun >= files.WRITE_EVERY:
+            files.begin_writing(file, begun, size)
+            begun = size
         if progress is not None:
             progress(size, expected)
 

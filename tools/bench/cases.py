@@ -123,6 +123,9 @@ OTHERS = [
          params={"threads": 8}),
     # At most 1.2 times msgspec alone.
     Case(name="decode", work="decode", count=40_000, solo=True, least={"of msgspec's speed": 0.83}),
+    # Megabytes. What our own program adds to the paths of the server and the disk, which take turns to be the slower.
+    Case(name="backup-1g", work="saving", count=1024, solo=True, limits={"rss": 120.0},
+         least={"x of the slower of server and disk": 0.9, "x of the server's restore": 0.9}),
     Case(name="idle", work="idle", count=1, solo=True, limits={"busy": 0.01}),
     Case(name="import", work="import_time", count=1, solo=True, limits={"wall": 0.15}),
 ]  # fmt: skip

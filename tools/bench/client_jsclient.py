@@ -28,6 +28,7 @@ from tools.bench.many_jsclient import (  # noqa: F401 - found by name
     threads_request,
 )
 from tools.bench.measure import Timed, destination, feeder, percentiles, responder
+from tools.bench.saving import saving  # noqa: F401 - found by name
 from tools.bench.worker_service import processes_worker  # noqa: F401 - found by name
 
 HEADERS = {"X-Bench": "0123456789"}

@@ -1,0 +1,94 @@
+"""The pieces of a restore on their way to the server: several at a time, each answered."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Final
+
+from jsclient import errors
+from jsclient._engine import Unkept, UnkeptLarge
+from jsclient.connection import Connection, engine_of
+from jsclient.durations import Deadline
+from jsclient.jetstream.api.requests import check_error
+from jsclient.message import Msg
+from protocol.frames import LARGE_PAYLOAD, Frame, pub, pub_parts
+
+STEP_TIMEOUT: Final = 30.0
+"""Seconds for the server to take one piece."""
+
+UNDER_WAY: Final = 2 * 1024 * 1024
+"""Bytes that may be unanswered."""
+
+_NO_RESPONDERS: Final = 503
+
+
+def upload(nc: Connection, target: str, pieces: Iterable[bytes], deadline: Deadline) -> Iterator[int]:
+    """Send pieces to the subject that the server has named; yields the size of each once the server has it.
+
+    Raises NoResponders when the server has given up, ApiError when it refuses a piece, RequestTimeout, ConnectionLost.
+    """
+    pieces = iter(pieces)
+    for piece in islice(pieces, 1):  # a request, which is told at once when this user may not send there
+        answer = nc.request(target, piece, timeout=deadline.at_most(STEP_TIMEOUT))
+        if answer.payload:
+            check_error(answer.payload)
+        yield len(piece)
+    window = _Window(nc, target, deadline)
+    try:
+        for piece in pieces:
+            while window.bytes + len(piece) > UNDER_WAY and window.sizes:
+                yield window.next()
+            window.send(piece)
+        while window.sizes:
+            yield window.next()
+    finally:
+        window.close()
+
+
+class _Window:
+    """The pieces under way. Each has a reply subject of its own, and the next answer has to be that of the oldest:
+    a piece that was lost with its link, or came twice, is never passed over."""
+
+    def __init__(self, nc: Connection, target: str, deadline: Deadline) -> None:
+        self.sizes: deque[int] = deque()
+        self.bytes = 0
+        self._engine = engine_of(nc)
+        self._target = target
+        self._deadline = deadline
+        self._sent = 0
+        base = nc.new_inbox()
+        self._inbox = self._engine.open_inbox(f"{base}.*")
+        self._prefix = f"{base}.".encode()
+
+    def close(self) -> None:
+        self._inbox.close()
+
+    def send(self, piece: bytes) -> None:
+        start = self._engine.pub_start(self._target, self._prefix + b"%d" % self._sent)
+        # Never on another link: the server behind it knows nothing of this restore.
+        large = len(piece) >= LARGE_PAYLOAD
+        frame: Frame = UnkeptLarge(pub_parts(start, piece)) if large else Unkept(pub(start, piece))
+        self._engine.post_now(frame, Deadline(self._deadline.at_most(STEP_TIMEOUT)))
+        self._sent += 1
+        self.sizes.append(len(piece))
+        self.bytes += len(piece)
+
+    def next(self) -> int:
+        """The size of the oldest, once it was answered."""
+        timeout = self._deadline.at_most(STEP_TIMEOUT)
+        answer = self._inbox.next(timeout)
+        if answer is None:
+            raise errors.RequestTimeout(f"no reply from {self._target!r} within {timeout:g} s")
+        if not isinstance(answer, Msg):
+            raise errors.ConnectionLost("the link went down while pieces of a backup were under way")
+        if answer.payload:
+            check_error(answer.payload)
+        if answer.status is not None and answer.status.code == _NO_RESPONDERS:
+            raise errors.NoResponders(f"nobody listens on {self._target!r}", self._target)
+        if answer.raw_subject != self._prefix + b"%d" % (self._sent - len(self.sizes)):
+            raise errors.ConnectionLost("an answer came out of turn: a piece of the backup was lost")
+        size = self.sizes.popleft()
+        self.bytes -= size
+        return size
