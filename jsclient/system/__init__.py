@@ -5,7 +5,7 @@ from jsclient.system import SystemClient
 with jsclient.connect(url, user="sys", password="env:SYS_PASSWORD") as nc:      # a user of the system account
     system = SystemClient(nc)
     for answer in system.servers():                # one answer per server, complete or with `missing` names
-        print(answer.name, answer.version, answer.data["mem"])
+        print(answer.name, answer.version, answer.value.mem, answer.value.cpu)
     system.health(stream="ORDERS", account="APP").raise_unless_complete()
 """
 
@@ -13,5 +13,36 @@ from __future__ import annotations
 
 from jsclient.system.client import SystemClient
 from jsclient.system.gathering import Answer, Gathered, Refusal
+from jsclient.system.models import (
+    ApiCounts,
+    ClientConnection,
+    Connections,
+    Health,
+    JetStreamLimits,
+    JetStreamPart,
+    JetStreamState,
+    JetStreamUse,
+    MetaGroup,
+    ServerStats,
+    Traffic,
+    Variables,
+)
 
-__all__ = ["Answer", "Gathered", "Refusal", "SystemClient"]
+__all__ = [
+    "Answer",
+    "ApiCounts",
+    "ClientConnection",
+    "Connections",
+    "Gathered",
+    "Health",
+    "JetStreamLimits",
+    "JetStreamPart",
+    "JetStreamState",
+    "JetStreamUse",
+    "MetaGroup",
+    "Refusal",
+    "ServerStats",
+    "SystemClient",
+    "Traffic",
+    "Variables",
+]

@@ -13,6 +13,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolv
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.system.gathering import Answer, Gathered, Refusal, sort_answer
+from jsclient.system.models import Connections, Health, JetStreamState, ServerStats, Variables
 from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
 
 SYSTEM_TIMEOUT: Final = 2.0
@@ -66,19 +67,19 @@ class SystemClient:
 
     # --- asking -------------------------------------------------------------------------------------------
 
-    def servers(self, *, timeout: Timeout = DEFAULT) -> Gathered:
-        """Every server with its figures (`data`: cpu, mem, connections, slow_consumers, routes, jetstream ...).
+    def servers(self, *, timeout: Timeout = DEFAULT) -> Gathered[ServerStats]:
+        """Every server with its figures: CPU, memory, connections, slow consumers, JetStream.
 
         Raises NoResponders for a user without rights on the system account.
         """
         return self._servers(Deadline.of(timeout, self.timeout))
 
-    def _servers(self, deadline: Deadline) -> Gathered:
-        found: dict[str, Answer] = {}
+    def _servers(self, deadline: Deadline) -> Gathered[ServerStats]:
+        found: dict[str, Answer[ServerStats]] = {}
         refused: dict[str, Refusal] = {}
         expected = 1
         for message in self.nc.request_many(f"{_ALL}.STATSZ", b"", timeout=deadline.remaining()):
-            one = sort_answer(message.payload, "statsz")
+            one = sort_answer(message.payload, ServerStats, "statsz")
             if isinstance(one, Refusal):
                 refused[one.id] = one
             else:
@@ -91,23 +92,26 @@ class SystemClient:
 
     def ask(
         self, endpoint: str, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[AskDict]
-    ) -> Gathered:
+    ) -> Gathered[dict[str, Any]]:
         """Ask for an endpoint by its name: "VARZ", "CONNZ", "JSZ", "ROUTEZ", "LEAFZ", "GATEWAYZ", "SUBSZ", "RAFTZ" ...
 
         An endpoint that a server does not have (RAFTZ on 2.9) is an error of that server, of code 503.
         """
+        return self._ask(endpoint, dict, server, timeout, options)
+
+    def _ask(self, endpoint: str, kind: Any, server: str, timeout: Timeout, options: Any) -> Gathered[Any]:
         names.check_name(endpoint, "endpoint")
         deadline = Deadline.of(timeout, self.timeout)
         roster = self._servers(deadline)
         body = msgspec.json.encode(options) if options else b""
         if server:
-            return self._ask_one(self._find(roster, server), endpoint, body, deadline)
-        found: dict[str, Answer] = {}
+            return self._ask_one(self._find(roster, server), endpoint, body, deadline, kind)
+        found: dict[str, Answer[Any]] = {}
         refused: dict[str, Refusal] = {}
         try:
             replies = self.nc.request_many(f"{_ALL}.{endpoint}", body, timeout=deadline.remaining())
             for message in replies:
-                one = sort_answer(message.payload)
+                one = sort_answer(message.payload, kind)
                 (refused if isinstance(one, Refusal) else found)[one.id] = one  # type: ignore[assignment]
                 if len(found) + len(refused) >= len(roster) + roster.unknown:
                     break
@@ -117,18 +121,20 @@ class SystemClient:
         missing = tuple(one.name for one in roster if one.id not in found and one.id not in refused)
         return Gathered(_by_name(found), tuple(refused.values()), missing, roster.unknown)
 
-    def _ask_one(self, target: Answer, endpoint: str, body: bytes, deadline: Deadline) -> Gathered:
+    def _ask_one(
+        self, target: Answer[Any], endpoint: str, body: bytes, deadline: Deadline, kind: Any = dict
+    ) -> Gathered[Any]:
         try:
             reply = self.nc.request(f"{_ONE}.{target.id}.{endpoint}", body, timeout=deadline.remaining())
         except errors.NoResponders:
             return Gathered((), (Refusal(target.id, target.name, 503, f"has no {endpoint}"),))
         except errors.RequestTimeout:
             return Gathered((), (), (target.name,))
-        one = sort_answer(reply.payload)
+        one = sort_answer(reply.payload, kind)
         return Gathered((), (one,)) if isinstance(one, Refusal) else Gathered((one,))
 
     @staticmethod
-    def _find(roster: Gathered, server: str) -> Answer:
+    def _find(roster: Gathered[ServerStats], server: str) -> Answer[ServerStats]:
         found = [one for one in roster if server in (one.id, one.name)]
         if len(found) == 1:
             return found[0]
@@ -144,28 +150,28 @@ class SystemClient:
             else f"there is no server {server!r} (known: {known})"
         )
 
-    def variables(self, *, server: str = "", timeout: Timeout = DEFAULT) -> Gathered:
+    def variables(self, *, server: str = "", timeout: Timeout = DEFAULT) -> Gathered[Variables]:
         """VARZ: version, limits, rates, uptime of each server."""
-        return self.ask("VARZ", server=server, timeout=timeout)
+        return self._ask("VARZ", Variables, server, timeout, {})
 
     def connections(
         self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[ConnectionsDict]
-    ) -> Gathered:
-        """CONNZ: client connections (`data["connections"]`, up to `limit`, 1,024). `acc`/`user` need `auth=True`."""
-        return self.ask("CONNZ", server=server, timeout=timeout, **options)
+    ) -> Gathered[Connections]:
+        """CONNZ: client connections, up to `limit` (1,024) per server. `acc` and `user` need `auth=True`."""
+        return self._ask("CONNZ", Connections, server, timeout, options)
 
     def jetstream(
         self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[JetStreamUseDict]
-    ) -> Gathered:
+    ) -> Gathered[JetStreamState]:
         """JSZ: JetStream of each server. `accounts=True, streams=True, consumer=True` for details.
 
         In a cluster each replica reports its copy; `stream_leader_only=True` gives every stream once.
         """
-        return self.ask("JSZ", server=server, timeout=timeout, **options)
+        return self._ask("JSZ", JetStreamState, server, timeout, options)
 
     def health(
         self, *, account: str = "", stream: str = "", consumer: str = "", server: str = "", timeout: Timeout = DEFAULT
-    ) -> Gathered:
+    ) -> Gathered[Health]:
         """HEALTHZ: healthy servers are answers, unhealthy ones are `errors` that say why.
 
         A server before 2.10 ignores account, stream and consumer and would say "ok" for a stream that does not exist:
@@ -176,7 +182,7 @@ class SystemClient:
         options: Any = {
             key: value for key, value in (("account", account), ("stream", stream), ("consumer", consumer)) if value
         }
-        gathered = self.ask("HEALTHZ", server=server, timeout=timeout, **options)
+        gathered: Gathered[Health] = self._ask("HEALTHZ", Health, server, timeout, options)
         healthy, ill = [], list(gathered.errors)
         for one in gathered:
             if options and _version(one.version) < (2, 10):
@@ -229,7 +235,7 @@ class SystemClient:
             raise errors.UnknownOutcome(f"{target.name} did not answer {verb}")
 
 
-def _by_name(found: dict[str, Answer]) -> tuple[Answer, ...]:
+def _by_name(found: dict[str, Answer[Any]]) -> tuple[Answer[Any], ...]:
     return tuple(sorted(found.values(), key=lambda one: (one.name, one.id)))
 
 

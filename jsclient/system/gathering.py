@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import attrs
 import msgspec
@@ -11,10 +11,12 @@ import msgspec
 from jsclient.errors import BadResponse, TimedOut
 from protocol.errors import BAD_JSON
 
+T = TypeVar("T")
+
 
 @attrs.frozen
-class Answer:
-    """What one server said. `data` is the JSON of the endpoint, as dicts and lists with the names of the server."""
+class Answer(Generic[T]):
+    """What one server said: `value`, typed, and `data`, the JSON of the endpoint with all that is in it."""
 
     id: str
     """Id of the server."""
@@ -28,6 +30,16 @@ class Answer:
     """Its host."""
     data: dict[str, Any] = attrs.field(repr=False)
     """The JSON of the endpoint, with the names of the server."""
+    _kind: Any = attrs.field(default=dict, repr=False, eq=False, alias="kind")
+
+    @property
+    def value(self) -> T:
+        """What it said, as the type of the endpoint; a dict for `ask`. Raises BadResponse for what no server says."""
+        try:
+            typed: T = msgspec.convert(self.data, self._kind)
+        except msgspec.ValidationError as error:
+            raise BadResponse(f"{self.name}: {error}", msgspec.json.encode(self.data)) from None
+        return typed
 
 
 @attrs.frozen
@@ -47,14 +59,14 @@ class Refusal:
 
 
 @attrs.frozen
-class Gathered(Sequence[Answer]):
+class Gathered(Sequence[Answer[T]], Generic[T]):
     """A sequence of answers, one per server.
 
     `errors`: servers that refused. `missing`: names of servers that are known and said nothing in time.
     `unknown`: how many more servers the cluster counts, of which not even the name is known.
     """
 
-    answers: tuple[Answer, ...]
+    answers: tuple[Answer[T], ...]
     """What came, one per server."""
     errors: tuple[Refusal, ...] = ()
     """Servers that refused."""
@@ -69,7 +81,7 @@ class Gathered(Sequence[Answer]):
         it is not known how many there are."""
         return bool(self.answers or self.errors) and not self.missing and not self.unknown
 
-    def raise_unless_complete(self) -> Gathered:
+    def raise_unless_complete(self) -> Gathered[T]:
         """Return this, or raise TimedOut that names the servers which did not answer."""
         if self.complete:
             return self
@@ -85,7 +97,7 @@ class Gathered(Sequence[Answer]):
     def __getitem__(self, index: Any) -> Any:
         return self.answers[index]
 
-    def __iter__(self) -> Iterator[Answer]:
+    def __iter__(self) -> Iterator[Answer[T]]:
         return iter(self.answers)
 
 
@@ -101,7 +113,7 @@ def decode(payload: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     return server, envelope
 
 
-def sort_answer(payload: bytes, key: str = "data") -> Answer | Refusal:
+def sort_answer(payload: bytes, kind: Any = dict, key: str = "data") -> Answer[Any] | Refusal:
     """An envelope as an Answer, or as the error that it carries."""
     server, envelope = decode(payload)
     data = envelope.get(key) or {}
@@ -116,4 +128,5 @@ def sort_answer(payload: bytes, key: str = "data") -> Answer | Refusal:
         cluster=str(server.get("cluster", "")),
         host=str(server.get("host", "")),
         data=data,
+        kind=kind,
     )

@@ -42,7 +42,11 @@ def test_one_server_is_complete_with_one_answer(server: NatsServer, system: Syst
     assert servers.complete
     assert [one.name for one in servers] == ["alone"]
     assert servers[0].version == ".".join(map(str, server.version))
-    assert system.variables(server="alone")[0].data["server_name"] == "alone"
+    variables = system.variables(server="alone")[0]
+    assert variables.data["server_name"] == variables.value.server_name == "alone"
+    assert variables.value.start is not None
+    assert servers[0].value.active_servers == 1
+    assert servers[0].value.mem > 0
     with pytest.raises(errors.ConfigError, match=r"no server 'other' \(known: alone\)"):
         system.variables(server="other")
 
@@ -52,8 +56,14 @@ def test_connections_and_jetstream_with_options(server: NatsServer, system: Syst
         JetStream(nc).create_stream(StreamConfig(name="S", storage="memory"))
         (answer,) = system.connections(acc="APP", auth=True)
         assert [one["name"] for one in answer.data["connections"]] == ["worker"]
+        (worker,) = answer.value.connections
+        assert (worker.cid, worker.name, worker.account) == (nc.client_id, "worker", "APP")
+        assert worker.start is not None
         (answer,) = system.jetstream(accounts=True, streams=True)
-        details = answer.data["account_details"]
+        assert (answer.value.streams, answer.value.disabled) == (1, False)
+        assert answer.value.config is not None
+        assert answer.value.config.max_memory > 0
+        details = answer.value.account_details
         assert [stream["name"] for one in details for stream in one["stream_detail"]] == ["S"]
 
 
@@ -61,6 +71,7 @@ def test_health_of_a_stream_that_does_not_exist_is_never_ok(server: NatsServer, 
     healthy = system.health()
     assert len(healthy) == 1
     assert not healthy.errors
+    assert healthy[0].value.status == "ok"
     ill = system.health(account="APP", stream="NOTHING")
     assert not len(ill)
     assert ill.errors[0].code == (501 if server.version < (2, 10, 0) else 404)
