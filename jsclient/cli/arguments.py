@@ -36,6 +36,38 @@ def seconds(text: str) -> float:
     return value
 
 
+_SIZE: Final = re.compile(r"([0-9]+)(?:([kmgt])?i?b?)?", re.IGNORECASE)
+
+
+def count_of_bytes(text: str) -> int:
+    """An argument in bytes; also as the NATS CLI writes it: 64k, 1GB, 10MiB, each of them by 1,024. -1: no limit."""
+    if text == "-1":
+        return -1
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise argparse.ArgumentTypeError(f"must be bytes, such as 1048576, 1MB or 1MiB, not {text}")
+    return int(found[1]) << 10 * " kmgt".index((found[2] or " ").lower())
+
+
+def storage(text: str) -> str:
+    """An argument that names a storage: file or memory, or the first letter."""
+    for word in ("file", "memory"):
+        if text in (word, word[0]):
+            return word
+    raise argparse.ArgumentTypeError(f"must be file or memory, not {text}")
+
+
+def split(texts: str | list[str] | None) -> list[str]:
+    """What an option was given with commas, or several times."""
+    given = [texts] if isinstance(texts, str) else texts or []
+    return [part.strip() for text in given for part in text.split(",") if part.strip()]
+
+
+def taken_as_it_is(parser: argparse.ArgumentParser, *names: str) -> None:
+    """Options of the NATS CLI that ask for what is done anyhow."""
+    parser.add_argument(*names, action="store_true", help=argparse.SUPPRESS)
+
+
 def positive(text: str) -> int:
     """An argument that counts something: 1 or more."""
     value = int(text)
@@ -59,27 +91,45 @@ def common_arguments() -> argparse.ArgumentParser:
     group.add_argument("--domain", help="JetStream domain")
     group.add_argument("--api-prefix", help="prefix of the JetStream API, such as JS.acc@hub.API")
     group.add_argument("--timeout", type=seconds, default=5.0, help="seconds to wait for answers (default 5)")
-    group.add_argument("--json", action="store_true", help="JSON lines instead of text")
+    group.add_argument("-j", "--json", action="store_true", help="JSON lines instead of text")
     return common
 
 
 ALIASES: Final = {
-    "ls": ("list",),
-    "rm": ("delete",),
+    "ls": ("list", "l"),
+    "rm": ("delete", "del"),
     "del": ("rm", "delete"),
+    "add": ("create", "new"),
+    "edit": ("update",),
+    "info": ("nfo", "i"),
+    "copy": ("cp",),
+    "subjects": ("subj",),
+    "pub": ("publish",),
+    "sub": ("subscribe",),
     "increment": ("incr",),
     "decrement": ("decr",),
-    "stream": ("str",),
-    "consumer": ("con",),
+    "stream": ("str", "st", "s"),
+    "consumer": ("con", "obs", "c"),
     "counter": ("ctr",),
+    "server": ("srv",),
+    "context": ("ctx",),
 }
 """Other spellings that the NATS CLI knows."""
 
 
-def command(commands: Any, common: argparse.ArgumentParser, name: str, run: Run, text: str) -> argparse.ArgumentParser:
-    """A sub-command with the common options."""
+def command(
+    commands: Any,
+    common: argparse.ArgumentParser,
+    name: str,
+    run: Run,
+    text: str,
+    aliases: tuple[str, ...] | None = None,
+) -> argparse.ArgumentParser:
+    """A sub-command with the common options. `aliases`: its other spellings, where they are not those of ALIASES."""
+    if aliases is None:
+        aliases = ALIASES.get(name, ())
     made: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text, parents=[common], aliases=ALIASES.get(name, ())
+        name, help=text, description=text, parents=[common], aliases=aliases
     )
     made.set_defaults(run=run)
     return made

@@ -8,8 +8,18 @@ from typing import Any
 
 import jsclient
 from jsclient import keyvalue
-from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
-from jsclient.cli.output import ask, fields, line, payload_text, record, size, table
+from jsclient.cli.arguments import (
+    command,
+    connect,
+    count_of_bytes,
+    group,
+    jetstream,
+    positive,
+    seconds,
+    storage,
+    taken_as_it_is,
+)
+from jsclient.cli.output import ask, fields, line, name_alone, payload_text, record, size, table
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -17,18 +27,23 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     listing = command(kv, common, "ls", list_keys, "List the buckets, or the keys of one.")
     listing.add_argument("bucket", nargs="?")
     listing.add_argument("pattern", nargs="?", default=keyvalue.ALL_KEYS, help="wildcards allowed (default: all)")
-    add = command(kv, common, "add", add_bucket, "Create a bucket.")
+    listing.add_argument("-n", "--names", action="store_true", help="names alone")
+    add = command(kv, common, "add", add_bucket, "Create a bucket.", aliases=("new",))
     add.add_argument("bucket")
     add.add_argument("--history", type=positive, default=1, help="revisions kept per key (default 1)")
     add.add_argument("--ttl", type=seconds, help="seconds until a value expires")
-    add.add_argument("--storage", choices=("file", "memory"), default="file")
+    add.add_argument("--storage", type=storage, default="file", help="file (default) or memory")
     add.add_argument("--replicas", type=positive, default=1)
-    add.add_argument("--max-value-size", type=positive)
+    add.add_argument("--max-value-size", type=count_of_bytes, help="bytes, or as 64KB")
+    add.add_argument("--max-bucket-size", type=count_of_bytes, help="bytes, or as 10GB")
+    add.add_argument("--compress", action="store_true", help="compress it on disk (server 2.10)")
     add.add_argument("--description")
-    command(kv, common, "info", bucket_info, "Settings and size of a bucket.").add_argument("bucket")
+    known = ("nfo", "i", "view", "status")
+    command(kv, common, "info", bucket_info, "Settings and size of a bucket.", known).add_argument("bucket")
     get = command(kv, common, "get", get_value, "Print the value of a key.")
     _bucket_and_key(get)
     get.add_argument("--revision", type=int)
+    taken_as_it_is(get, "--raw")
     put = command(kv, common, "put", put_value, "Set a key; prints the revision.")
     _bucket_and_key(put)
     put.add_argument("value", nargs="?", help="- or nothing: standard input")
@@ -48,6 +63,10 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         removal.add_argument("bucket")
         removal.add_argument("key", nargs="?" if name == "del" else None)
         removal.add_argument("-f", "--force", action="store_true", help="do not ask")
+    revert = command(kv, common, "revert", revert_key, "Set a key to what it was at a revision; prints the new one.")
+    _bucket_and_key(revert)
+    revert.add_argument("revision", type=positive)
+    revert.add_argument("-f", "--force", action="store_true", help="do not ask")
     _bucket_and_key(command(kv, common, "history", history, "All revisions of a key that are kept."))
     compact = command(kv, common, "compact", compact_bucket, "Remove markers of deleted keys.")
     compact.add_argument("bucket")
@@ -73,7 +92,12 @@ def _open(nc: jsclient.Connection, options: argparse.Namespace) -> keyvalue.KeyV
 def list_keys(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         if options.bucket is None:
-            _list_buckets(list(keyvalue.key_value_stores(jetstream(nc, options))), options.json)
+            found = list(keyvalue.key_value_stores(jetstream(nc, options)))
+            if options.names:
+                for one in found:
+                    name_alone(one.bucket, options.json)
+            else:
+                _list_buckets(found, options.json)
             return
         for key in sorted(_open(nc, options).keys(options.pattern)):
             if options.json:
@@ -101,6 +125,8 @@ def add_bucket(options: argparse.Namespace) -> None:
         storage=options.storage,
         replicas=options.replicas,
         max_value_size=options.max_value_size,
+        max_bytes=options.max_bucket_size,
+        compression=options.compress,
         description=options.description,
     )
     with connect(options) as nc:
@@ -175,6 +201,21 @@ def create_value(options: argparse.Namespace) -> None:
 
 def update_value(options: argparse.Namespace) -> None:
     _store(options, options.revision)
+
+
+def revert_key(options: argparse.Namespace) -> int:
+    with connect(options) as nc:
+        bucket = _open(nc, options)
+        wanted = bucket.get_revision(options.key, options.revision)
+        present = bucket.get(options.key)
+        if not ask(f"Set {options.key} to what it was at revision {options.revision}?", options.force):
+            return 1
+        stored = bucket.update(options.key, wanted.value, present.revision)
+    if options.json:
+        record({"bucket": options.bucket, "key": options.key, "revision": stored})
+    else:
+        line(str(stored))
+    return 0
 
 
 def delete_key(options: argparse.Namespace) -> int:

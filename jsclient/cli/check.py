@@ -1,10 +1,13 @@
-"""`check`: what is wrong with a connection, its rights, versions, limits and clock, and what to do about it."""
+"""`check`: what is wrong with a connection, its rights, versions, limits and clock, and what to do about it.
+
+It ends within ten seconds, or `--timeout` if that is more: what could not be looked at by then is said.
+"""
 
 from __future__ import annotations
 
 import argparse
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 import attrs
@@ -13,10 +16,13 @@ import jsclient
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, jetstream
 from jsclient.cli.output import line, record, size
+from jsclient.durations import Deadline
 
 NEARLY_FULL: Final = 0.9
 SLOW: Final = 0.1
 """Seconds of round trip from which on calls that wait for answers are slow."""
+WHOLE: Final = 10.0
+"""Seconds for all of it."""
 CLOCK_OFF: Final = 2.0
 """Seconds between our clock and the server's from which on times in headers and TTLs mislead."""
 
@@ -52,6 +58,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _findings(options: argparse.Namespace) -> Iterator[Finding]:
+    deadline, each = Deadline(max(WHOLE, options.timeout)), options.timeout
     try:
         nc = connect(options)
     except errors.AuthError as error:
@@ -65,18 +72,34 @@ def _findings(options: argparse.Namespace) -> Iterator[Finding]:
             "is the server up, is the URL right, does a firewall stand between?",
         )
         return
+    looks: list[tuple[str, Callable[[jsclient.Connection, argparse.Namespace], Iterator[Finding]]]] = [
+        ("round trip", _connection),
+        ("inbox", _rights),
+        ("JetStream", _account),
+        ("clock", _clock),
+    ]
+    if options.stream:
+        looks.append((f"stream {options.stream}", _stream))
     with nc:
-        yield from _connection(nc, options.timeout)
-        yield from _rights(nc, options.timeout)
-        yield from _account(nc, options)
-        if options.stream:
-            yield from _stream(nc, options)
+        for what, look in looks:
+            if deadline.expired():
+                yield Finding("warn", what, "not looked at: the time was over", "give more time with --timeout")
+                continue
+            options.timeout = deadline.at_most(each)
+            try:
+                for finding in look(nc, options):
+                    yield finding
+                    if finding.level == "fail" and finding.what in ("inbox", "JetStream"):
+                        return  # what follows would fail for the same reason
+            except errors.JsClientError as error:
+                yield Finding("fail", what, errors.brief(error), "is the server overloaded, or the line cut?")
 
 
-def _connection(nc: jsclient.Connection, timeout: float) -> Iterator[Finding]:
+def _connection(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Finding]:
     info = nc.server_info
     yield Finding("ok", "connection", f"{nc.connected_url}, {info.server_name} {info.version}")
-    median = sorted(nc.rtt(timeout) for _ in range(5))[2]
+    first = nc.rtt(options.timeout)
+    median = first if first > 0.5 else sorted([first, *(nc.rtt(options.timeout) for _ in range(4))])[2]
     advice = "use publish_async and fetch in batches: every call that waits takes a round trip" if median > SLOW else ""
     yield Finding("warn" if advice else "ok", "round trip", f"{median * 1000:.2f} ms", advice)
     if not info.at_least(2, 9):
@@ -91,13 +114,13 @@ def _connection(nc: jsclient.Connection, timeout: float) -> Iterator[Finding]:
         yield Finding("warn", "server", "it is in lame duck mode and will stop soon")
 
 
-def _rights(nc: jsclient.Connection, timeout: float) -> Iterator[Finding]:
+def _rights(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Finding]:
     """Whether an answer can reach us: without the inbox nothing that waits works."""
     subject, told = nc.new_inbox(), ""
     try:
         with nc.subscribe(subject) as subscription:
             nc.publish(subject, b"check")
-            subscription.next(min(timeout, 2.0))
+            subscription.next(min(options.timeout, 2.0))
     except (errors.PermissionViolation, errors.TimedOut, errors.SubscriptionClosed) as error:
         told = errors.brief(error)
     if told:
@@ -133,13 +156,12 @@ def _account(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[F
     if info.api.total and info.api.errors > info.api.total * 0.1:
         share = f"{info.api.errors:,} of {info.api.total:,} requests failed since the server started"
         yield Finding("warn", "API errors", share, "`jsclient events` shows some of the reasons")
-    yield from _clock(nc, options)
 
 
 def _clock(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Finding]:
     """The server's clock, from the answer about a stream that exists (server 2.10)."""
     js = jetstream(nc, options)
-    name = next(iter(js.stream_names()), None)
+    name = next(iter(js.stream_names(timeout=options.timeout)), None)
     if name is None:
         return
     before = dt.datetime.now(dt.timezone.utc)
@@ -173,7 +195,7 @@ def _stream(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Fi
             )
     if info.state.lost:
         yield Finding("fail", "lost data", f"{len(info.state.lost.msgs or ()):,} messages", "restore from a backup")
-    for consumer in js.consumers(options.stream):
+    for consumer in js.consumers(options.stream, timeout=options.timeout):
         what, limit = f"consumer {consumer.name}", consumer.config.max_ack_pending or 0
         if limit > 0 and consumer.num_ack_pending >= limit:
             advice = "its handlers do not acknowledge, or too slowly: nothing more is delivered before they do"

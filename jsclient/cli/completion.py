@@ -15,11 +15,11 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     made.set_defaults(run=show, commands=commands)
 
 
-def words(commands: Any) -> dict[str, list[str]]:
-    """path of sub-commands -> the words that may follow it."""
+def words(commands: Any, aliases: bool = True) -> dict[str, list[str]]:
+    """path of sub-commands -> the words that may follow it; with or without paths in other spellings."""
     found = {"": _names(commands)}
-    for name, parser in commands.choices.items():
-        _add(found, name, parser)
+    for name in commands.choices if aliases else found[""]:
+        _add(found, name, commands.choices[name], aliases)
     return found
 
 
@@ -29,13 +29,14 @@ def _names(commands: Any) -> list[str]:
     return [name for name, parser in commands.choices.items() if first[id(parser)] == name]
 
 
-def _add(found: dict[str, list[str]], path: str, parser: argparse.ArgumentParser) -> None:
+def _add(found: dict[str, list[str]], path: str, parser: argparse.ArgumentParser, aliases: bool) -> None:
     found[path] = []
     for action in parser._actions:  # argparse has no other way to ask
         if isinstance(action, argparse._SubParsersAction):
-            found[path] += _names(action)
-            for name, sub in action.choices.items():
-                _add(found, f"{path} {name}", sub)
+            names = _names(action)
+            found[path] += names
+            for name in action.choices if aliases else names:
+                _add(found, f"{path} {name}", action.choices[name], aliases)
         else:
             found[path] += [option for option in action.option_strings if option.startswith("--")]
             if not action.option_strings and action.choices:
@@ -43,11 +44,14 @@ def _add(found: dict[str, list[str]], path: str, parser: argparse.ArgumentParser
 
 
 def show(options: argparse.Namespace) -> None:
-    line(_SHELLS[options.shell](words(options.commands)))
+    line(_SHELLS[options.shell](words(options.commands, aliases=options.shell != "fish")))
 
 
 def _bash(known: dict[str, list[str]]) -> str:
-    cases = "\n".join(f'    "{path}") words="{" ".join(following)}" ;;' for path, following in known.items())
+    same: dict[str, list[str]] = {}
+    for path, following in known.items():
+        same.setdefault(" ".join(following), []).append(f'"{path}"')
+    cases = "\n".join(f'    {"|".join(paths)}) words="{following}" ;;' for following, paths in same.items())
     return f"""_jsclient() {{
   local path="" word words=""
   for word in "${{COMP_WORDS[@]:1:COMP_CWORD-1}}"; do

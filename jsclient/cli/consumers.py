@@ -7,8 +7,8 @@ import datetime as dt
 from typing import Any
 
 from jsclient import errors
-from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
-from jsclient.cli.output import ask, fields, line, print_message, record, struct_record, table
+from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, split, taken_as_it_is
+from jsclient.cli.output import ask, fields, line, name_alone, print_message, record, struct_record, table
 from jsclient.jetstream import ConsumerConfig, ConsumerInfo
 
 
@@ -34,27 +34,37 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         made.add_argument("consumer")
         if name == "add":
             _settings(made)
-            made.add_argument("--deliver", default="all", help="all, last, new, last_per_subject, a sequence, RFC 3339")
+            made.add_argument(
+                "--deliver",
+                default="all",
+                help="all, last, new, subject (the last of each), a sequence, 1h ago, RFC 3339",
+            )
             made.add_argument("--ack", choices=("explicit", "all", "none"), default="explicit")
             made.add_argument("--ephemeral", action="store_true", help="removed when nobody uses it")
+            for taken in ("--pull", "--defaults"):
+                taken_as_it_is(made, taken)
         elif name == "edit":
             _settings(made)
+            taken_as_it_is(made, "-f", "--force")
         elif name == "rm":
             made.add_argument("-f", "--force", action="store_true", help="do not ask")
         elif name == "pause":
-            made.add_argument("until", help="RFC 3339, or seconds from now")
+            made.add_argument("until", help="RFC 3339, or seconds from now, or as 1h30m")
+            taken_as_it_is(made, "-f", "--force")
         elif name == "reset":
             made.add_argument("--sequence", type=positive, help="of the stream; default: the start of its policy")
         elif name == "unpin":
             made.add_argument("group")
+        if name in ("resume", "unpin"):
+            taken_as_it_is(made, "-f", "--force")
     following = command(commands, common, "next", next_messages, "Take messages from a pull consumer.")
     _next_arguments(following)
     _next_arguments(command(consumer, common, "next", next_messages, "Take messages from a pull consumer."))
 
 
 def _settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--filter", help="subjects, with commas")
-    parser.add_argument("--ack-wait", type=seconds, help="seconds")
+    parser.add_argument("--filter", action="append", help="subjects, with commas")
+    parser.add_argument("--ack-wait", "--wait", type=seconds, help="seconds")
     parser.add_argument("--max-deliver", type=int, help="-1: without limit")
     parser.add_argument("--max-pending", type=int, help="messages delivered and not acknowledged, at the most")
     parser.add_argument("--max-waiting", type=positive, help="pulls that wait, at the most")
@@ -80,7 +90,7 @@ def list_consumers(options: argparse.Namespace) -> None:
         js = jetstream(nc, options)
         if options.names:
             for name in js.consumer_names(options.stream):
-                line(name)
+                name_alone(name, options.json)
             return
         infos = list(js.consumers(options.stream))
     if options.json:
@@ -138,7 +148,7 @@ def consumer_info(options: argparse.Namespace) -> None:
 
 
 def _config(options: argparse.Namespace) -> dict[str, Any]:
-    filters = [one.strip() for one in (options.filter or "").split(",") if one.strip()]
+    filters = split(options.filter)
     wanted = {
         "ack_wait": options.ack_wait,
         "max_deliver": options.max_deliver,
@@ -157,9 +167,22 @@ def _start(text: str) -> dict[str, Any]:
     """--deliver as fields of the configuration."""
     if text in ("all", "last", "new", "last_per_subject"):
         return {"deliver_policy": text}
+    if text == "subject":
+        return {"deliver_policy": "last_per_subject"}
     if text.isdigit():
         return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(text)}
+    if (ago := _duration(text)) is not None:
+        start = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=ago)
+        return {"deliver_policy": "by_start_time", "opt_start_time": start}
     return {"deliver_policy": "by_start_time", "opt_start_time": point_in_time(text)}
+
+
+def _duration(text: str) -> float | None:
+    """`1h30m` in seconds; None for what is a date."""
+    try:
+        return seconds(text)
+    except argparse.ArgumentTypeError:
+        return None
 
 
 def point_in_time(text: str) -> dt.datetime:
@@ -211,7 +234,8 @@ def _done(options: argparse.Namespace, what: str, **more: Any) -> None:
 
 
 def pause_consumer(options: argparse.Namespace) -> None:
-    until = float(options.until) if options.until.replace(".", "", 1).isdigit() else point_in_time(options.until)
+    ahead = _duration(options.until)
+    until = point_in_time(options.until) if ahead is None else ahead
     with connect(options) as nc:
         state = jetstream(nc, options).pause_consumer(options.stream, options.consumer, until)
     _done(options, "paused", until=state.pause_until.isoformat() if state.pause_until else None)

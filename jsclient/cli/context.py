@@ -16,6 +16,15 @@ _SECRET: Final = ("password", "token", "user_seed", "user_jwt")
 _SETTINGS: Final = ("url", "user", "password", "token", "creds", "nkey", "ca", "cert", "key", "inbox_prefix")
 _JETSTREAM: Final = ("jetstream_domain", "jetstream_api_prefix")
 
+_ALIASES: Final = {
+    "ls": ("list", "l"),
+    "info": ("show",),
+    "select": ("switch", "set"),
+    "add": ("save", "create"),
+    "rm": ("remove", "delete"),
+}
+"""What the NATS CLI calls them, too."""
+
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     context = group(commands, "context", "Saved connection settings, shared with the NATS CLI.")
@@ -26,8 +35,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         ("add", add_context, "Save settings under a name."),
         ("rm", remove_context, "Remove one."),
     ):
-        made = context.add_parser(name, help=text, description=text)
-        made.add_argument("--json", action="store_true", help="JSON lines instead of text")
+        made = context.add_parser(name, help=text, description=text, aliases=_ALIASES[name])
+        made.add_argument("-j", "--json", action="store_true", help="JSON lines instead of text")
         made.set_defaults(run=run)
         if name != "ls":
             made.add_argument("name", nargs="?" if name == "info" else None)

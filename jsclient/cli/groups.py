@@ -22,7 +22,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         ("step-down", step_down, "Let another process of a member take over."),
         ("rm", remove_group, "Delete a group with what waits in it."),
     ):
-        made = command(groups, common, name, run, text)
+        made = command(groups, common, name, run, text, () if name == "add" else None)
         made.add_argument("stream")
         if name == "ls":
             continue

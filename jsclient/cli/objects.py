@@ -8,8 +8,8 @@ from typing import Any
 
 import jsclient
 from jsclient import objectstore
-from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
-from jsclient.cli.output import ask, fields, line, record, size, table
+from jsclient.cli.arguments import command, connect, count_of_bytes, group, jetstream, positive, seconds, storage
+from jsclient.cli.output import ask, fields, line, name_alone, record, size, table
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -20,10 +20,13 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
 def _add_group(obj: Any, common: argparse.ArgumentParser) -> None:
     listing = command(obj, common, "ls", list_objects, "List the stores, or the objects of one.")
     listing.add_argument("bucket", nargs="?")
+    listing.add_argument("-n", "--names", action="store_true", help="names alone")
     add = command(obj, common, "add", add_store, "Create an object store.")
     add.add_argument("bucket")
     add.add_argument("--ttl", type=seconds, help="seconds until an object expires")
-    add.add_argument("--storage", choices=("file", "memory"), default="file")
+    add.add_argument("--storage", type=storage, default="file", help="file (default) or memory")
+    add.add_argument("--max-bucket-size", type=count_of_bytes, help="bytes, or as 10GB")
+    add.add_argument("--compress", action="store_true", help="compress it on disk (server 2.10)")
     add.add_argument("--replicas", type=positive, default=1)
     add.add_argument("--description")
     put = command(obj, common, "put", put_object, "Store a file, or standard input.")
@@ -34,13 +37,17 @@ def _add_group(obj: Any, common: argparse.ArgumentParser) -> None:
     get.add_argument("bucket")
     get.add_argument("name")
     get.add_argument("-O", "--output", default="-", help="file (default: standard output)")
-    info = command(obj, common, "info", object_info, "What is known about an object, or a store.")
+    known = ("show", "nfo", "i")
+    info = command(obj, common, "info", object_info, "What is known about an object, or a store.", known)
     info.add_argument("bucket")
     info.add_argument("name", nargs="?")
     removal = command(obj, common, "del", delete_object, "Delete an object. Without a name: the store.")
     removal.add_argument("bucket")
     removal.add_argument("name", nargs="?")
     removal.add_argument("-f", "--force", action="store_true", help="do not ask")
+    sealing = command(obj, common, "seal", seal_store, "Let nothing be added to a store, or removed, ever again.")
+    sealing.add_argument("bucket")
+    sealing.add_argument("-f", "--force", action="store_true", help="do not ask")
     watch = command(obj, common, "watch", watch_objects, "Print what is in a store, then every change.")
     watch.add_argument("bucket")
     watch.add_argument("--once", action="store_true", help="end after what is there now")
@@ -78,7 +85,10 @@ def list_objects(options: argparse.Namespace) -> None:
             ]
             plain = [_plain(one) for one in infos]
             titles = ("NAME", "SIZE", "MODIFIED")
-    if options.json:
+    if options.names:
+        for one_plain in plain:
+            name_alone(str(one_plain["name" if options.bucket else "bucket"]), options.json)
+    elif options.json:
         for one_plain in plain:
             record(one_plain)
     elif rows:
@@ -94,6 +104,8 @@ def add_store(options: argparse.Namespace) -> None:
         storage=options.storage,
         replicas=options.replicas,
         description=options.description,
+        max_bytes=options.max_bucket_size,
+        compression=options.compress,
     )
     with connect(options) as nc:
         objectstore.create_object_store(jetstream(nc, options), config)
@@ -161,6 +173,18 @@ def delete_object(options: argparse.Namespace) -> int:
         record({"bucket": options.bucket, "deleted": options.name or options.bucket})
     else:
         line(f"deleted {options.name or options.bucket}")
+    return 0
+
+
+def seal_store(options: argparse.Namespace) -> int:
+    if not ask(f"Seal object store {options.bucket}? It can never be changed again.", options.force):
+        return 1
+    with connect(options) as nc:
+        _open(nc, options).seal()
+    if options.json:
+        record({"bucket": options.bucket, "sealed": True})
+    else:
+        line(f"sealed {options.bucket}")
     return 0
 
 

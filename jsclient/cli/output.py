@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import sys
+import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -33,9 +35,57 @@ def _plain(value: Any) -> Any:
     return msgspec.to_builtins(value, str_keys=True)
 
 
+def name_alone(name: str, as_json: bool) -> None:
+    """One name of a list that asks for nothing else."""
+    if as_json:
+        record({"name": name})
+    else:
+        line(name)
+
+
+class Progress:
+    """How far something long has come: on a terminal, on one line of standard error that is gone at the end."""
+
+    def __init__(self, what: str) -> None:
+        self._what = what
+        self._shown = -math.inf
+        self._wanted = sys.stderr.isatty()
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        if self._shown > 0:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+
+    def __call__(self, done: int, total: int) -> None:
+        """`done` of `total` bytes; five times a second at the most are shown."""
+        if not self._wanted or (now := time.monotonic()) < self._shown + 0.2:
+            return
+        self._shown = now
+        of = f" of about {size(total)}" if total > done else ""
+        print(f"\r\x1b[K{self._what}: {size(done)}{of}", end="", file=sys.stderr, flush=True)
+
+
 def struct_record(value: msgspec.Struct) -> None:
-    """A wire struct as the server sends it: names and nanoseconds of the wire."""
-    line(model_base.encode(value).decode())
+    """A wire struct as the server sends it: names and nanoseconds of the wire, and figures that are 0."""
+    plain = model_base.to_wire(value)
+    _with_zeros(value, plain)
+    line(msgspec.json.encode(plain).decode())
+
+
+def _with_zeros(value: msgspec.Struct, plain: dict[str, Any]) -> None:
+    """Requests leave out what is as it is anyhow; a script that reads `.state.messages` wants its 0."""
+    for field in msgspec.structs.fields(value):
+        part = getattr(value, field.name)
+        if isinstance(part, (int, float)):
+            plain.setdefault(field.encode_name, part)
+        elif isinstance(part, msgspec.Struct) and isinstance(plain.get(field.encode_name), dict):
+            _with_zeros(part, plain[field.encode_name])
+        elif isinstance(part, list):
+            for one, into in zip(part, plain.get(field.encode_name) or (), strict=False):
+                if isinstance(one, msgspec.Struct) and isinstance(into, dict):
+                    _with_zeros(one, into)
 
 
 def payload_text(payload: bytes) -> str | dict[str, str]:

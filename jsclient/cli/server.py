@@ -79,7 +79,7 @@ def _serve(server: NatsServer, stop: Gate, as_json: bool) -> None:
         raise OSError(f"the nats-server has ended by itself:\n{server.log_text()[-2000:]}")
 
 
-def _warn(gathered: Gathered) -> int:
+def _warn(gathered: Gathered[Any]) -> int:
     """Tell what is missing from a table; returns the exit status."""
     for refusal in gathered.errors:
         complain(f"{refusal.name}: {refusal.code} {refusal.description}")
@@ -96,10 +96,10 @@ def _system(nc: Any, options: argparse.Namespace) -> SystemClient:
     return SystemClient(nc, timeout=options.timeout)
 
 
-def _gather(options: argparse.Namespace, question: Any) -> Gathered:
+def _gather(options: argparse.Namespace, question: Any) -> Gathered[Any]:
     with connect(options) as nc:
         try:
-            gathered: Gathered = question(_system(nc, options))
+            gathered: Gathered[Any] = question(_system(nc, options))
         except errors.NoResponders:
             raise errors.ConfigError("no server answers: this needs a user of the system account") from None
     if options.json:
@@ -143,7 +143,7 @@ def list_servers(options: argparse.Namespace) -> int:
 
 
 def server_info(options: argparse.Namespace) -> int:
-    def question(system: SystemClient) -> Gathered:
+    def question(system: SystemClient) -> Gathered[Any]:
         return system.variables(server=options.name or system.nc.server_info.server_id)
 
     gathered = _gather(options, question)

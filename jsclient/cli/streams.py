@@ -8,9 +8,21 @@ from collections.abc import Iterator
 from typing import Any
 
 from jsclient import backup, errors
-from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
-from jsclient.cli.output import ask, fields, line, print_message, record, size, struct_record, table
-from jsclient.jetstream import JetStream, RawStreamMsg, StreamConfig, StreamInfo, StreamSource
+from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, split, storage
+from jsclient.cli.output import (
+    Progress,
+    ask,
+    fields,
+    line,
+    name_alone,
+    print_message,
+    record,
+    size,
+    struct_record,
+    table,
+)
+from jsclient.cli.stream_settings import new_stream, present_stream, settings, wanted_stream
+from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -27,6 +39,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     order.add_argument("--storage", action="store_const", const=None, dest="order", help="most bytes first (default)")
     for name, run, text in (
         ("info", stream_info, "Configuration and state of a stream."),
+        ("state", stream_state, "State of a stream."),
         ("add", add_stream, "Create a stream."),
         ("edit", edit_stream, "Change settings of a stream."),
         ("copy", copy_stream, "Create a stream with the settings of another (not its messages)."),
@@ -44,36 +57,16 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     restore = command(stream, common, "restore", restore_stream, "Restore a stream from a folder.")
     restore.add_argument("folder")
     restore.add_argument("--name", help="another name (backups of server 2.15)")
+    restore.add_argument("--subjects", action="append", help="other subjects, with commas")
+    restore.add_argument("--storage", type=storage, help="file or memory, instead of what it was")
     restore.add_argument("--replicas", type=positive)
-
-
-def _add(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--subjects", required=True, help="with commas")
-    parser.add_argument("--storage", choices=("file", "memory"), default="file")
-    parser.add_argument("--retention", choices=("limits", "interest", "workqueue"), default="limits")
-    _limits(parser)
-
-
-def _limits(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--replicas", type=positive)
-    parser.add_argument("--max-age", type=seconds, help="seconds, or as 90d; 0: without limit")
-    parser.add_argument("--max-msgs", type=int)
-    parser.add_argument("--max-bytes", type=int)
-    parser.add_argument("--max-msg-size", type=int)
-    parser.add_argument("--dupe-window", type=seconds, help="seconds")
-    parser.add_argument("--discard", choices=("old", "new"))
-    parser.add_argument("--description")
-
-
-def _edit(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--subjects", help="with commas")
-    _limits(parser)
-    parser.add_argument("--dry-run", action="store_true", help="print what would change")
 
 
 def _copy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("copy", help="name of the new stream")
-    parser.add_argument("--subjects", help="with commas; needed unless it gets the messages as a source")
+    parser.add_argument(
+        "--subjects", action="append", help="with commas; needed unless it gets the messages as a source"
+    )
     parser.add_argument("--source", action="store_true", help="let it copy the messages of the first (as a source)")
 
 
@@ -116,8 +109,8 @@ def _backup(parser: argparse.ArgumentParser) -> None:
 
 
 _ARGUMENTS: dict[str, Any] = {
-    "add": _add,
-    "edit": _edit,
+    "add": new_stream,
+    "edit": present_stream,
     "copy": _copy,
     "rm": _force,
     "purge": _purge,
@@ -134,7 +127,7 @@ def list_streams(options: argparse.Namespace) -> None:
         js = jetstream(nc, options)
         if options.names:
             for name in js.stream_names(subject=options.subject):
-                line(name)
+                name_alone(name, options.json)
             return
         infos = list(js.streams(subject=options.subject))
     if options.json:
@@ -205,36 +198,23 @@ def stream_info(options: argparse.Namespace) -> None:
     _show(info, options.json)
 
 
-def _split(text: str) -> list[str]:
-    return [subject.strip() for subject in text.split(",")]
-
-
-def _changes(options: argparse.Namespace) -> dict[str, Any]:
-    wanted = {
-        "subjects": _split(options.subjects) if options.subjects else None,
-        "num_replicas": options.replicas,
-        "max_age": options.max_age,
-        "max_msgs": options.max_msgs,
-        "max_bytes": options.max_bytes,
-        "max_msg_size": options.max_msg_size,
-        "duplicate_window": options.dupe_window,
-        "discard": options.discard,
-        "description": options.description,
-    }
-    return {key: value for key, value in wanted.items() if value is not None}
+def stream_state(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        info = jetstream(nc, options).stream(options.stream).info()
+    if options.json:
+        struct_record(info.state)
+    else:
+        _show(info, False)
 
 
 def add_stream(options: argparse.Namespace) -> None:
-    config = StreamConfig(
-        name=options.stream, storage=options.storage, retention=options.retention, **_changes(options)
-    )
     with connect(options) as nc:
-        info = jetstream(nc, options).create_stream(config).info()
+        info = jetstream(nc, options).create_stream(wanted_stream(options)).info()
     _show(info, options.json)
 
 
 def edit_stream(options: argparse.Namespace) -> None:
-    changes = _changes(options)
+    changes = settings(options)
     if not changes:
         raise errors.ConfigError("nothing to change: name at least one setting")
     with connect(options) as nc:
@@ -256,7 +236,7 @@ def copy_stream(options: argparse.Namespace) -> None:
             raise errors.ConfigError("two streams cannot take the same subjects: give --subjects, or --source")
         made = config.replace(
             name=options.copy,
-            subjects=_split(options.subjects) if options.subjects else None,
+            subjects=split(options.subjects) or None,
             sources=[StreamSource(name=options.stream)] if options.source else config.sources,
             first_seq=None,
         )
@@ -355,9 +335,15 @@ def remove_message(options: argparse.Namespace) -> int:
 def backup_stream(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         js = jetstream(nc, options)
-        made = backup.backup_stream(
-            js, options.stream, options.folder, consumers=not options.no_consumers, check=options.check
-        )
+        with Progress(f"backup of {options.stream}") as progress:
+            made = backup.backup_stream(
+                js,
+                options.stream,
+                options.folder,
+                consumers=not options.no_consumers,
+                check=options.check,
+                progress=progress,
+            )
     manifest = made.manifest
     assert manifest is not None
     if options.json:
@@ -369,7 +355,16 @@ def backup_stream(options: argparse.Namespace) -> None:
 def restore_stream(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         js = jetstream(nc, options)
-        info = backup.restore_stream(js, options.folder, name=options.name, replicas=options.replicas)
+        with Progress(f"restore of {options.name or options.folder}") as progress:
+            info = backup.restore_stream(
+                js,
+                options.folder,
+                name=options.name,
+                subjects=split(options.subjects) or None,
+                storage=options.storage,
+                replicas=options.replicas,
+                progress=progress,
+            )
     _show(info, options.json)
 
 

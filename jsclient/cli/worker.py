@@ -36,7 +36,9 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     source.add_argument("--consumer", help="a pull consumer, shared by all processes; no order")
     source.add_argument("--group", help="a partitioned group: messages of a key in order, in all processes")
     worker.add_argument("--key", metavar="MODULE:FUNCTION", help="with --group: the key (default: the subject)")
-    worker.add_argument("--processes", default="1", metavar="N|auto", help="auto: one per core (default 1)")
+    worker.add_argument(
+        "--processes", default="1", metavar="N|auto", help="auto: one per core that it may use (default 1)"
+    )
     worker.add_argument("--threads", type=positive, default=THREADS, help=f"of each process (default {THREADS})")
     worker.add_argument("--attempts", type=positive, help="give a message up when it fails so often")
     worker.add_argument("--backoff", type=_delays, metavar="S,S,...", help="seconds before each new attempt")

@@ -6,8 +6,10 @@ those any more, they end.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
+import math
 import os
 import selectors
 import signal
@@ -15,6 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -34,6 +37,8 @@ SILENT_AFTER: Final = 10.0
 
 KILL_AFTER: Final = 5.0
 """Seconds beyond the stop timeout after which a process that still runs is killed."""
+
+CGROUPS: Final = Path("/sys/fs/cgroup")
 
 HOPELESS: Final = (2, 3)
 """Exit status of wrong usage, and of a stream or consumer that does not exist."""
@@ -248,12 +253,25 @@ class Supervisor:
             self._reloads.pop(0)
 
 
-def processes_of(text: str) -> int:
-    """`auto`: as many as this process may use cores; else a number."""
-    if text == "auto":
-        affinity = getattr(os, "sched_getaffinity", None)
-        return len(affinity(0)) if affinity is not None else os.cpu_count() or 1
-    return int(text)
+def processes_of(text: str, groups: Path = CGROUPS) -> int:
+    """`auto`: as many as this process may use cores; else a number. A container may see 64 and be given two."""
+    if text != "auto":
+        return int(text)
+    affinity = getattr(os, "sched_getaffinity", None)
+    cores = len(affinity(0)) if affinity is not None else os.cpu_count() or 1
+    given = _given(groups)
+    return cores if given is None else max(1, min(cores, math.ceil(given)))
+
+
+def _given(groups: Path) -> float | None:
+    """The cores that the container may use on average; None without a limit."""
+    with contextlib.suppress(OSError, ValueError):  # version 2: "200000 100000", or "max 100000"
+        quota, period = (groups / "cpu.max").read_text().split()
+        return None if quota == "max" else int(quota) / int(period)
+    with contextlib.suppress(OSError, ValueError):  # version 1
+        microseconds = int((groups / "cpu" / "cpu.cfs_quota_us").read_text())
+        return microseconds / int((groups / "cpu" / "cpu.cfs_period_us").read_text()) if microseconds > 0 else None
+    return None
 
 
 def this_program(arguments: Iterable[str]) -> list[str]:

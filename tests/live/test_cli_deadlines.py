@@ -39,7 +39,7 @@ WAIT = 0.3
 #: path of a command -> the arguments with which it asks the server. FOLDER is one of its own.
 WAITS: dict[str, str] = {
     "pub": "x y", "request": "x y", "req": "x y", "rtt": "", "next": f"S C --wait {WAIT}",
-    "stream ls": "", "stream report": "", "stream info": "S", "stream add": "S --subjects x",
+    "stream ls": "", "stream report": "", "stream info": "S", "stream state": "S", "stream add": "S --subjects x",
     "stream edit": "S --max-age 1h", "stream copy": "S T --source", "stream rm": "S -f", "stream purge": "S -f",
     "stream subjects": "S", "stream view": "S", "stream get": "S 1", "stream rmm": "S 1 -f",
     "stream backup": "S FOLDER", "stream restore": "BACKUP",
@@ -48,9 +48,9 @@ WAITS: dict[str, str] = {
     "consumer reset": "S C", "consumer unpin": "S C G", "consumer next": f"S C --wait {WAIT}",
     "kv ls": "B", "kv add": "B", "kv info": "B", "kv get": "B k", "kv put": "B k v", "kv create": "B k v",
     "kv update": "B k v 1", "kv del": "B k -f", "kv purge": "B k -f", "kv history": "B k", "kv compact": "B -f",
-    "kv watch": "B --once",
+    "kv watch": "B --once", "kv revert": "B k 1 -f",
     "object ls": "B", "object add": "B", "object put": "B FILE", "object get": "B o --output FOLDER",
-    "object info": "B o", "object del": "B o -f",
+    "object info": "B o", "object del": "B o -f", "object seal": "B -f",
     "counter get": "x", "counter view": "x", "counter increment": "x", "counter decrement": "x", "counter ls": "x",
     "service ls": "", "service info": "", "service stats": "", "service ping": "",
     "group ls": "S", "group info": "S G", "group create": "S G --partitions 2", "group add": "S G m",
