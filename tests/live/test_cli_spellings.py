@@ -77,7 +77,7 @@ def test_consumers(run: Run, server: NatsServer) -> None:
     assert (made["num_pending"], made["num_ack_pending"], made["ack_floor"]["stream_seq"]) == (0, 0, 0)
     assert done(run, "c add S D --deliver 1h")["config"]["deliver_policy"] == "by_start_time"
     assert done(run, "consumer list S -n") == [{"name": "C"}, {"name": "D"}]
-    assert done(run, "consumer update S D --wait 2m -f")["config"]["ack_wait"] == 120 * 10**9
+    assert done(run, "consumer update S C --wait 2m -f")["config"]["ack_wait"] == 120 * 10**9
     if server.version >= (2, 11, 0):
         assert done(run, "consumer pause S D 1h30m -f")["done"] == "paused"
         assert done(run, "consumer resume S D -f")["done"] == "resumed"
