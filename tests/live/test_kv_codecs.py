@@ -113,7 +113,7 @@ def test_patterns_are_encoded(kv: KeyValue) -> None:
     for key in ("/etc/hosts", "/etc/ssh/config", "/home/anna", "etc/hosts"):
         paths.put(key, b"x")
     assert sorted(paths.keys("/etc/>")) == ["/etc/hosts", "/etc/ssh/config"]
-    assert sorted(paths.keys("/*/anna", "/etc/*")) == ["/etc/hosts", "/home/anna"]
+    assert sorted(paths.keys("/home/*", "/etc/*")) == ["/etc/hosts", "/home/anna"]
     with paths.watch("/etc/*", timeout=5) as watcher:
         assert [entry.key for entry in watcher.initial()] == ["/etc/hosts"]
 

@@ -40,6 +40,8 @@ hints.wanted(globals(), "Consumer")
 
 
 T = TypeVar("T")
+F = TypeVar("F", bound="FiniteRead")
+R = TypeVar("R", bound="OrderedRead")
 
 SILENT: Final = 0.9
 """Share of its time after which a pull that does not wait was ended by its own clock, not by the server's answer."""
@@ -140,7 +142,7 @@ class FiniteRead(Taker):
 
     application_driven = True
 
-    def __iter__(self) -> FiniteRead:
+    def __iter__(self: F) -> F:
         return self
 
     def __next__(self) -> JetStreamMsg:
@@ -302,7 +304,7 @@ class FiniteRead(Taker):
             finally:
                 self._turn.release()
 
-    def __enter__(self) -> FiniteRead:
+    def __enter__(self: F) -> F:
         return self
 
     def __exit__(self, *exc: object) -> None:
@@ -335,7 +337,7 @@ class OrderedRead:
             messages = consumer.open_messages(deadline, **options)
             self._reading = Reading(consumer, messages, self.until.end_seq, self.until.one_copy)
 
-    def __iter__(self) -> OrderedRead:
+    def __iter__(self: R) -> R:
         return self
 
     def __next__(self) -> JetStreamMsg:
@@ -400,7 +402,7 @@ class OrderedRead:
         elif reading is not None:
             reading.messages.close()  # the thread that asks the server and gets no answer finds it closed
 
-    def __enter__(self) -> OrderedRead:
+    def __enter__(self: R) -> R:
         return self
 
     def __exit__(self, *exc: object) -> None:

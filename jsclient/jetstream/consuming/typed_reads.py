@@ -22,9 +22,6 @@ class TypedFiniteRead(FiniteRead, Generic[T]):
         self._values = _Values(reading, on_error)
         super().__init__(*given, **options)
 
-    def __iter__(self) -> TypedFiniteRead[T]:
-        return self
-
     def __next__(self) -> TypedMsg[T]:
         while True:
             found = self._values.of(super().__next__())
@@ -38,9 +35,6 @@ class TypedOrderedRead(OrderedRead, Generic[T]):
     def __init__(self, reading: Reading[T], on_error: ErrorHook | None, /, *given: Any, **options: Any) -> None:
         self._values = _Values(reading, on_error)
         super().__init__(*given, **options)
-
-    def __iter__(self) -> TypedOrderedRead[T]:
-        return self
 
     def __next__(self) -> TypedMsg[T]:
         while True:
