@@ -16,7 +16,7 @@ from jsclient.jetstream.api.models_stream import ExternalStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectInfo, ObjectLink, ObjectStore, ObjectStoreConfig
 from jsclient.objectstore.models import meta_subject
-from jsclient.testing import NatsServer
+from jsclient.testing import NatsServer, wait_until
 
 
 @pytest.fixture
@@ -40,10 +40,15 @@ def store(js: JetStream) -> ObjectStore:
 
 def publish_raw(js: JetStream, subject: str, payload: bytes = b"x", headers: dict[str, str] | None = None) -> None:
     """As a client does that does not check its subjects; the server stores it."""
-    before = js.account_info().storage + js.account_info().memory
+
+    def stored() -> int:
+        info = js.account_info()
+        return info.storage + info.memory
+
+    before = stored()
     engine_of(js.nc).post(engine_of(js.nc).encode(FilterInSubject(subject), payload, b"", headers))
     js.nc.flush()
-    assert js.account_info().storage + js.account_info().memory > before
+    wait_until(lambda: stored() > before, 5)  # a server stores first, and counts then
 
 
 def store_meta(js: JetStream, name: str, nuid: str, link: ObjectLink | None = None) -> None:
