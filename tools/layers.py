@@ -254,7 +254,8 @@ def check_tests_private(root: Path, found: list[Module]) -> Iterator[str]:
             owners.setdefault(name, set()).add(module.name)
     seen: dict[tuple[str, str], list[str]] = {}
     for path in sorted((root / "tests").rglob("*.py")):
-        relative, tree = path.relative_to(root), parse(path.read_text(), str(path))
+        relative = path.relative_to(root)
+        tree = parse(path.read_text(), str(relative))
         mine = set(private_names(tree))
         for node in nodes(tree):
             if not isinstance(node, ast.Attribute) or not is_private(node.attr) or is_own(node.value):

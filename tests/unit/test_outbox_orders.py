@@ -227,7 +227,14 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 ALL, PART, FULL = (), (1,), (0,)
 
 
-@pytest.mark.parametrize("answers", [ALL, PART, FULL], ids=["all", "part", "full"])
+@pytest.mark.parametrize(
+    "answers",
+    [
+        pytest.param(ALL, id="all", marks=pytest.mark.slow),
+        pytest.param(PART, id="part"),
+        pytest.param(FULL, id="full", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize(
     ("frames", "kind"),
     [
