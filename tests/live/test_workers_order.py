@@ -64,7 +64,7 @@ def test_a_delivery_that_was_lost_with_its_link_is_waited_for(stream: Stream, se
             assert seen.numbers == [0, 1, 2]
             stream.js.publish("order.a", b"3")  # and it goes on
             wait_until(lambda: len(seen.numbers) == 4, 10)
-            assert pool.snapshot().redelivered == 1
+            assert pool.snapshot().redelivered >= 1  # a machine that stands still lets ack_wait run out once more
         proxy.cut()
 
 
