@@ -80,7 +80,7 @@ class Connection:
         self.inboxes: dict[bytes, Inbox] = {}
         self.sinks: dict[str, Any] = {}
         self.published: list[str] = []
-        self._engine = self
+        self._engine = self.connection = self
         server.connection = self
 
     def new_inbox(self) -> str:
@@ -114,6 +114,9 @@ class Connection:
 
     def run_callback(self, call: Callable[..., None], *args: Any) -> None:
         call(*args)
+
+    def refuse_pickle(self, what: object) -> None:
+        raise TypeError(f"a {type(what).__name__} cannot be pickled")
 
     def nothing(self, *args: Any) -> None:
         pass

@@ -158,7 +158,8 @@ class FiniteRead(Taker):
                     if self.until.beyond(message):
                         self._ready.appendleft(message)
                         if self._doubt:
-                            self._wait_for_lost()
+                            if not self._end_comes_last():
+                                self._wait_for_lost()
                             continue
                         self._end()
                         raise StopIteration
@@ -242,6 +243,14 @@ class FiniteRead(Taker):
             pass
         return True
 
+    def _end_comes_last(self) -> bool:
+        """Put what lies before the end in front of what lies beyond; True if there is any. What was lost comes again
+        behind what was sent after it."""
+        early = [message for message in self._ready if not self.until.beyond(message)]
+        if early:
+            self._ready = deque(early + [message for message in self._ready if self.until.beyond(message)])
+        return bool(early)
+
     def _wait_for_lost(self) -> None:
         """The end is reached, but a pull was cut short: what was sent for it comes again after the consumer's ack_wait.
 
@@ -253,9 +262,10 @@ class FiniteRead(Taker):
             if self.consumer.ack_none:
                 missing = info.delivered.consumer_seq + 1 - (self._first or 1) - self._received
             else:
-                missing = info.num_ack_pending
-            if not missing and not info.num_pending:
-                self._doubt = False
+                # What waits here has come; a copy of it may wait, too.
+                missing = info.num_ack_pending - len({message.stream_seq for message in self._ready})
+            if missing <= 0:
+                self._doubt = False  # of what has not been sent nothing can be lost
                 return
             if self.consumer.ack_none or deadline.expired():
                 raise errors.ReadStalled(
@@ -264,8 +274,8 @@ class FiniteRead(Taker):
                 )
             wait = max(deadline.at_most(LOST_WAIT), 0.001)
             batch = self._patiently(partial(self._fetch, self._max_messages, wait), deadline)
-            if self._note(batch):
-                self._ready.extendleft(reversed(batch))
+            self._ready.extend(self._note(batch))
+            if self._end_comes_last():
                 return
 
     def _wait(self, deadline: Deadline) -> float:
