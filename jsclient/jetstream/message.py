@@ -303,7 +303,8 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     def ack_next(self, timeout: Timeout = DEFAULT) -> JetStreamMsg:
         """Ack and ask for the next message in one frame; waits at most `timeout` seconds (30 by default) for it.
 
-        Raises NoMessages when none came in time. For consumers that have one message in flight.
+        Raises NoMessages when none came in time; where the server did not even say that, this message may be acked
+        again. For consumers that have one message in flight.
         """
         from jsclient.jetstream.consuming.fetch import next_after
 

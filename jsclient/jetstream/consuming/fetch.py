@@ -141,6 +141,8 @@ class Fetch:
     leaderless: Exception | None = None
     """What the last pull ended with, if nobody took it."""
     may_ask = True
+    answered = False
+    """The server has said how a pull ended."""
     _just_pulled = False
     """And nothing has happened since: no need to look for a pull that is due."""
 
@@ -366,6 +368,7 @@ class Fetch:
         self._hear(told)
 
     def _ended_quietly(self, verdict: Verdict) -> None:
+        self.answered = True
         self.leaderless = None
         if verdict.reason == "max bytes":
             self.ended = Ended.MAX_BYTES
@@ -421,6 +424,12 @@ def next_after(message: JetStreamMsg, timeout: Timeout) -> JetStreamMsg:
     except BaseException:
         message.release()
         raise
+    if not batch and not fetch.answered:
+        message.release()
+        raise errors.NoMessages(
+            f"no next message within {seconds:g} s, and no answer of the server: the ack is not known to have arrived. "
+            "Ack the message again, or it comes again after ack_wait."
+        )
     if not batch:
         raise errors.NoMessages(f"acked; no next message within {seconds:g} s")
     return batch[0]
