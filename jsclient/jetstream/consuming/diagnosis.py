@@ -78,10 +78,11 @@ def why_nobody(
 
     Raises PermissionViolation.
     """
+    deadline = Deadline(timeout)
     try:
         js.api.request(f"CONSUMER.INFO.{stream}.{name}", None, ConsumerInfo, timeout=timeout)
     except errors.ConsumerNotFound:
-        return why_gone(js, stream, made, error, timeout)
+        return why_gone(js, stream, made, error, deadline.at_most(timeout))
     except (errors.StreamNotFound, errors.JetStreamUnavailable):
         return error  # not even the API answers there: a cut leaf link, or no JetStream
     except errors.PermissionViolation:

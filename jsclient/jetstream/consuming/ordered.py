@@ -190,12 +190,14 @@ class OrderedConsumer:
         if max_messages < 1:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
         deadline = Deadline(NO_WAIT_TIMEOUT if seconds == 0 else seconds)
+        if cancel is not None:
+            cancel.check()
         with self._fetch_stream(deadline) as stream:
+            stream.cancel = cancel  # also none: that of an earlier fetch means nothing any more
             if seconds == 0:
                 max_messages = min(max_messages, _available_now(stream, deadline))
             if cancel is None:
                 return _gather(stream, max_messages, deadline)
-            stream.cancel = cancel
             with cancel.ends(partial(stream._mailbox.put, cancel)):
                 return _gather(stream, max_messages, deadline)
 

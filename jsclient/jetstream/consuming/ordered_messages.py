@@ -87,7 +87,7 @@ class OrderedSource(PullSource):
             self.js, self.stream_name, config, "", timeout=deadline.remaining(), every=CREATE_AGAIN
         )
         try:
-            self.same_stream.check(self.js, self.stream_name, self.info, deadline.at_most(CREATE_TIMEOUT))
+            self.same_stream.check(self.js, self.stream_name, self.info, deadline)
         except errors.StreamRecreated:
             self.delete()
             raise
@@ -365,6 +365,7 @@ class OrderedMessages(MessageIterator):
     def make_next(self, timeout: float) -> bool:
         """For `Again`: what the old consumer sent comes again from the new one."""
         self._pump.forget(*self._waiting_size())
+        self._check_cancelled()
         if not self._pump.connected:
             return False
         self.source.create(timeout)
@@ -379,10 +380,19 @@ class OrderedMessages(MessageIterator):
 
     def pause(self, delay: float) -> bool:
         """Wait before the next attempt; True when the link came back meanwhile."""
-        item = self._pump.inbox.inbox.next(delay)
+        try:
+            item = self._pump.inbox.inbox.next(delay)
+        except errors.SubscriptionClosed:
+            return False  # closed meanwhile, by another thread: that is the end, and no error
+        self._check_cancelled()
         if isinstance(item, LinkEvent):
             self._pump.connected = item is LinkEvent.RECONNECTED
         return item is LinkEvent.RECONNECTED
+
+    def _check_cancelled(self) -> None:
+        """The token of a fetch may have been thrown away with what the old consumer had sent."""
+        if self.cancel is not None:
+            self.cancel.check()
 
     def _waiting_size(self) -> tuple[int, int]:
         """(messages, bytes) checked and not taken."""

@@ -92,10 +92,11 @@ class OrderedPushSource:
     def create(self, subject: str, timeout: float = CREATE_TIMEOUT) -> None:
         self.delete()
         self.config = self._config(self.state.next_config(), subject)
+        deadline = Deadline(timeout)
         self.info = consumer_requests.put(
-            self.js, self.stream_name, self.config, "", timeout=timeout, every=CREATE_AGAIN
+            self.js, self.stream_name, self.config, "", timeout=deadline.remaining(), every=CREATE_AGAIN
         )
-        self.same_stream.check(self.js, self.stream_name, self.info)
+        self.same_stream.check(self.js, self.stream_name, self.info, deadline)
         # A repeated create may find the consumer at work already.
         self.state.created(self.info.num_pending + self.info.delivered.consumer_seq)
 
@@ -238,7 +239,10 @@ class OrderedPushMessages(MessageIterator):
         self._report(error)
 
     def pause(self, delay: float) -> bool:
-        item = self._mailbox.get(delay)
+        try:
+            item = self._mailbox.get(delay)
+        except errors.SubscriptionClosed:
+            return False  # closed meanwhile, by another thread: that is the end, and no error
         return item is LinkEvent.RECONNECTED
 
     @property

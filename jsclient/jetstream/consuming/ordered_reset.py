@@ -76,14 +76,15 @@ class SameStream:
     def __init__(self) -> None:
         self._made: dt.datetime | None = None  # when the first consumer was made
 
-    def check(self, js: JetStream, stream: str, info: ConsumerInfo, timeout: float = CREATE_TIMEOUT) -> None:
-        """After a consumer was made; raises StreamRecreated. A user without STREAM.INFO is not told."""
+    def check(self, js: JetStream, stream: str, info: ConsumerInfo, deadline: Deadline) -> None:
+        """After a consumer was made; raises StreamRecreated. A user without STREAM.INFO is not told. Where nobody
+        answers it is not known, and the error is raised: the next attempt asks again."""
         if self._made is None:
             self._made = info.created
             return
         try:
-            error = recreated(js, stream, self._made, timeout)
-        except errors.JsClientError:
+            error = recreated(js, stream, self._made, max(deadline.at_most(CREATE_TIMEOUT), SHORTEST_CREATE))
+        except (errors.PermissionViolation, errors.JetStreamUnavailable):
             return
         if error is not None:
             raise error
@@ -134,7 +135,7 @@ class Again:
                 if reading.make_next(timeout):
                     break
                 reading.pause(deadline.at_most(OFFLINE_DELAY))
-            except (errors.ConnectionClosed, errors.ForkedConnection):
+            except (errors.ConnectionClosed, errors.ForkedConnection, errors.Cancelled):
                 raise
             except errors.JsClientError as error:
                 if self._is_over(reading, error):
