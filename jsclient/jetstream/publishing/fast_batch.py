@@ -216,6 +216,8 @@ class FastBatch(Generic[V]):
             self._size = number
         self._wait_until(lambda: self.ack is not None, deadline)
         assert self.ack is not None
+        if self._gap == "fail" and self.ack.count != self._size:
+            raise self._unknown(f"the server counted {self.ack.count} of {self._size} messages")
         return self.ack
 
     def discard(self) -> None:
