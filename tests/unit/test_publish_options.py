@@ -10,8 +10,6 @@ import pytest
 from jsclient import errors
 from jsclient.jetstream import Schedule
 from jsclient.jetstream.publishing import options
-from jsclient.jetstream.publishing.attempts import decode_ack, has_id
-from jsclient.jetstream.publishing.streams import names_answer
 from protocol import Headers
 
 
@@ -160,84 +158,3 @@ def test_headers_beyond_what_a_stream_takes_are_refused() -> None:
             block(headers=headers)
         with pytest.raises(errors.PayloadTooLarge):
             block(headers=headers)
-
-
-def test_has_id() -> None:
-    assert has_id(block(msg_id="1"))
-    assert has_id(block(headers={"A": "b", "Nats-Msg-Id": "1"}))
-    assert not has_id(block(headers={"A": "Nats-Msg-Id: 1"}))
-    assert not has_id(None)
-
-
-# --- schedules ----------------------------------------------------------------------------------------------------
-
-
-def test_schedule_headers() -> None:
-    moment = dt.datetime(2030, 1, 2, 3, 4, 5, tzinfo=dt.timezone(dt.timedelta(hours=2)))
-    assert Schedule.at(moment, "t.x").headers() == [
-        ("Nats-Schedule", "@at 2030-01-02T01:04:05Z"),
-        ("Nats-Schedule-Target", "t.x"),
-    ]
-    assert Schedule.every(90, "t").spec == "@every 90s"
-    assert Schedule.every(1.5, "t").spec == "@every 1500ms"
-    assert Schedule.cron("@daily", "t").spec == "@daily"
-    full = Schedule.cron("0 0 6 * * *", "t", source="s", ttl=5, rollup="sub", time_zone="Europe/Berlin")
-    assert dict(full.headers()) == {
-        "Nats-Schedule": "0 0 6 * * *",
-        "Nats-Schedule-Target": "t",
-        "Nats-Schedule-Source": "s",
-        "Nats-Schedule-TTL": "5",
-        "Nats-Schedule-Rollup": "sub",
-        "Nats-Schedule-Time-Zone": "Europe/Berlin",
-    }
-
-
-def test_bad_schedules_are_refused() -> None:
-    with pytest.raises(errors.ConfigError):
-        Schedule.at(dt.datetime(2030, 1, 1), "t")
-    with pytest.raises(errors.ConfigError):
-        Schedule.every(0.5, "t")
-    with pytest.raises(errors.ConfigError):
-        Schedule.cron("* * * * *", "t")
-    with pytest.raises(ValueError):
-        Schedule.every(5, "a.*")
-    with pytest.raises(errors.ConfigError):
-        Schedule.every(5, "t", time_zone="Europe/Berlin")
-    with pytest.raises(errors.ConfigError):
-        Schedule.every(5, "t", rollup="x")
-
-
-# --- answers ------------------------------------------------------------------------------------------------------
-
-
-def test_answers_to_a_publish() -> None:
-    assert decode_ack(b'{"stream":"T5", "seq":6}').seq == 6
-    ack = decode_ack(b'{"stream":"S","seq":9,"duplicate":true,"domain":"hub","val":"8","unknown":[1]}')
-    assert (ack.stream, ack.seq, ack.duplicate, ack.domain, ack.val) == ("S", 9, True, "hub", "8")
-    with pytest.raises(errors.WrongLastSequence) as caught:
-        decode_ack(
-            b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"},"stream":"S","seq":0}'
-        )
-    assert caught.value.last_sequence == 5
-
-
-def test_a_duplicate_that_is_not_stored_yet_is_no_ack() -> None:
-    """Replicated streams of 2.10 note the id before the message is stored, and answer a second copy like this."""
-    with pytest.raises(errors.DuplicateInProcess):
-        decode_ack(b'{"stream":"S", "seq":0,"duplicate": true}')
-
-
-@pytest.mark.parametrize(
-    "garbage", [b"", b"hello", b"[]", b"{}", b"\xff", b'{"seq":1}', b'{"stream":"S"}', b'"x"', b'{"error":7}']
-)
-def test_garbage_is_no_ack(garbage: bytes) -> None:
-    with pytest.raises(errors.InvalidPubAck):
-        decode_ack(garbage)
-
-
-def test_answers_about_streams() -> None:
-    assert names_answer(b'{"streams":["S"],"total":1}') == "exists"
-    assert names_answer(b'{"streams":null,"total":0}') == "none"
-    assert names_answer(b'{"total":0}') == "none"
-    assert names_answer(b'{"error":{"code":503}}') == "unavailable"
-    assert names_answer(b"nonsense") == "unavailable"

@@ -77,8 +77,6 @@ class ConsumeContext(Taker):
                 except Exception as error:
                     self._handler_failed(error, message)
                 message = None  # or the last one would live until the next comes
-        except errors.IteratorClosed:
-            pass
         except errors.ConnectionClosed as closed:
             if closed.reason is not None:  # else the application has closed it
                 self._ended_by(closed.reason)

@@ -318,11 +318,9 @@ class MessageIterator(Taker):
 
     def _take_returned(self) -> list[Msg]:
         taken: list[Msg] = []
-        while self._returned:
-            try:
+        with contextlib.suppress(IndexError):  # until it is empty; another thread may take from it, too
+            while True:
                 taken.append(self._returned.popleft())
-            except IndexError:
-                break
         return taken
 
     def __enter__(self: S) -> S:

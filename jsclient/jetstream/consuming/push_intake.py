@@ -247,13 +247,11 @@ class PushIntake:
         """Empty the mailbox; what was delivered and not taken."""
         left: list[Msg] = []
         items = self.mailbox.items
-        while items:
-            try:
+        with contextlib.suppress(IndexError):  # until it is empty; another thread may take from it, too
+            while True:
                 item = items.popleft()
-            except IndexError:
-                break
-            if not isinstance(item, LinkEvent) and item.status is None:
-                left.append(item)
+                if not isinstance(item, LinkEvent) and item.status is None:
+                    left.append(item)
         return left
 
     def release(self) -> None:

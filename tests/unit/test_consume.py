@@ -1,0 +1,150 @@
+"""Worker threads over an iterator, without a server: handlers that fail, and every way in which it ends."""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import random
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from jsclient import errors, waiting
+from jsclient.durations import Deadline
+from jsclient.jetstream.consuming.consume import ConsumeContext
+from jsclient.jetstream.consuming.messages import Messages
+from jsclient.jetstream.consuming.pull_options import PullOptions
+from jsclient.testing import wait_until
+from tests.pull_rig import Connection, Server, Source, Stored
+
+COUNT = 3
+
+
+class Line(Connection):
+    refuses: Exception | None = None
+
+    def check_takes(self) -> None:
+        if self.refuses is not None:
+            raise self.refuses
+
+
+def messages_of(count: int = COUNT, refuses: Exception | None = None, **options: Any) -> Messages:
+    """As many messages as end it."""
+    server = Server(random.Random(1), [Stored(number, 100) for number in range(1, count + 1)])
+    connection = Line(server)
+    connection.refuses = refuses
+    source: Any = Source(connection, "P")  # type: ignore[arg-type]
+    return Messages(source, PullOptions(max_messages=count, max_bytes=0, stop_after=count, **options))
+
+
+def test_every_message_is_handled_and_then_it_ends() -> None:
+    seen: list[int] = []
+    context = ConsumeContext(messages_of(), lambda message: seen.append(message.stream_seq), 1)
+    assert context.wait(10)
+    assert (seen, context.error, context.closed) == ([1, 2, 3], None, True)
+    assert "closed" in repr(context)
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(context)
+
+
+def failing(message: Any) -> None:
+    raise ValueError(message.stream_seq)
+
+
+def test_a_handler_that_fails_does_not_end_it_and_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.ERROR):
+        context = ConsumeContext(messages_of(), failing, 1)
+        assert context.wait(10)
+    assert sum("the handler failed" in record.getMessage() for record in caplog.records) == COUNT
+
+
+def test_a_hook_that_fails_itself_does_not_end_it_either(caplog: pytest.LogCaptureFixture) -> None:
+    def hook(error: Exception) -> None:
+        raise KeyError
+
+    with caplog.at_level(logging.ERROR):
+        context = ConsumeContext(messages_of(on_error=hook), failing, 1)
+        assert context.wait(10)
+    assert sum("a hook of the application failed" in record.getMessage() for record in caplog.records) == COUNT
+
+
+def exiting(message: Any) -> None:
+    raise SystemExit(3)
+
+
+def test_a_handler_that_exits_ends_it_and_every_waiter_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    told: list[BaseException] = []
+
+    def hook(error: BaseException) -> None:
+        told.append(error)
+        raise SystemExit(4)
+
+    with caplog.at_level(logging.ERROR):
+        context = ConsumeContext(messages_of(on_error=hook), exiting, 1)
+        for _ in range(2):
+            with pytest.raises(SystemExit):
+                context.wait(10)
+    assert [type(error) for error in told] == [SystemExit]
+
+
+@pytest.mark.parametrize(("workers", "handler"), [(0, print), (1, None)])
+def test_what_is_wrong_ends_the_iterator(workers: int, handler: Any) -> None:
+    messages = messages_of()
+    with pytest.raises(errors.ConfigError):
+        ConsumeContext(messages, handler, workers)
+    assert messages.closed
+
+
+def test_a_connection_that_takes_nothing_more_leaves_nothing() -> None:
+    messages = messages_of(refuses=errors.ConnectionDraining("it drains"))
+    with pytest.raises(errors.ConnectionDraining):
+        ConsumeContext(messages, failing, 2)
+    assert messages.closed
+
+
+def test_threads_that_cannot_be_had_leave_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    start = threading.Thread.start
+    started: list[threading.Thread] = []
+
+    def scarce(thread: threading.Thread) -> None:
+        if len(started) == 1:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    messages = messages_of()
+    monkeypatch.setattr(threading.Thread, "start", scarce)
+    with pytest.raises(errors.NoThread):
+        ConsumeContext(messages, lambda message: None, 3)
+    monkeypatch.undo()
+    wait_until(lambda: messages.closed and not started[0].is_alive(), 10)
+
+
+class Held:
+    """A handler that works until it is let go."""
+
+    def __init__(self) -> None:
+        self.working, self.go = waiting.Gate(), waiting.Gate()
+
+    def __call__(self, message: Any) -> None:
+        self.working.set()
+        assert self.go.wait(10)
+
+
+@pytest.mark.parametrize(
+    "end",
+    [lambda context: context.drain(0.05), lambda context: context.finish_drain(Deadline(0.05))],
+    ids=["drain", "drain of the connection"],
+)
+def test_a_drain_that_takes_too_long_is_told(end: Callable[[ConsumeContext], None]) -> None:
+    held = Held()
+    context = ConsumeContext(messages_of(), held, 1)
+    assert held.working.wait(10)
+    assert not context.wait(0)
+    with pytest.raises(errors.DrainTimeout):
+        end(context)
+    held.go.set()
+    assert context.wait(10)
+    context.finish_drain(Deadline(0.05))

@@ -1,0 +1,23 @@
+"""The drain of a connection waits for the acks of what was published."""
+
+from __future__ import annotations
+
+import pytest
+
+from jsclient import errors
+from jsclient.durations import Deadline
+from tests.publish_rig import Rig
+
+
+def test_it_ends_with_the_last_ack_or_says_how_many_are_missing() -> None:
+    rig = Rig()
+    futures = [rig.publish(), rig.publish()]
+    (taker,) = rig.nc.takers.all()
+    first, second = rig.take()
+    with pytest.raises(errors.DrainTimeout, match="^2 published messages"):
+        taker.finish_drain(Deadline(0.01))
+    rig.ack(first)
+    rig.ack(second)
+    taker.finish_drain(Deadline(0))
+    assert taker.publishes
+    assert all(future.done() for future in futures)
