@@ -45,7 +45,7 @@ class Rig:
 
     @property
     def mailbox(self) -> Any:
-        return self.messages._mailbox
+        return next(iter(self.js.nc.sinks.values())).mailbox
 
     def taken(self) -> list[int]:
         found = []

@@ -10,7 +10,7 @@ import pytest
 from jsclient import errors
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from protocol.frames import LARGE_PAYLOAD
-from tests.publish_rig import Rig, outcome
+from tests.publish_rig import FakeConnection, Rig, outcome
 
 
 @pytest.mark.parametrize(
@@ -39,11 +39,10 @@ def test_message_objects() -> None:
 
 
 @pytest.mark.parametrize("headers", [None, {"A": "b"}])
-def test_large_messages(headers: dict[str, str] | None) -> None:
+def test_large_messages(headers: dict[str, str] | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FakeConnection, "max_payload", 8 * LARGE_PAYLOAD)
     rig = Rig(max_pending=2, max_pending_bytes=4 * LARGE_PAYLOAD, stall_wait=0)
-    rig.nc.max_payload = 8 * LARGE_PAYLOAD
     publisher = rig.publisher
-    publisher.unacked._set_limits()
     future = publisher.publish("s.a", b"x" * 3 * LARGE_PAYLOAD, headers=headers)
     with pytest.raises(errors.TooManyStalledMessages, match="1 messages are not acknowledged"):
         publisher.publish("s.a", b"x" * 3 * LARGE_PAYLOAD, headers=headers)

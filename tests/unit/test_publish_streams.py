@@ -50,9 +50,14 @@ def js_of(*answers: Any) -> Any:
             raise found
         return SimpleNamespace(payload=found)
 
-    nc: Any = SimpleNamespace(request=request)
-    nc._engine = nc
-    return SimpleNamespace(nc=nc, api=SimpleNamespace(subject=lambda operation: operation))
+    class Line:
+        """A connection and its engine in one."""
+
+        def __init__(self) -> None:
+            self._engine = self
+            self.request = request
+
+    return SimpleNamespace(nc=Line(), api=SimpleNamespace(subject=lambda operation: operation))
 
 
 @pytest.mark.parametrize(
