@@ -143,6 +143,19 @@ def test_nobody_there_may_be_known_at_once() -> None:
         fetch(Answering("503"))
 
 
+def test_a_pull_that_ends_before_anybody_waits_is_followed_by_the_next_one() -> None:
+    """All of it may be there when the fetch looks for the first time."""
+
+    class Early(Answering):
+        def post_now(self, frame: bytes, deadline: Any = None) -> None:
+            self.items = (one(1), "408 Request Timeout") if self.pulls == 0 else (one(2),)
+            super().post_now(frame, deadline)
+
+    connection = Early()
+    batch = fetch(connection, timeout=1.5)
+    assert (len(batch), batch.ended, connection.pulls) == (2, Ended.COMPLETE, 2)
+
+
 # --- what came before ---------------------------------------------------------------------------------------------
 
 
