@@ -148,3 +148,27 @@ def test_a_drain_that_takes_too_long_is_told(end: Callable[[ConsumeContext], Non
     held.go.set()
     assert context.wait(10)
     context.finish_drain(Deadline(0.05))
+
+
+def test_the_reason_of_a_connection_that_failed_is_told() -> None:
+    held = Held()
+    context = ConsumeContext(messages_of(2), held, 1)
+    assert held.working.wait(10)
+    closed = errors.ConnectionClosed("closed")
+    closed.reason = errors.AuthError("revoked")
+    context.begin_drain()
+    context.all_received()
+    context.end(closed)
+    held.go.set()
+    with pytest.raises(errors.AuthError):
+        context.wait(10)
+
+
+def test_one_that_the_application_closed_has_no_reason() -> None:
+    held = Held()
+    context = ConsumeContext(messages_of(2), held, 1)
+    assert held.working.wait(10)
+    context.end(errors.ConnectionClosed("closed"))
+    held.go.set()
+    assert context.wait(10)
+    assert context.error is None

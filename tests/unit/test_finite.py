@@ -239,3 +239,16 @@ def test_an_ordered_read_is_closed_beside_a_thread_that_gets_no_answer() -> None
     thread.join(5)
     assert not thread.is_alive()
     assert (ended, messages.closed) == ([], 2)
+
+
+@pytest.mark.parametrize(("ack_none", "frames"), [(False, 2), (True, 0)])
+def test_the_end_of_the_connection_hands_back_what_was_not_taken(ack_none: bool, frames: int) -> None:
+    consumer = Consumer(ack_none=ack_none)
+    consumer.brings(*[consumer.message(number) for number in (1, 2, 3)])
+    read = read_of(consumer, 9)
+    assert next(read).stream_seq == 1
+    read.end(errors.ConnectionClosed("closed"))
+    assert len(read.hand_back()) == frames
+    with pytest.raises(errors.ConnectionClosed):
+        next(read)
+    read.close()

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
 import random
+import threading
 from typing import Any
 
 import pytest
@@ -12,7 +14,8 @@ from jsclient.cancel import Cancel
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.iterator import call_hook
 from jsclient.jetstream.consuming.messages import Messages
-from jsclient.jetstream.consuming.pull_options import PullOptions
+from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
+from jsclient.jetstream.consuming.pump import Told
 from tests.pull_rig import Connection, Server, Source, Stored
 
 COUNT = 10
@@ -145,4 +148,72 @@ def test_one_that_is_forgotten_gives_back() -> None:
     rig.fill()
     rig.messages.__del__()
     assert len(rig.server.returned) == COUNT - 1
+    rig.messages.close()
+
+
+def test_events_and_errors_reach_the_hooks_that_were_given() -> None:
+    events: list[Any] = []
+    told: list[Exception] = []
+    rig = Rig(on_event=events.append, on_error=told.append)
+    paused, lost = Paused(None), errors.NoHeartbeat("silence")
+    rig.messages._hear([Told("event", paused), Told("reported", lost)])
+    assert (events, told) == ([paused], [lost])
+
+
+def test_a_finalizer_raises_nothing() -> None:
+    rig = Rig()
+
+    def broken(give_back: bool) -> None:
+        raise RuntimeError("the interpreter is going down")
+
+    rig.messages._intake.abandon = broken  # type: ignore[method-assign]
+    rig.messages.__del__()
+    rig.messages.close()
+
+
+class Busy(Rig):
+    """Another thread works on the first message."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fill()
+        self.messages._user = -1
+
+
+def test_a_drain_that_ends_while_the_application_works_says_so() -> None:
+    rig = Busy()
+    with pytest.raises(errors.DrainTimeout, match=f"and {COUNT - 1} messages"):
+        rig.messages.finish_drain(Deadline(0.05))
+    assert len(rig.server.returned) == COUNT - 1
+
+
+def test_a_drain_does_not_wait_for_one_that_never_comes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jsclient.jetstream.consuming.iterator.PATIENCE", 0.02)
+    rig = Busy()
+    rig.messages.finish_drain(Deadline(30))
+    assert len(rig.server.returned) == COUNT - 1
+
+
+def test_a_drain_waits_until_the_application_has_come() -> None:
+    rig = Busy()
+    timer = threading.Timer(0.02, rig.messages.close)
+    timer.start()
+    rig.messages.finish_drain(Deadline(30))
+    timer.join()
+
+
+def test_what_is_taken_after_the_end_goes_back_at_once() -> None:
+    rig = Rig()
+    rig.fill()
+    late = rig.connection.inboxes.popitem()[1].mailbox.popleft()
+    rig.messages.close()
+    before = len(rig.server.returned)
+    rig.messages._return(late)
+    assert len(rig.server.returned) == before + 1
+
+
+def test_it_belongs_to_its_process() -> None:
+    rig = Rig()
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(rig.messages)
     rig.messages.close()

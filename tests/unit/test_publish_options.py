@@ -158,3 +158,10 @@ def test_headers_beyond_what_a_stream_takes_are_refused() -> None:
             block(headers=headers)
         with pytest.raises(errors.PayloadTooLarge):
             block(headers=headers)
+
+
+@pytest.mark.parametrize("given", [{"msg_id": "\ud800"}, {"headers": {"Known-Name": "\ud800"}}])
+def test_text_that_is_no_text(given: dict[str, Any]) -> None:
+    block(headers={"Known-Name": "x"})
+    with pytest.raises(ValueError):
+        block(**given)

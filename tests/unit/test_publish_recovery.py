@@ -352,3 +352,121 @@ def test_a_timeout_is_no_progress(clock: Turn) -> None:
     for _ in range(22):
         clock(rig, 0.5)
     assert [outcome(future) for future in futures] == [errors.PublishUnknown] * 2
+
+
+def test_a_copy_that_was_refused_for_the_moment_says_nothing_about_an_earlier_one(clock: Turn) -> None:
+    rig = Rig(ack_timeout=6)
+    future, only = rig.publish(msg_id="1"), rig.publish("s.b", msg_id="2")
+    rig.take()
+    clock(rig, 3)
+    (again, _) = rig.take()
+    clock(rig, 2.9)
+    rig.error(again, 10008)
+    assert outcome(future) is errors.PublishUnknown
+    del only
+
+
+def test_an_only_copy_that_was_refused_until_the_end_is_not_stored(clock: Turn) -> None:
+    rig = Rig(ack_timeout=2)
+    future = rig.publish(msg_id="1")
+    clock(rig, 0)
+    for _ in range(20):
+        for frame in rig.take():
+            rig.error(frame, 10008)
+        clock(rig, 0.25)
+        if future.done():
+            break
+    assert outcome(future) is errors.JetStreamTemporarilyUnavailable
+
+
+def test_a_forked_child_has_nothing_under_way() -> None:
+    rig = Rig()
+    rig.publish()
+    assert len(rig.publisher.unacked.under_way()) == 1
+    rig.publisher.unacked.forked()
+    assert rig.publisher.pending() == 0
+
+
+def test_what_waits_to_be_sent_again_may_end_before(clock: Turn) -> None:
+    rig = Rig()
+    first, second = rig.publish(msg_id="1"), rig.publish(msg_id="2")
+    frames_sent = rig.take()
+    for frame in frames_sent:
+        rig.error(frame, 10008)
+    rig.ack(frames_sent[0])
+    clock(rig, 0.25)
+    assert len(rig.take()) == 1
+    rig.publisher.unacked.fail(second, errors.NotStored("x"))
+    rig.publisher.recovery.retry(second, errors.NotStored("x"))
+    assert rig.publisher.recovery.retries == {}
+    assert first.done()
+
+
+def test_an_error_while_held_messages_are_sent_does_not_block_later_ones() -> None:
+    rig = Rig()
+    rig.publish(msg_id="1")
+    rig.take()
+    rig.lose()
+    rig.publish(msg_id="2")
+
+    def broken(frame: bytes) -> None:
+        raise KeyboardInterrupt
+
+    post = rig.nc.post
+    rig.nc.post = broken  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        rig.come_back()
+    rig.nc.post = post  # type: ignore[method-assign]
+    rig.publisher.recovery.send_held()
+    rig.publish(msg_id="3")
+    assert any(b"Nats-Msg-Id: 3" in frame for frame in rig.take())
+
+
+def test_those_that_come_while_held_ones_are_sent_go_out_behind_them() -> None:
+    rig = Rig()
+    rig.publish(msg_id="1")
+    rig.take()
+    rig.lose()
+    rig.publish(msg_id="2")
+    post = rig.nc.post
+    more = ["3", "4"]
+
+    def posting(frame: bytes) -> None:
+        if more:
+            rig.publish(msg_id=more.pop(0))
+            rig.publisher.recovery.send_held()
+        post(frame)
+
+    rig.nc.post = posting  # type: ignore[method-assign]
+    rig.come_back()
+    found = [frame.partition(b"Nats-Msg-Id: ")[2][:1] for frame in rig.nc.sent]
+    assert found == [b"1", b"2", b"3", b"4"]
+
+
+def test_the_sweep_is_started_once() -> None:
+    rig = Rig()
+    rig.publisher.recovery.start()
+    rig.publisher.recovery.start()
+    assert len(rig.nc.clock.calls) == 1
+
+
+def test_a_refused_subscription_is_not_a_refused_publish() -> None:
+    rig = Rig()
+    future = rig.publish()
+    rig.publisher.unacked.refusals.refused_publish(errors.PermissionViolation("no", "s.a", "subscribe"))
+    assert not future.done()
+
+
+def test_nobody_takes_what_may_be_stored(clock: Turn) -> None:
+    rig = Rig(ack_timeout=60)
+    future = rig.publish(msg_id="1")
+    rig.take()
+    clock(rig, 6)
+    for _ in range(4):
+        for frame in rig.take():
+            if b" s.a " in frame:
+                rig.no_responders(frame)
+            elif b"STREAM.NAMES" in frame:
+                rig.answer(frame, b'{"streams":null}')
+        clock(rig, 0.3)
+    assert outcome(future) is errors.PublishUnknown

@@ -183,3 +183,53 @@ def test_a_row_that_is_too_large() -> None:
     rows = Rows()
     with pytest.raises(errors.PayloadTooLarge, match="a row of"):
         rows.publish(b"x" * (1 << 21))
+
+
+def test_a_large_row_is_charged_for_its_size() -> None:
+    rig = Rows(most=10)
+    rig.publish(b"a", b"x" * 200_000, b"b")
+    sent = rig.sent()
+    assert [len(value) for value in values(sent)] == [1, 200_000, 1]
+    assert rig.inner.window.limit < 10
+    rig.ack(*sent)
+    assert rig.publisher.finish().rows == 3
+    assert rig.inner.window.limit == 10
+
+
+def test_rows_that_a_link_did_not_take_go_out_over_the_next_one() -> None:
+    rig = Rows()
+    rig.publish(b"a")
+    rig.ack(*rig.sent())
+    rig.nc.is_connected = False
+    rig.publish(b"b", b"c")
+    assert rig.sent() == []
+    rig.come_back()
+    assert values(rig.sent()) == [b"b", b"c"]
+
+
+def test_sequences_are_counted_for_each_stream() -> None:
+    rig = Rows()
+    rig.publish(b"a", b"b", b"c", b"d")
+    answers = [("S", 5), ("S", 4), ("T", 9), ("S", 8)]
+    acks = [
+        Msg(frames.reply_of(frame), b"1", None, b'{"stream":"%b","seq":%d}' % (name.encode(), seq))
+        for frame, (name, seq) in zip(rig.sent(), answers, strict=True)
+    ]
+    rig.inner.deliver(acks, 0)
+    totals, others = rig.publisher.finish(), Totals()
+    others.add(totals)
+    others.add(totals)
+    assert totals.streams == {"S": (4, 8), "T": (9, 9)}
+    assert (others.rows, others.streams) == (8, totals.streams)
+
+
+def test_a_server_that_takes_no_headers_is_told_of_none() -> None:
+    rig = Rows()
+    rig.nc.takes_headers = False
+
+    def check() -> None:
+        raise errors.HeadersNotSupported("it takes no headers")
+
+    rig.nc.check_headers = check  # type: ignore[attr-defined]
+    with pytest.raises(errors.HeadersNotSupported):
+        rig.publish(b"a")

@@ -344,7 +344,6 @@ class Fetch:
                 self._fail(found)
 
     def _link_event(self, event: Any) -> None:
-        self._just_pulled = False
         if isinstance(event, LinkEvent):
             self._sync()
             if event is LinkEvent.DISCONNECTED:
@@ -359,7 +358,6 @@ class Fetch:
             self._fail(event)  # the server refused the pull: no permission to publish there
 
     def _status(self, message: Msg) -> None:
-        self._just_pulled = False
         self._sync()
         told = self._pump.status(message)
         if self._credit.verdict is not None and self._credit.verdict.kind == "quiet":

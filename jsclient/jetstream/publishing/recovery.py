@@ -25,6 +25,7 @@ from jsclient.errors import (
     NotStored,
     PayloadTooLarge,
     PermissionViolation,
+    PublishUnknown,
     brief,
 )
 from jsclient.jetstream.publishing.attempts import has_id
@@ -112,7 +113,8 @@ class Recovery:
     def retry(self, entry: Entry, error: JsClientError) -> None:
         """Send it again after `retry_wait`, or fail when that is too late; what is retried together keeps its order."""
         if entry._since and time.monotonic() + self._rules.retry_wait - entry._since >= self._rules.ack_timeout:
-            self.owner.fail(entry, error)
+            known = isinstance(error, PublishUnknown) or not in_doubt(entry)
+            self.owner.fail(entry, error if known else unknown(entry, brief(error)))
             return
         with self._lock:
             self.retries[entry._token] = entry

@@ -1,0 +1,79 @@
+"""The handle of a push consumer and its iterator, without a server."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import pytest
+
+from jsclient import errors
+from jsclient.jetstream import ConsumerConfig
+from jsclient.jetstream.api.models import ConsumerInfo
+from jsclient.jetstream.consuming.push import PushConsumer
+from jsclient.message import Msg
+from tests.ordered_rig import MADE, sent, stream
+
+CONFIG = ConsumerConfig(deliver_subject="d", deliver_group="g", ack_policy="explicit")
+GONE = errors.ConsumerDeleted(409, "Consumer Deleted")
+
+
+def consumer_of(**answers: list[Any]) -> PushConsumer:
+    js = stream()
+    js.api.answers = {name.replace("_", "."): script for name, script in answers.items()}
+    info = ConsumerInfo(stream_name="S", name="C", config=CONFIG, created=MADE)
+    return PushConsumer(js, "S", "C", CONFIG, info)
+
+
+def deliver(consumer: Any, *items: Msg) -> None:
+    consumer.js.nc.sinks["d"].deliver(list(items), 100)
+
+
+def test_a_pull_consumer_is_none() -> None:
+    with pytest.raises(errors.NotPushConsumer):
+        PushConsumer(stream(), "S", "C", ConsumerConfig())
+
+
+def test_messages_come_and_what_is_left_goes_back() -> None:
+    consumer = consumer_of()
+    messages = consumer.messages()
+    deliver(consumer, *[sent(b"C", number, number) for number in (1, 2, 3)])
+    assert messages.next(timeout=0).stream_seq == 1
+    assert (messages.missed_heartbeats, messages.delivered) == (0, 1)
+    assert repr(messages) == "<PushMessages of push consumer 'C' of stream 'S' open>"
+    messages.stop()
+    assert list(messages) == []
+    nc: Any = consumer.nc
+    assert len(nc.server.returned) == 2
+
+
+def test_what_is_taken_just_after_the_end_goes_back() -> None:
+    consumer = consumer_of()
+    messages = consumer.messages()
+
+    class Late:
+        """Is stopped between the look and the take."""
+
+        def __call__(self, deadline: Any) -> Msg:
+            messages.stop()
+            return sent(b"C", 1, 1)
+
+    messages._push.take = Late()  # type: ignore[method-assign]
+    assert list(messages) == []
+    nc: Any = consumer.nc
+    assert len(nc.server.returned) == 1
+
+
+@pytest.mark.parametrize(
+    ("answers", "found"),
+    [([], errors.ConsumerDeleted), ([errors.StreamNotFound(404, 10059, "no")] * 2, errors.StreamNotFound)],
+)
+def test_a_deletion_may_be_that_of_the_stream(answers: list[Any], found: type[Exception]) -> None:
+    assert type(consumer_of(STREAM_INFO=answers).why_deleted(GONE, 1.0)) is found
+
+
+def test_it_belongs_to_its_process() -> None:
+    consumer = consumer_of()
+    assert repr(consumer) == "<PushConsumer 'C' of 'S'>"
+    with pytest.raises(TypeError, match="cannot be pickled"):
+        pickle.dumps(consumer)
