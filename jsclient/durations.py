@@ -108,7 +108,7 @@ class Deadline:
     __slots__ = ("at", "seconds")
 
     def __init__(self, timeout: float | None) -> None:
-        self.seconds = timeout  # as given, for messages
+        self.seconds: float | None = timeout  # as given, for messages
         self.at: float | None = None if timeout is None or timeout >= FOREVER else time.monotonic() + timeout
 
     @classmethod

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 hints.wanted(globals(), "LiveEngine")
 
-log = logging.getLogger("jsclient.subscription")
+log: logging.Logger = logging.getLogger("jsclient.subscription")
 
 PENDING_MESSAGES: Final = 65_536
 """Messages a subscription may hold that the application has not taken (nats.go: 65,536 for synchronous ones)."""

@@ -43,8 +43,8 @@ class LargeFrame:
     __slots__ = ("parts", "size")
 
     def __init__(self, parts: tuple[bytes, ...]) -> None:
-        self.parts = parts
-        self.size = sum(map(len, parts))
+        self.parts: tuple[bytes, ...] = parts
+        self.size: int = sum(map(len, parts))
 
     def __len__(self) -> int:
         return self.size

@@ -25,8 +25,8 @@ class ApiError(JetStreamError):
     `err_code`), `description` the server's own text.
     """
 
-    meaning = "The server did not do it."
-    advice = "Correct what the server names; if it names a state of the server, try again later."
+    meaning: str = "The server did not do it."
+    advice: str = "Correct what the server names; if it names a state of the server, try again later."
 
     err_code_of_class: ClassVar[int | None] = None
     registry: ClassVar[dict[int, type[ApiError]]] = {}

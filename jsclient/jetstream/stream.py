@@ -42,7 +42,7 @@ class Stream:
 
     def __init__(self, js: JetStream, name: str, info: StreamInfo | None = None) -> None:
         self.js = js
-        self.name = names.check_stream(name)
+        self.name: str = names.check_stream(name)
         self.cached_info = info
 
     def __repr__(self) -> str:

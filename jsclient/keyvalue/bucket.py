@@ -70,7 +70,7 @@ if TYPE_CHECKING:
 
 hints.wanted(globals(), "EncodedKeyValue")
 
-log = logging.getLogger("jsclient.keyvalue")
+log: logging.Logger = logging.getLogger("jsclient.keyvalue")
 
 READ_TIMEOUT: Final = 5.0
 """Seconds for a read; nats.go's API timeout."""
@@ -105,7 +105,7 @@ class KeyValue:
         self._nc = js.nc
         self._engine = engine_of(self._nc)
         self.bucket = bucket
-        self.stream_name = stream_name(bucket)
+        self.stream_name: str = stream_name(bucket)
         self._stream = Stream(js, self.stream_name)
         self._direct = True if info is None else bool(info.config.allow_direct)
         origin, write_prefix = bucket, None

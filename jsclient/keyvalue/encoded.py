@@ -22,7 +22,7 @@ from jsclient.message import Payload
 if TYPE_CHECKING:
     from jsclient.jetstream.message import JetStreamMsg
 
-log = logging.getLogger("jsclient.keyvalue")
+log: logging.Logger = logging.getLogger("jsclient.keyvalue")
 
 _OF_A_KEY: Final = (KeyNotFound, KeyExists, RevisionMismatch)
 """Errors that name a key: they name it as the program does."""

@@ -108,7 +108,7 @@ class KeyChain:
     """Several key codecs one after the other: the first one encodes first, and decodes last."""
 
     def __init__(self, *codecs: KeyCodec) -> None:
-        self.codecs = _checked(codecs)
+        self.codecs: tuple[Any, ...] = _checked(codecs)
 
     def encode(self, key: str, /) -> str:
         """What the bucket has for a key."""
@@ -136,7 +136,7 @@ class ValueChain:
     """Several value codecs one after the other: the first one encodes first, and decodes last."""
 
     def __init__(self, *codecs: ValueCodec) -> None:
-        self.codecs = _checked(codecs)
+        self.codecs: tuple[Any, ...] = _checked(codecs)
 
     def encode(self, value: bytes, /) -> bytes:
         """What the bucket has for a value."""

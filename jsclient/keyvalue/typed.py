@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 hints.wanted(globals(), "KeyValue", "KeyWatcher")
 
-log = logging.getLogger("jsclient.keyvalue")
+log: logging.Logger = logging.getLogger("jsclient.keyvalue")
 
 T = TypeVar("T")
 D = TypeVar("D")
@@ -39,7 +39,7 @@ class TypedEntry(Generic[T]):
     __slots__ = ("_read", "_value", "raw")
 
     def __init__(self, raw: KeyValueEntry, read: Callable[[KeyValueEntry], T]) -> None:
-        self.raw = raw
+        self.raw: KeyValueEntry = raw
         self._read = read
         self._value: Any = _UNREAD
 

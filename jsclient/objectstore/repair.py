@@ -14,7 +14,7 @@ from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, chunk_subject,
 if TYPE_CHECKING:
     from jsclient.jetstream.stream import Stream
 
-logger = logging.getLogger("jsclient.objectstore")
+logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
 REPAIR_SETTLE: Final = 2.0
 """Seconds that chunks without an object must not have grown to count as abandoned."""

@@ -57,7 +57,7 @@ from jsclient.objectstore.sources import Data, Progress, chunks_of, rewinder
 from jsclient.objectstore.upload import PURGE_TIMEOUT, Upload, settled
 from jsclient.objectstore.watch import OPEN_TIMEOUT, ObjectWatcher, WatchOptions
 
-logger = logging.getLogger("jsclient.objectstore")
+logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
 STALL_TIMEOUT: Final = 30.0
 """Seconds without a chunk after which a read gives up."""
@@ -90,7 +90,7 @@ class ObjectStore:
     def __init__(self, js: JetStream, bucket: str) -> None:
         self._js = js
         self.bucket = bucket
-        self.stream_name = stream_name(bucket)
+        self.stream_name: str = stream_name(bucket)
         self._stream = Stream(js, self.stream_name)
         self._lock = waiting.new_lock()
         self._leftovers: dict[tuple[str, str], builtins.list[Any]] = {}  # (name, nuid) -> publishes under way

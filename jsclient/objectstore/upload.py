@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream import JetStream, Stream
     from jsclient.objectstore.sources import Progress
 
-logger = logging.getLogger("jsclient.objectstore")
+logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
 WINDOW_BYTES: Final = 4 << 20
 """Bytes of chunks under way: 32 of the usual size. More does not make it faster on a near server, and memory grows by
@@ -57,8 +57,8 @@ class Upload:
     """The chunks of one object on their own subject; not thread-safe, made for one put."""
 
     def __init__(self, js: JetStream, stream: Stream, bucket: str, chunk_size: int, deadline: Deadline) -> None:
-        self.nuid = next_nuid()
-        self.subject = chunk_subject(bucket, self.nuid)
+        self.nuid: str = next_nuid()
+        self.subject: str = chunk_subject(bucket, self.nuid)
         self.size = 0
         self.chunks = 0
         self.digest = ""

@@ -14,7 +14,7 @@ from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, decode_info
 if TYPE_CHECKING:
     from jsclient.jetstream.message import JetStreamMsg
 
-logger = logging.getLogger("jsclient.objectstore")
+logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
 
 class ObjectWatcher(StreamWatcher[ObjectInfo]):

@@ -25,7 +25,7 @@ class Request:
     __slots__ = ("_connection", "error_sent", "message")
 
     def __init__(self, message: Msg, connection: Connection) -> None:
-        self.message = message
+        self.message: Msg = message
         self.error_sent: str | None = None
         self._connection = connection
 
@@ -97,7 +97,7 @@ class TypedRequest(Request, Generic[T]):
     def __init__(self, request: Request, value: T, codec: Codec) -> None:
         super().__init__(request.message, request._connection)
         self.value = value
-        self.codec = codec
+        self.codec: Codec = codec
 
     def respond(self, payload: Any = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
         """Answer with a value, or with bytes or text as they are."""

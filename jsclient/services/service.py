@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from jsclient.subscription import Subscription
     from protocol import Msg
 
-logger = logging.getLogger("jsclient.services")
+logger: logging.Logger = logging.getLogger("jsclient.services")
 
 STOP_TIMEOUT: Final = 30.0  # seconds for the requests that are queued or in work, as for a drain
 PENDING_MESSAGES: Final = 65_536
@@ -144,7 +144,7 @@ class Endpoint(Taker):
         self.name = name
         self.subject = subject
         self.queue_group = queue_group
-        self.metadata = dict(metadata or {})
+        self.metadata: dict[str, str] = dict(metadata or {})
         self.handler = handling(service.nc.options.instrumentation, handler)
         self._service = service
         self._lock = waiting.new_lock()
@@ -406,7 +406,7 @@ class Service(Group):
         self.nc = nc
         self._engine = engine_of(self.nc)
         self.config = config
-        self.id = next_nuid()
+        self.id: str = next_nuid()
         self._lock = waiting.new_lock()
         self._endpoints: list[Endpoint] = []
         self._verbs: list[Subscription] = []

@@ -63,7 +63,7 @@ class SystemClient:
 
     def __init__(self, nc: Connection, *, timeout: float | dt.timedelta | None = SYSTEM_TIMEOUT) -> None:
         self.nc = nc
-        self.timeout = plain_or_none(timeout)
+        self.timeout: float | None = plain_or_none(timeout)
 
     # --- asking -------------------------------------------------------------------------------------------
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.message import Msg
 
-log = logging.getLogger("jsclient.jetstream")
+log: logging.Logger = logging.getLogger("jsclient.jetstream")
 
 T = TypeVar("T")
 
@@ -83,9 +83,9 @@ class Api:
             for _ in range(at_once):
                 self._permits.put(None)
         self._engine = engine_of(self.nc)
-        self.prefix = names.api_prefix(domain, prefix)
-        self.timeout = resolve(timeout, API_TIMEOUT)
-        self.is_imported = prefix is not None and not self.prefix.startswith("$JS.")
+        self.prefix: str = names.api_prefix(domain, prefix)
+        self.timeout: float | None = resolve(timeout, API_TIMEOUT)
+        self.is_imported: bool = prefix is not None and not self.prefix.startswith("$JS.")
         """Whether the API seems to be another account's: then an import decides what gets through."""
         self.passes_many = False
         """Whether that import is known to pass several responses to one request (`response_type: stream`)."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "MessageIterator")
 
 
-log = logging.getLogger("jsclient.jetstream.consume")
+log: logging.Logger = logging.getLogger("jsclient.jetstream.consume")
 
 STOP_TIMEOUT: Final = 30.0
 """Seconds that leaving a `with` block or `drain` waits for handlers in flight."""

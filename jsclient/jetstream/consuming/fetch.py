@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 else:
     M = _TypeVar("M", covariant=True)
 
-log = logging.getLogger("jsclient.jetstream.pull")
+log: logging.Logger = logging.getLogger("jsclient.jetstream.pull")
 
 GRACE: Final = 1.0
 """Seconds that a pull which does not wait may take to be answered."""
@@ -105,9 +105,9 @@ class Batch(Sequence[M]):
         skipped: tuple[Exception, ...] = (),
     ) -> None:
         self._messages = messages
-        self.ended = ended
-        self.error = error
-        self.skipped = skipped
+        self.ended: Ended = ended
+        self.error: Exception | None = error
+        self.skipped: tuple[Exception, ...] = skipped
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -167,23 +167,23 @@ class Fetch:
         self.connection: Connection = consumer.nc
         self._engine = engine_of(self.connection)
         self.want = want
-        self.group = terms.group
+        self.group: str = terms.group
         self.max_bytes = max_bytes
-        self.no_wait = terms.no_wait
+        self.no_wait: bool = terms.no_wait
         self.messages: list[JetStreamMsg] = []
         self.started = now = time.monotonic()
         # Takes only what is there: the time it has is for the answer, which an interruption must not replace.
-        self.instant = terms.no_wait and terms.expires == 0
+        self.instant: bool = terms.no_wait and terms.expires == 0
         if self.instant:
             timeout = answer_within
-        self.deadline = NEVER if timeout is None else now + timeout
+        self.deadline: float = NEVER if timeout is None else now + timeout
         self.disturbed = now - ELECTION
         self._credit = Remainder(want, max_bytes, numbers=PullInbox.numbers)
         grace = min(GRACE, answer_within)
         watchdog = Watchdog(grace, grace / 2, now) if self.instant else None
         self._pump = Pump(consumer, terms, self._credit, watchdog=watchdog, questions=consumer.questions)
         self._pump.ends_at = self.deadline
-        self.inbox = self._pump.inbox
+        self.inbox: PullInbox = self._pump.inbox
 
     # --- the call -----------------------------------------------------------------------------------------
 

@@ -74,10 +74,10 @@ class Until:
             raise errors.ConfigError(f"end_seq must not be negative, got {end_seq}")
         self._js = js
         self._stream_name = stream_name
-        self.end_ns = None if time is None else timestamp_ns(time)
+        self.end_ns: int | None = None if time is None else timestamp_ns(time)
         self.one_copy = True
         self.position = 0  # the sequence that a reading must have reached, once the end has passed
-        self.end_seq = self.last_seq(timeout) if drained else end_seq
+        self.end_seq: int | None = self.last_seq(timeout) if drained else end_seq
 
     def last_seq(self, timeout: Timeout = DEFAULT) -> int:
         info = self._js.api.request(f"STREAM.INFO.{self._stream_name}", None, StreamInfo, timeout=timeout, read=True)

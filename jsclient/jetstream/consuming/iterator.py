@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.pump import Told
     from jsclient.message import Msg
 
-log = logging.getLogger("jsclient.jetstream.pull")
+log: logging.Logger = logging.getLogger("jsclient.jetstream.pull")
 
 PATIENCE: Final = 5.0
 """Seconds that the drain of a connection waits for the application to come for the next message of an iterator."""
@@ -89,7 +89,7 @@ class MessageIterator(Taker):
     def __init__(self, source: Any, options: Any, intake: Intake, cancel: Cancel | None = None) -> None:
         self.source = source
         self.options = options
-        self.connection = intake.connection
+        self.connection: Connection = intake.connection
         self._engine = engine_of(self.connection)
         self._intake = intake
         self._mailbox = intake.mailbox

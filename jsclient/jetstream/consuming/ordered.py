@@ -81,7 +81,7 @@ class OrderedConsumer:
 
     def __init__(self, js: JetStream, stream_name: str, **options: Unpack[OrderedOptionsDict]) -> None:
         self.js = js
-        self.stream_name = names.check_stream(stream_name)
+        self.stream_name: str = names.check_stream(stream_name)
         self.state = OrderedState(OrderedOptions(**options))
         self.state.options.filters()
         self._source = OrderedSource(js, stream_name, self.state)

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
     from jsclient.message import Msg
 
-log = logging.getLogger("jsclient.jetstream.ordered")
+log: logging.Logger = logging.getLogger("jsclient.jetstream.ordered")
 
 CHECKED_AT_ONCE: Final = 200
 
@@ -92,7 +92,7 @@ class OrderedSource(PullSource):
             self.delete()
             raise
         state.created(self.info.num_pending + self.info.delivered.consumer_seq)
-        self.pull_subject = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
+        self.pull_subject: str = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
         self.lost = ""
 
     def examine(self, timeout: float) -> Exception | None:

@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 hints.wanted(globals(), "JetStream")
 
-log = logging.getLogger("jsclient.jetstream.ordered")
+log: logging.Logger = logging.getLogger("jsclient.jetstream.ordered")
 
 T = TypeVar("T")
 
@@ -288,7 +288,7 @@ class OrderedPushConsumer:
         if not heartbeat >= SHORTEST_HEARTBEAT:
             raise errors.ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, got {heartbeat!r}")
         self.js = js
-        self.stream_name = names.check_stream(stream_name)
+        self.stream_name: str = names.check_stream(stream_name)
         self.options = OrderedOptions(**options)
         self.heartbeat = heartbeat
 

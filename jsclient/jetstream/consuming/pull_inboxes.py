@@ -81,7 +81,7 @@ class PullInbox:
         self.connection = connection
         self._engine = engine_of(self.connection)
         self.inbox: Inbox = engine_of(connection).open_inbox(base + ".*")
-        self.prefix = base.encode() + b"."
+        self.prefix: bytes = base.encode() + b"."
         self.mailbox = self.inbox.mailbox
         self.pull_subject = ""  # where the pulls of its present holder go
         self.one_server = False

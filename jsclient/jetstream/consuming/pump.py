@@ -108,7 +108,7 @@ class Pump(Generic[C]):
         self.connection = source.nc
         self._engine = engine_of(self.connection)
         self._pool = pool_of(self.connection)
-        self.inbox = self._pool.lease(self.connection, source.pull_subject)
+        self.inbox: PullInbox = self._pool.lease(self.connection, source.pull_subject)
         self.mailbox = self.inbox.mailbox
         self.lock = self.inbox.lock
         self._subject = source.pull_subject

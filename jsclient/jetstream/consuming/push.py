@@ -110,8 +110,8 @@ class PushConsumer:
             raise errors.NotPushConsumer(f"consumer {name!r} of stream {stream_name!r} is a pull consumer")
         self.js = js
         self.nc = js.nc
-        self.stream_name = names.check_stream(stream_name)
-        self.name = names.check_consumer(name)
+        self.stream_name: str = names.check_stream(stream_name)
+        self.name: str = names.check_consumer(name)
         self.config = config
         self._info = info
 

@@ -111,7 +111,7 @@ class PushIntake:
 
     def __init__(self, source: PushSource, options: PushOptions) -> None:
         self.source = source
-        self.connection = source.nc
+        self.connection: Connection = source.nc
         self._engine = engine_of(self.connection)
         config = source.config
         self._subject = config.deliver_subject or ""

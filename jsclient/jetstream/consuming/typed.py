@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 OnBadOrdered: TypeAlias = Literal["raise", "skip"]
 """As `OnBad`; an ordered consumer has no acks, so nothing can be rejected."""
 
-log = logging.getLogger("jsclient.jetstream.typed")
+log: logging.Logger = logging.getLogger("jsclient.jetstream.typed")
 
 T = TypeVar("T")
 

@@ -43,8 +43,8 @@ class Watchdog:
 
     def __init__(self, patience: float, doubt: float, now: float, *, frames_count: bool = True) -> None:
         """`patience`: seconds until the alarm; `doubt`: so many before it ask."""
-        self.patience = patience
-        self.doubt = doubt
+        self.patience: float = patience
+        self.doubt: float = doubt
         self.since = now
         self._frames_count = frames_count
         self._asked_about = 0.0  # the alarm before which we asked

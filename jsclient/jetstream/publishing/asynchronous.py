@@ -118,7 +118,7 @@ class AsyncPublisher:
         self._stall_wait = stall_wait
         self._ask_timeout = API_TIMEOUT if stall_wait is None else min(stall_wait, API_TIMEOUT)
         self._on_ack = on_ack
-        self.wants_acks = on_ack is not None
+        self.wants_acks: bool = on_ack is not None
         self._on_error = on_error
         self._post = engine_of(js.nc).post
         self._codec = js.codec

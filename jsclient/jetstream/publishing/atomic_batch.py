@@ -81,7 +81,7 @@ class AtomicBatch(Generic[V]):
     ) -> None:
         if ack_every < 0 or max_messages < 1:
             raise ConfigError("ack_every must be 0 or more, max_messages 1 or more")
-        self.id = nuid.next_nuid()
+        self.id: str = nuid.next_nuid()
         self.ack: PubAck | None = None
         self._js = js
         self._nc = js.nc

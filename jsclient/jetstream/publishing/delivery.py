@@ -84,13 +84,13 @@ class Delivery:
     ) -> None:
         if retry_attempts is not None and retry_attempts < 0:
             raise ConfigError(f"retry_attempts must be 0 or more, got {retry_attempts}")
-        self.retry_wait = plain(retry_wait)
+        self.retry_wait: float = plain(retry_wait)
         check_timeout(self.retry_wait, "retry_wait")
         self.js = js
         self.subject = subject
         self.payload = payload
         self.headers = headers
-        self.has_id = has_id(headers)
+        self.has_id: bool = has_id(headers)
         self.deadline = deadline
         self.retry_attempts = retry_attempts
         self.began = began

@@ -94,7 +94,7 @@ class FastBatch(Generic[V]):
             raise ConfigError(f'gap must be "fail" or "ok", got {gap!r}')
         if not 1 <= flow <= 65_535 or max_outstanding < 1:
             raise ConfigError("flow must be between 1 and 65535, max_outstanding at least 1")
-        self.id = nuid.next_nuid()
+        self.id: str = nuid.next_nuid()
         self.ack: PubAck | None = None
         self.acked = 0
         self.gaps: list[range] = []

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.rules import Rules
 
-log = logging.getLogger("jsclient.jetstream")
+log: logging.Logger = logging.getLogger("jsclient.jetstream")
 
 FLOW: Final = 500
 """Rows per answer that we ask for; the server may lower it."""

@@ -86,8 +86,8 @@ class Unacked:
         self._set_limits()
 
     def _set_limits(self) -> None:
-        self.max_payload = self.nc.max_payload
-        self.small = min(self.window.share, self.max_payload)
+        self.max_payload: int = self.nc.max_payload
+        self.small: int = min(self.window.share, self.max_payload)
         """A message of at most so many bytes needs no second look."""
 
     # --- before a message goes out --------------------------------------------------------------------------------
