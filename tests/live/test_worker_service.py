@@ -251,6 +251,7 @@ def test_the_worked_example_of_the_chapter(js: JetStream, server: NatsServer, tm
         wait_until(lambda: not set(members) & set(groups.open_group(js, "ORDERS", "billing").config().members), 40)
         wait_until(lambda: booked() == published, 40)
 
+        wait_until(lambda: len(children(service.process.pid)) == 3, 30)  # the last predecessor has ended, too
         os.kill(children(service.process.pid)[0], signal.SIGKILL)  # a crash
         order(range(40, 60))
         wait_until(lambda: service.health()["restarts"] == 1, 20)
