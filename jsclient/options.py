@@ -28,8 +28,9 @@ CONNECT_TIMEOUT: Final = 5.0
 REQUEST_TIMEOUT: Final = 5.0
 """Seconds that a request, flush or rtt waits unless told otherwise."""
 
-PING_INTERVAL: Final = 20.0
-"""Seconds between pings of ours; with two outstanding a dead link is noticed in a minute (Go: 4-6 min)."""
+PING_INTERVAL: Final = 8.0
+"""Seconds between pings of ours; with two outstanding a dead link is noticed in 24 s (Go: 4-6 min), and what has to
+go out again over the next one does so before it is given up (30 s)."""
 
 MAX_PINGS_OUT: Final = 2
 """Pings without an answer after which the link is stale (every NATS client); four times as many while data comes in."""

@@ -57,7 +57,7 @@ PONG: Final = Unkept(protocol.PONG)
 MAX_PONGS: Final = 2 * HIGH_WATER_FRAMES
 """Frames that may wait before pings go unanswered: a server that asks without reading must not fill our memory."""
 
-BEHIND_DATA: Final = 4
+BEHIND_DATA: Final = 10
 """Times `max_pings_out` that may be outstanding while data comes in: on a slow link the answer queues behind it."""
 
 

@@ -194,7 +194,7 @@ def test_data_alone_does_not_hide_that_nothing_of_ours_arrives(proxy: Proxy, ser
             proxy.stall("up")
             start = time.monotonic()
             assert isinstance(lost.get(timeout=5), errors.StaleConnection)
-            assert 0.4 < time.monotonic() - start < 1.5
+            assert 0.4 < time.monotonic() - start < 5
         finally:
             done.set()
             feeder.join(5)

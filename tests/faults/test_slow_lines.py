@@ -54,3 +54,25 @@ def test_a_line_that_dies_without_a_word(proxy: Proxy) -> None:
         assert nc.stats().reconnects == 1
         assert js.stream("D").info().state.messages == 40
         js.delete_stream("D")
+
+
+@pytest.mark.slow
+def test_an_object_is_stored_although_its_line_dies(proxy: Proxy) -> None:
+    """With the defaults: the dead line is noticed before the acks of its chunks are given up. They were not sent again,
+    because they were given up first."""
+    data = bytes(range(256)) * 4 * KIB
+    with jsclient.connect(proxy.url) as nc:
+        store = objectstore.create_object_store(JetStream(nc), objectstore.ObjectStoreConfig(bucket="dies"))
+
+        store.put("object", half_sent(data, proxy))
+        assert nc.stats().reconnects == 1
+        assert store.get_bytes("object") == data
+        objectstore.delete_object_store(JetStream(nc), "dies")
+
+
+def half_sent(data: bytes, proxy: Proxy) -> Iterator[bytes]:
+    """The data, over a line that dies in the middle."""
+    middle = len(data) // 2
+    yield data[:middle]
+    proxy.half_open()
+    yield data[middle:]

@@ -225,7 +225,7 @@ def _net(network: str, paths: str) -> list[Case]:
 # without an id, or read without acks, may.
 NET = [
     *(case for network in ("100ms", "300ms", "loss", "64k") for case in _net(network, "")),
-    *_net("dead", "fetch-100 messages-ack ordered object-put"),
+    *_net("dead", "messages-ack ordered object-put"),
 ]
 
 ALL = {case.name: case for case in [*MAIN, *SIZES, *OTHERS, *THREADS, *FAR, *NET]}
