@@ -40,13 +40,21 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         subprocess.run(["umount", "-l", place], check=True)
 
 
+def reloadable(server: NatsServer) -> NatsServer:
+    """The server, if its JetStream is there after a reload."""
+    if server.version < (2, 11):
+        server.close()
+        pytest.skip("JetStream of 2.9.10 and 2.10.27 answered nothing any more after these reloads")
+    return server
+
+
 def enlarge(place: Path) -> None:
     subprocess.run(["mount", "-o", "remount,size=256m", place], check=True)
 
 
 @pytest.mark.parametrize("how", ["publish", "publish_async"])
 def test_a_full_disk(small_disk: Path, how: str) -> None:
-    """A server whose disk is full switches JetStream off (2.15.1 and before): it has to be started again."""
+    """2.9.10 and 2.15.1 answer nothing any more, 2.10.27 refuses each message; the server is started again."""
     with NatsServer("jetstream { max_file: 1GB }\n", store_dir=small_disk / "store") as server:
         with jsclient.connect(server.url) as nc:
             js = JetStream(nc, publish_timeout=3, publish_async_ack_timeout=3)
@@ -55,7 +63,7 @@ def test_a_full_disk(small_disk: Path, how: str) -> None:
             assert failed, "the disk was large enough"
             assert all(isinstance(error, errors.JsClientError) for error in failed.values()), failed
             told = {type(error).__name__ for error in failed.values()}
-            with pytest.raises(errors.JetStreamError):
+            with pytest.raises(errors.JsClientError):
                 js.create_stream(StreamConfig(name="MORE", subjects=["more"], max_bytes=MIB))
                 for number in range(64):
                     js.publish("more", bytes(64 * KIB), msg_id=f"more-{number}")
@@ -150,7 +158,7 @@ def test_the_limits_of_an_account() -> None:
 
 def test_an_account_gets_more_at_a_reload() -> None:
     """What was refused is taken by the same connection, and what was there stays."""
-    with NatsServer(ACCOUNT % MIB) as server, jsclient.connect(server.url) as nc:
+    with reloadable(NatsServer(ACCOUNT % MIB)) as server, jsclient.connect(server.url) as nc:
         js = JetStream(nc)
         js.create_stream(StreamConfig(name="S", subjects=["s"]))
         with pytest.raises(errors.AccountLimitExceeded):
@@ -166,7 +174,7 @@ def test_an_account_gets_more_at_a_reload() -> None:
 
 def test_a_payload_limit_that_shrinks_at_a_reload() -> None:
     """The server does not tell: it ends the link at the first message that is too large. What follows knows it."""
-    with NatsServer("max_payload: 1MB\n") as server, jsclient.connect(server.url) as nc:
+    with reloadable(NatsServer("max_payload: 1MB\n")) as server, jsclient.connect(server.url) as nc:
         js = JetStream(nc)
         js.create_stream(StreamConfig(name="S", subjects=["s.>"]))
         store = objectstore.create_object_store(js, objectstore.ObjectStoreConfig(bucket="o"))
@@ -236,7 +244,7 @@ def test_what_waits_for_the_link_may_be_too_large_for_the_next_one() -> None:
 
 def test_no_room_for_the_connection_that_comes_back() -> None:
     """It tries on, calls end in their time, and what was published with an id is stored once when there is room."""
-    with NatsServer("max_connections: 10\n") as server:
+    with reloadable(NatsServer("max_connections: 10\n")) as server:
         with jsclient.connect(server.url) as nc, jsclient.connect(server.url) as other:
             js = JetStream(nc)
             js.create_stream(StreamConfig(name="S", subjects=["s"]))
