@@ -14,7 +14,7 @@ def test_defaults_are_those_of_the_documents() -> None:
     options = ConnectOptions()
     assert options.servers == ("nats://127.0.0.1:4222",)
     assert (options.connect_timeout, options.request_timeout, options.drain_timeout) == (5.0, 5.0, 30.0)
-    assert (options.ping_interval, options.max_pings_out) == (20.0, 2)
+    assert (options.ping_interval, options.max_pings_out) == (8.0, 2)
     assert (options.pending_buffer, options.pending_block) == (8 * 1024 * 1024, None)
     assert options.reconnect == ReconnectPolicy()
     assert not options.wants_tls
