@@ -234,7 +234,10 @@ class AtomicPublisher:
                 )
             if self._marker == before and known_ids:
                 raise self._ids_are_known(chunk)
-        raise errors.NoStreamResponse(f"chunk {chunk.number} was not stored in {ATTEMPTS} attempts")
+        if not self._stored(chunk):  # as the last look at the marker says; it may be stored after that look
+            text = f"{self._where}: after {ATTEMPTS} attempts chunk {chunk.number} is not known to be stored"
+            raise errors.NoStreamResponse(f"{text}. Start the task again: it finds out, and stores nothing twice")
+        self.totals.duplicates += len(chunk.rows)
 
     def _stored(self, chunk: Chunk) -> bool:
         marker = self._marker

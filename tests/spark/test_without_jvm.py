@@ -14,7 +14,9 @@ from typing import Any
 import pytest
 
 import jsclient
+from jsclient import errors
 from jsclient.connection import engine_of
+from jsclient.spark import atomic
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, Proxy, wait_until
 
@@ -200,6 +202,34 @@ def test_another_replay_of_an_atomic_batch_is_refused(js: Js, server: NatsServer
         ):
             made.write(batches(0, 1998))
         assert js.state(stream_name)["messages"] == 3004
+
+
+@pytest.mark.parametrize("stores", [True, False])
+def test_the_marker_is_looked_at_after_the_last_attempt(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, stores: bool
+) -> None:
+    js.create(stream_name, allow_atomic=True)
+    made = writer(
+        server.url, subject=f"{stream_name}.x", publishMode="atomic", atomicMarkerSubject=f"{stream_name}.marker"
+    )
+    commits = []
+
+    class AcksGetLost(atomic.AtomicRows):
+        def commit(self) -> Any:
+            commits.append(self)
+            if stores and len(commits) == atomic.ATTEMPTS:
+                super().commit()
+            raise errors.RequestTimeout("on purpose")
+
+    with mode_works(server, "atomic"):
+        monkeypatch.setattr(atomic, "AtomicRows", AcksGetLost)
+        if stores:
+            assert made.write(batches(0, 100)).totals.rows == 100
+        else:
+            with pytest.raises(Exception, match="is not known to be stored"):
+                made.write(batches(0, 100))
+        assert len(commits) == atomic.ATTEMPTS
+        assert js.state(stream_name)["messages"] == (101 if stores else 0)
 
 
 def test_streams_that_cannot_do_what_is_asked(js: Js, server: NatsServer, stream_name: str) -> None:
