@@ -19,11 +19,11 @@ def _translated(check: Callable[..., T], *args: str) -> T:
     try:
         return check(*args)
     except InvalidHeader as error:
-        raise errors.InvalidHeader(str(error)) from None
+        raise errors.InvalidHeader(error.what) from None
     except NamingError as error:
-        raise errors.InvalidName(str(error)) from None
+        raise errors.InvalidName(error.what) from None
     except InvalidArgument as error:
-        raise errors.InvalidSubject(str(error)) from None
+        raise errors.InvalidSubject(error.what) from None
 
 
 def subject(text: str, what: str = "subject") -> bytes:
@@ -62,7 +62,7 @@ def header_block(headers: HeadersLike) -> bytes:
         block = headers if isinstance(headers, protocol.Headers) else protocol.Headers(headers)  # type: ignore[arg-type]
         return block.encode()
     except InvalidHeader as error:
-        raise errors.InvalidHeader(str(error)) from None
+        raise errors.InvalidHeader(error.what) from None
 
 
 def inbox_prefix(text: str) -> str:

@@ -20,6 +20,9 @@ import msgspec
 
 from jsclient import hints
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed
+from protocol.described import described
+
+__all__ = ["JSON", "MSGPACK", "Codec", "MsgspecCodec"]
 
 T = TypeVar("T")
 
@@ -45,6 +48,7 @@ class Codec(Protocol):
 hints.given(Codec)
 
 
+@described
 class MsgspecCodec:
     """JSON or MessagePack by msgspec: Structs, dataclasses, attrs classes, TypedDicts, and all that they may hold.
 
@@ -54,6 +58,7 @@ class MsgspecCodec:
 
     def __init__(self, name: str, module: Any) -> None:
         self.name = name
+        """Under which it stands in this module."""
         self._module = module
         self._encode: Callable[[Any], bytes] = module.Encoder().encode
 

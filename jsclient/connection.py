@@ -21,6 +21,7 @@ from jsclient.hints import Unpack
 from jsclient.instruments import handling, sending
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.options import CallbacksDict, ConnectOptions
+from jsclient.shared_options import with_shared_options
 from jsclient.states import ConnectionState
 from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
 from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, LargeFrame, hpub, pub_parts
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "Codec", "JetStream", "JetStreamDict")
 
 
+@with_shared_options
 class Connection:
     """One session with a NATS system that outlives its links. Thread-safe; made by `jsclient.connect`.
 
@@ -91,6 +93,8 @@ class Connection:
         At most once: what is on its way when a link breaks may be lost. While disconnected up to `pending_buffer`
         bytes are kept; for a server that takes too little it waits up to `write_timeout`. Then BufferFull: nothing of
         the message is sent. Raises InvalidSubject, InvalidHeader, PayloadTooLarge before sending.
+
+        `reply`: a subject for answers; by default none.
         """
         engine = self._engine
         if engine.draining:

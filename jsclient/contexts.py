@@ -37,7 +37,10 @@ def load_context(name: str | os.PathLike[str] | None = None) -> dict[str, Any]:
 
 
 def jetstream_options(name: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """The JetStream settings of a context: `domain` or `api_prefix` for `JetStream(nc, **...)`."""
+    """The JetStream settings of a context: `domain` or `api_prefix` for `JetStream(nc, **...)`.
+
+    `name`: the context, or the path of its file; by default the selected one.
+    """
     fields = _read(_context_path(name))
     pairs = {"domain": _text(fields, "jetstream_domain"), "api_prefix": _text(fields, "jetstream_api_prefix")}
     return {key: value for key, value in pairs.items() if value}
@@ -86,13 +89,13 @@ def _read(path: Path) -> Mapping[str, Any]:
     except OSError as error:
         raise ConfigError(f"cannot read the NATS context {path}: {error.strerror or error}") from None
     if len(data) > MAX_CONTEXT_SIZE:
-        raise ConfigError(f"the NATS context {path} is larger than 1 MB")
+        raise ConfigError(f"the NATS context {path} is larger than 1 MB: that is no context file")
     try:
         fields = json.loads(data)
     except (ValueError, RecursionError):
-        raise ConfigError(f"the NATS context {path} is not JSON") from None
+        raise ConfigError(f"the NATS context {path} is not JSON: write it again with `nats context save`") from None
     if not isinstance(fields, dict):
-        raise ConfigError(f"the NATS context {path} is not a JSON object")
+        raise ConfigError(f"the NATS context {path} is not a JSON object: write it again with `nats context save`")
     return fields
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import protocol
 from jsclient import codecs, errors
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -17,6 +18,7 @@ Payload: TypeAlias = bytes | bytearray | memoryview | str
 HeadersLike = Mapping[str, str | Iterable[str]] | protocol.Headers
 
 
+@described
 class Msg(protocol.Msg, gc=False):
     """One message: `subject`, `reply` ("" when none), `data`, `headers` (None when none), `status`.
 

@@ -21,6 +21,7 @@ from jsclient.auth.secret import SecretSource, as_secret
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.instruments import Instrumentation
 from jsclient.urls import masked
+from protocol.described import described, described_like
 
 CONNECT_TIMEOUT: Final = 5.0
 """Seconds for dialling one server, TLS and handshake included (ADR-40; Go's 2 s fails over slow links)."""
@@ -65,6 +66,7 @@ def _duration(instance: Any, attribute: Any, value: float | None) -> None:
     check_timeout(value, attribute.name)
 
 
+@described
 @attrs.frozen(kw_only=True)
 class TLSOptions:
     """Files for TLS. Verification is always on; give your own `ssl.SSLContext` to change anything else.
@@ -87,6 +89,7 @@ class TLSOptions:
     """TLS before INFO; the server needs the option of the same name (2.10.4)."""
 
 
+@described
 @attrs.frozen(kw_only=True)
 class PoolServer:
     """A server that may be dialled next; `ReconnectPolicy.choose` gets a list of them."""
@@ -105,6 +108,7 @@ Choose = Callable[[list[PoolServer], protocol.ServerInfo], "str | tuple[str, flo
 """See `ReconnectPolicy.choose`."""
 
 
+@described
 @attrs.frozen(kw_only=True)
 class ReconnectPolicy:
     """When to dial again. Without limit by default; the first attempt comes after a random part of 0.1 s, the next ones
@@ -127,6 +131,7 @@ class ReconnectPolicy:
     A URL that is not among them, and an exception, go to `on_error` and the log, and the usual choice is made."""
 
 
+@described
 @attrs.frozen(kw_only=True)
 class ConnectOptions:
     """Everything `connect` accepts. Frozen, comparable, picklable as long as its callables are.
@@ -274,6 +279,7 @@ class ConnectOptions:
         return f"ConnectOptions({', '.join(shown)})"
 
 
+@described_like("ConnectOptions")
 class CallbacksDict(TypedDict, total=False):
     """The callbacks of ConnectOptions: the keyword arguments of `Connection.set_callbacks`."""
 
@@ -286,6 +292,7 @@ class CallbacksDict(TypedDict, total=False):
     on_error: Callback | None
 
 
+@described_like("ConnectOptions")
 class ConnectOptionsDict(CallbacksDict, total=False):
     """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, but servers."""
 

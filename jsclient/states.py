@@ -5,7 +5,10 @@ from __future__ import annotations
 import enum
 from typing import Final
 
+from protocol.described import described
 
+
+@described
 class ConnectionState(enum.Enum):
     """Where a Connection is in its life; read it through `Connection.state`."""
 
@@ -23,6 +26,7 @@ class ConnectionState(enum.Enum):
     """It has ended, and every call raises ConnectionClosed."""
 
 
+@described
 class LinkEvent(enum.Enum):
     """What happened to the link, told in order with the messages of an inbox and to sinks and listeners."""
 

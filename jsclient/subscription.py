@@ -17,6 +17,7 @@ from jsclient.cancel import Cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import taking
 from jsclient.message import Msg
+from jsclient.shared_options import with_shared_options
 from jsclient.states import Wake
 
 if TYPE_CHECKING:
@@ -45,6 +46,7 @@ def check_limits(messages: int, nbytes: int) -> None:
         raise errors.ConfigError("pending_messages and pending_bytes must be positive")
 
 
+@with_shared_options
 class Subscription(BaseSubscription, Taker):
     """A subscription of the application. Thread-safe: several threads may take from it, each message goes to one.
 
@@ -65,7 +67,9 @@ class Subscription(BaseSubscription, Taker):
     ) -> None:
         super().__init__(engine, sid, subject, queue, mailbox)
         self.connection = engine.connection
+        """The connection that it belongs to."""
         self.strand: Strand | None = None
+        """For layers."""
         self._popleft = mailbox.popleft
         if callback is not None:
             pool = Strands(engine, own=self) if own_thread else engine.strands

@@ -105,7 +105,9 @@ def parse_url(url: str, *, explicit: bool = True) -> Server:
         why = str(error) if clean else "percent-encode special characters in user, password and query"
         raise ConfigError(f"the server URL {shown!r} cannot be read: {why}") from None
     if port == 0:
-        raise ConfigError(f"the server URL {shown!r} has port 0")
+        raise ConfigError(
+            f"the server URL {shown!r} has port 0: give the port that the server listens on (4222 by default)"
+        )
     _check_rest(parts, scheme, shown)
     user, password, token = _user_info(parts)
     return Server(

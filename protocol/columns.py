@@ -19,6 +19,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from protocol.described import described
 from protocol.errors import BAD_JSON, ProtocolError, shorten
 from protocol.parser import MAX_CONTROL_LINE
 
@@ -30,6 +31,7 @@ _SPACE_OR_TAB = b" \t"
 _integers = msgspec.json.Decoder(list[int])
 
 
+@described
 class Columns(msgspec.Struct):
     """Messages of one sid, item i of every list belongs to message i."""
 
@@ -117,6 +119,8 @@ def complete_frames(data: bytes, sid: bytes, start: int = 0, limit: int | None =
     """The offset up to which `data` is nothing but complete MSG and HMSG frames of `sid`, `limit` at most.
 
     Messages with an inline status count as well. No objects are made; stops like `parse_columns`.
+
+    `start`: where to begin in `data`.
     """
     find, sizes, length, max_line = data.find, _sizes, len(data), MAX_CONTROL_LINE
     tabs = b"\t" in data  # asked once per chunk: then a line may be separated by tabs

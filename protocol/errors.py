@@ -31,13 +31,33 @@ def shorten(data: bytes | bytearray) -> str:
     return f"{bytes(data[:_SHOWN_BYTES])!r}... ({len(data)} bytes)"
 
 
-class ProtocolError(Exception):
+class Told:
+    """What an error says beside what happened; both belong to the class."""
+
+    meaning = ""
+    advice = ""
+    args: tuple[Any, ...]
+
+    @property
+    def what(self) -> str:
+        """What happened, without the two other parts: for a text that quotes this one."""
+        return str(self.args[0]) if self.args else ""
+
+    def __str__(self) -> str:
+        what = self.what
+        ended = what if what.endswith(("?", ".")) else f"{what}."
+        return " ".join(part for part in (ended, self.meaning, self.advice) if part)
+
+
+class ProtocolError(Told, Exception):
     """The peer sent bytes that are not the NATS protocol; the stream cannot be followed any further.
 
     `events` holds what `Parser.feed` had understood of the same chunk before the bad bytes: they are
     genuine and are delivered nowhere else.
     """
 
+    meaning = "What was understood before these bytes is genuine; nothing behind them is read."
+    advice = "Close the link and make a new one. If it comes again, see whether a NATS server listens there."
     events: list[Any]
 
     def __init__(self, message: str, events: list[Any] | None = None) -> None:
@@ -48,18 +68,26 @@ class ProtocolError(Exception):
 class LimitExceeded(ProtocolError):
     """A line, a payload or a frame is larger than the limit; it was refused before memory was taken for it."""
 
+    advice = "Close the link. If the peer may send so much, give the parser a higher limit."
+
 
 class InvalidInfo(ProtocolError):
     """An INFO that is not the JSON object we know (bad JSON, wrong types, nested too deeply)."""
+
+    meaning = "Nothing is known about the server."
 
 
 class MalformedHeaders(ProtocolError):
     """The header block of one message cannot be read; the stream itself is intact."""
 
+    meaning = "Only this message is affected: its payload is whole, and the messages behind it are read."
+    advice = "Correct its sender; its payload can be used without the headers."
+
 
 class WebSocketError(ProtocolError):
     """The websocket handshake or framing is broken. `code` is the close code to answer with (RFC 6455 7.4.1)."""
 
+    advice = "Close the link and make a new one. If it comes again, see whether this is the websocket port of a server."
     code: int
 
     def __init__(self, message: str, events: list[Any] | None = None, code: int = 1002) -> None:
@@ -67,21 +95,32 @@ class WebSocketError(ProtocolError):
         self.code = code
 
 
-class InvalidArgument(ValueError):
+class InvalidArgument(Told, ValueError):
     """Something that must not reach the wire. Nothing was encoded."""
+
+    meaning = "Nothing was encoded or sent."
+    advice = "Correct the argument."
 
 
 class SubjectError(InvalidArgument):
     """Not a usable subject, reply subject or queue group."""
 
+    advice = "Use tokens without blanks and with dots between them; wildcards only to subscribe and to filter."
+
 
 class NamingError(InvalidArgument):
     """Not a usable name: it would change the meaning of the subject it becomes a token of."""
+
+    advice = "Use letters, digits, '-' and '_'."
 
 
 class InvalidHeader(InvalidArgument):
     """A header name or value that would break the header block."""
 
+    advice = "Use another name; encode the value, for example in base64, if it needs these characters."
+
 
 class LineTooLong(InvalidArgument):
     """The control line would exceed what the server reads (4096 bytes by default); it would close the connection."""
+
+    advice = "Shorten the subject, the reply or the queue group."

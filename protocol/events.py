@@ -11,10 +11,12 @@ from typing import ClassVar, TypeAlias
 
 import msgspec
 
+from protocol.described import described
 from protocol.headers import Headers, Status, decode_status
 from protocol.info import ServerInfo, decode_info
 
 
+@described
 class Msg(msgspec.Struct, gc=False):
     """MSG and HMSG. Holds the bytes of the wire; what is asked for is decoded when it is asked for.
 
@@ -65,6 +67,7 @@ class Msg(msgspec.Struct, gc=False):
         return None if raw is None else decode_status(raw)
 
 
+@described
 class Info(msgspec.Struct, gc=False, frozen=True):
     """An INFO line; the server may send one at any time, also between CONNECT and the first PONG (2.15)."""
 
@@ -77,6 +80,7 @@ class Info(msgspec.Struct, gc=False, frozen=True):
         return decode_info(self.raw)
 
 
+@described
 class Err(msgspec.Struct, gc=False, frozen=True):
     """-ERR, without its quotes."""
 
@@ -86,10 +90,14 @@ class Err(msgspec.Struct, gc=False, frozen=True):
 
 
 class Ping(msgspec.Struct, gc=False, frozen=True):
+    """The server asks whether we are there; it wants a PONG."""
+
     sid: ClassVar[None] = None
 
 
 class Pong(msgspec.Struct, gc=False, frozen=True):
+    """The answer to a PING of ours."""
+
     sid: ClassVar[None] = None
 
 

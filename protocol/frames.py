@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
+from protocol.described import described
 from protocol.errors import LineTooLong, shorten
 from protocol.info import ConnectInfo
 
@@ -35,6 +36,7 @@ KNOWN_SIZES: Final = 4096
 """Sizes of which the digits are remembered."""
 
 
+@described
 class LargeFrame:
     """A frame in parts that are never joined: a publish of 128 KiB was copied three times on its way to the kernel,
     60 us of it. No bytes, so that nobody joins or compares what is only a part of it. Made for payloads of
@@ -44,7 +46,9 @@ class LargeFrame:
 
     def __init__(self, parts: tuple[bytes, ...]) -> None:
         self.parts: tuple[bytes, ...] = parts
+        """What goes out, in this order."""
         self.size: int = sum(map(len, parts))
+        """Bytes of all parts."""
 
     def __len__(self) -> int:
         return self.size
@@ -139,7 +143,10 @@ def encode_connect(info: ConnectInfo) -> bytes:
 
 
 def sub(subject: bytes, sid: bytes, queue: bytes = b"") -> bytes:
-    """SUB. Raises LineTooLong."""
+    """SUB. Raises LineTooLong.
+
+    `queue`: the queue group; empty (default): none.
+    """
     names = b"%b %b" % (subject, queue) if queue else subject
     line = b"SUB %b %b\r\n" % (names, sid)
     if len(line) > MAX_CONTROL_LINE + 6:

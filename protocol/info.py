@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import msgspec
 
+from protocol.described import described
 from protocol.errors import InvalidInfo, shorten
 
 _SECRETS = frozenset(("user", "password", "auth_token", "jwt", "sig", "nkey"))
@@ -17,6 +18,7 @@ _VERSION = re.compile(r"v?(\d{1,9})(?:\.(\d{1,9}))?(?:\.(\d{1,9}))?")
 Integer = Annotated[int, msgspec.Meta(ge=-(2**63), le=2**63 - 1)]
 
 
+@described
 class ServerInfo(msgspec.Struct, frozen=True):
     """The server's INFO. Unknown keys are ignored, absent keys have the value that stands here.
 
@@ -88,7 +90,10 @@ class ServerInfo(msgspec.Struct, frozen=True):
         return parse_version(self.version)
 
     def at_least(self, major: int, minor: int = 0, patch: int = 0) -> bool:
-        """True when the server's release is that one or later; a pre-release counts as its release."""
+        """True when the server's release is that one or later; a pre-release counts as its release.
+
+        Without `minor` and `patch`: any release of that major version.
+        """
         return self.version_tuple >= (major, minor, patch)
 
 
@@ -143,6 +148,7 @@ def parse_version(text: str) -> tuple[int, int, int]:
     return (int(major), int(minor), int(patch))
 
 
+@described
 class ConnectInfo(msgspec.Struct, kw_only=True, rename={"password": "pass"}):
     """The CONNECT options. None is not sent; the three booleans a server would default to true always are."""
 

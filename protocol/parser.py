@@ -11,6 +11,7 @@ import re
 from collections.abc import Container
 from typing import Generic, NoReturn, TypeVar
 
+from protocol.described import described
 from protocol.errors import LimitExceeded, ProtocolError, shorten
 from protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
 
@@ -47,12 +48,15 @@ def payload_limit(announced: int) -> int:
     return min(MAX_PAYLOAD, max(2 * announced, LEAST_LIMIT)) if announced > 0 else MAX_PAYLOAD
 
 
+@described
 class Parser(Generic[M]):
     """One instance per connection. Not thread-safe: fed by the reader alone.
 
     `message` is the class built for MSG and HMSG, called as `message(subject, sid, reply, payload)` or with
     the header block as fifth argument; a subclass of `Msg` may add fields that have defaults.
     The limits are in bytes; memory held never exceeds the limit of what is being received.
+
+    `max_payload`, `max_control_line` and `max_info`: 64 MiB, 64 KiB, 1 MiB.
     """
 
     def __init__(

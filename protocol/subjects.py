@@ -19,7 +19,10 @@ MAX_NAME = 255  # server: JSMaxNameLen
 
 
 def check_subject(subject: str, what: str = "subject") -> bytes:
-    """A subject to publish to (or a reply): non-empty tokens, no blanks, no wildcards. Raises SubjectError."""
+    """A subject to publish to (or a reply): non-empty tokens, no blanks, no wildcards. Raises SubjectError.
+
+    `what`: how errors call it.
+    """
     raw = check_filter(subject, what)
     if ("*" in subject or ">" in subject) and has_wildcard(subject):
         raise SubjectError(f"{what} must not contain wildcards: {subject!r:.80}")
@@ -27,7 +30,10 @@ def check_subject(subject: str, what: str = "subject") -> bytes:
 
 
 def check_filter(subject: str, what: str = "subject") -> bytes:
-    """A subject to subscribe to or filter by: as above, `*` as a token and `>` as the last one are allowed."""
+    """A subject to subscribe to or filter by: as above, `*` as a token and `>` as the last one are allowed.
+
+    `what`: how errors call it.
+    """
     if not isinstance(subject, str):
         raise SubjectError(f"{what} is a str, not {type(subject).__name__}")
     if not _SUBJECT.fullmatch(subject):
@@ -46,7 +52,10 @@ def check_queue(queue: str) -> bytes:
 
 
 def check_name(name: str, what: str = "name") -> bytes:
-    """A stream, consumer or bucket name: one token without blanks . * > / and backslash. Raises NamingError."""
+    """A stream, consumer or bucket name: one token without blanks . * > / and backslash. Raises NamingError.
+
+    `what`: how errors call it.
+    """
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         why = "is empty" if name == "" else "must be one token without blanks, '.', '*', '>', '/' and '\\'"
         raise NamingError(f"{what} {why}: {name!r:.80}")

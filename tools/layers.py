@@ -31,7 +31,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CORE = 3
 FLOORS = {
     "protocol": 0,
-    **dict.fromkeys(["errors", "durations", "checks", "codecs", "hints", "message"], 1),
+    **dict.fromkeys(["errors", "durations", "checks", "codecs", "hints", "message", "shared_options"], 1),
     **dict.fromkeys(["options", "nuid", "auth", "urls", "waiting", "instruments"], 1),
     "_transport": 2,
     "jetstream": 4,
@@ -386,7 +386,7 @@ def is_own(node: ast.expr) -> bool:
 
 def check_private(found: list[Module]) -> Iterator[str]:
     """Findings: private names of another package, imported or looked up on an object. A name counts as that of a
-    package which gives it to something: who else is meant by `x._name` nobody can tell from the text."""
+    package which gives it to something: what else `x._name` may mean cannot be told from the text."""
     owners: dict[str, set[str]] = {}
     for module in found:
         for name in private_names(module.tree):

@@ -59,7 +59,7 @@ class Encoder:
         try:
             return with_reply(start, reply if isinstance(reply, bytes) else checks.subject(reply, "reply"))
         except LineTooLong as error:
-            raise errors.InvalidSubject(str(error)) from None
+            raise errors.InvalidSubject(error.what) from None
 
     def learn_subject(self, subject: str) -> bytes:
         with_filter = isinstance(subject, checks.FilterInSubject)
@@ -67,7 +67,7 @@ class Encoder:
         try:
             start = pub_start(raw)
         except LineTooLong as error:
-            raise errors.InvalidSubject(str(error)) from None
+            raise errors.InvalidSubject(error.what) from None
         if with_filter:
             return start  # not remembered, or a plain str that is equal to it would pass
         if len(self.starts) >= KNOWN_SUBJECTS:

@@ -6,8 +6,10 @@ import attrs
 
 from jsclient._transport import TlsState
 from jsclient.states import ConnectionState
+from protocol.described import described
 
 
+@described
 @attrs.frozen
 class Statistics:
     """Counters since the connection was made. Bytes are those of the wire."""
@@ -28,6 +30,7 @@ class Statistics:
     """Events of the connection that were dropped because its callbacks were too slow."""
 
 
+@described
 @attrs.frozen(kw_only=True)
 class LinkInfo:
     """The link that stands at this moment; the next one may go to another server, and has another `client_id`."""
@@ -46,6 +49,7 @@ class LinkInfo:
     """Seconds to the server and back, the shortest seen."""
 
 
+@described
 @attrs.frozen
 class Health:
     """What a probe wants to know; cheap, and safe from any thread. Ages are seconds."""

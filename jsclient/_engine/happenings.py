@@ -11,6 +11,8 @@ import attrs
 from jsclient import errors, hints, waiting
 from jsclient._engine.mailbox import Mailbox
 from jsclient.durations import DEFAULT, Timeout, resolve
+from jsclient.shared_options import with_shared_options
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
@@ -26,6 +28,7 @@ NEXT_TIMEOUT: Final = 30.0
 Kind = Literal["connected", "disconnected", "reconnected", "closed", "discovered_servers", "lame_duck", "error"]
 
 
+@described
 @attrs.frozen
 class ConnectionEvent:
     """One thing that happened; `kind` is the name of the callback that is told of the same, without its `on_`."""
@@ -42,6 +45,7 @@ class ConnectionEvent:
     """When it was told: seconds since 1970 by the clock of this machine."""
 
 
+@with_shared_options
 class ConnectionEvents:
     """What happens to a connection, in order: iterate it, or call `next`. Made by `Connection.events`.
 

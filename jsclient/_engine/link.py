@@ -103,7 +103,7 @@ def open_link(
         return link
     except protocol.ProtocolError as error:
         _discard(stream)
-        raise errors.NotANatsServer(f"{server.url} does not speak the NATS protocol: {error}") from error
+        raise errors.NotANatsServer(f"{server.url} does not speak the NATS protocol: {error.what}") from error
     except BaseException:
         _discard(stream)
         raise

@@ -134,8 +134,8 @@ class Session:
             error = self._read_until_end(link)
         except protocol.ProtocolError as broken:
             self._deliver_before(broken)
-            error = errors.ConnectionLost(f"the server sent something that is not NATS: {broken}")
-            log.error("protocol error from %s: %s", link.server.url, broken)
+            error = errors.ConnectionLost(f"the server sent something that is not NATS: {broken.what}")
+            log.error("protocol error from %s: %s", link.server.url, broken.what)
         except OSError as broken:
             error = errors.ConnectionLost(f"the link to {link.server.url} broke: {broken}")
         except BaseException as unexpected:

@@ -27,15 +27,22 @@ class BaseSubscription:
 
     def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, mailbox: Mailbox) -> None:
         self.engine = engine
+        """For layers."""
         self.sid = sid
+        """For layers."""
         self.subject = subject
+        """As it was subscribed to."""
         self.queue = queue
+        """Its queue group; "" when it has none."""
         self.mailbox = mailbox
+        """For layers."""
         self.received = 0
-        self.counted_from = 0  # `received` when the present link was told of it
-        self.link = 0  # the number of that link
+        """Messages that came so far, dropped ones included."""
+        self.counted_from = 0  #: For layers: `received` when the present link was told of it
+        self.link = 0  #: For layers: the number of that link
         self.max_messages: int | None = None
-        self.unsubscribed = False  # the server was told: no SUB again after a reconnect
+        """It ends after so many; None: it does not. Set by `unsubscribe`."""
+        self.unsubscribed = False  #: For layers: the server was told: no SUB again after a reconnect
 
     def __len__(self) -> int:
         return len(self.mailbox)

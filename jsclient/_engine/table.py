@@ -57,7 +57,7 @@ class Subscriptions:
         try:
             frame = protocol.sub(raw, subscription.sid, group)
         except protocol.InvalidArgument as error:
-            raise errors.InvalidSubject(str(error)) from None
+            raise errors.InvalidSubject(error.what) from None
         subscription.counted_from = subscription.received
         if subscription.max_messages is not None:
             frame += protocol.unsub(subscription.sid, max(1, subscription.max_messages - subscription.received))

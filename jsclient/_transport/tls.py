@@ -23,6 +23,7 @@ from jsclient._transport.sealing import SealingTransport
 from jsclient._transport.tcp import Buffer, Carried, StreamFailed, Transport, permitted
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
+from protocol.described import described
 
 ENCRYPT_SLICE: Final = 112 * 1024
 """Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (96 KiB and the frame that
@@ -36,6 +37,7 @@ DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, h
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
 
 
+@described
 @attrs.frozen(kw_only=True)
 class TlsState:
     """What a TLS session has agreed on."""
@@ -267,7 +269,7 @@ def default_tls_context(
         except OSError as error:
             raise ConfigError(f"cannot load the client certificate {cert_file}: {error}") from error
     elif key_file is not None:
-        raise ConfigError("a key file without a certificate file")
+        raise ConfigError("a key file belongs to a certificate: give cert_file= as well")
     return context
 
 

@@ -73,7 +73,7 @@ class WebSocketTransport(SealingTransport):
             chunks: Iterable[bytes] = self._socket.feed(data)
         except (WebSocketError, LimitExceeded) as error:
             # What came before the error is good; the error is raised by the next call.
-            self._error = OSError(errno.EPROTO, f"websocket with {self.peer}: {error}")
+            self._error = OSError(errno.EPROTO, f"websocket with {self.peer}: {error.what}")
             chunks = error.events
         reply = self._socket.outgoing()
         if reply:
@@ -125,7 +125,7 @@ def start_websocket(
     try:
         handshake = Handshake(name, path, pairs, compression)
     except InvalidArgument as error:
-        raise ConfigError(str(error)) from None
+        raise ConfigError(error.what) from None
     deadline = Deadline(timeout)
     late = TimeoutError(errno.ETIMEDOUT, f"{transport.peer} did not answer the websocket request in time")
     if not transport.send(handshake.request, deadline.remaining()):
@@ -139,6 +139,6 @@ def start_websocket(
         try:
             socket = handshake.feed(data)
         except (WebSocketError, LimitExceeded) as error:
-            raise NotANatsServer(f"{transport.peer}: {error}") from error
+            raise NotANatsServer(f"{transport.peer}: {error.what}") from error
         if socket is not None:
             return WebSocketTransport(transport, socket)

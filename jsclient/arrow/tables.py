@@ -21,6 +21,7 @@ from jsclient.errors import ConfigError
 from jsclient.hints import Unpack
 from jsclient.jetstream.context import JetStream
 from protocol import subjects as names
+from protocol.described import described
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -43,6 +44,7 @@ EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 STREAM, CREATED, START, END = b"jetstream.stream", b"jetstream.created", b"jetstream.start", b"jetstream.end"
 
 
+@described
 class ReadArguments(TypedDict, total=False):
     """The keyword arguments of `read_table` and `read_batches`."""
 
@@ -92,6 +94,8 @@ def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments])
 
     The range is fixed before this returns. The proof comes last: only when the iteration ends without an error were
     the batches all there is.
+
+    The keyword arguments are those of ReadArguments, as for `read_table`.
     """
     seconds = plain_or_none(arguments.get("timeout"))
     check_timeout(seconds)
@@ -130,7 +134,9 @@ class _Documents:
             raise ConfigError("value_format is json or msgpack, needs a schema, and bad_records is fail or null")
         inside = [schema.field(i).with_nullable(True) for i in range(len(schema))]
         if len({CORRUPT, *columns, *schema.names}) < 1 + len(columns) + len(inside):
-            raise ConfigError(f"columns and schema have a name in common, or one twice, or {CORRUPT}: {schema.names}")
+            raise ConfigError(
+                f"each column has a name of its own, and none is {CORRUPT}: got {[*columns, *schema.names]}"
+            )
         self.fields = inside + ([pa.field(CORRUPT, pa.binary())] if bad == "null" else [])
         corrupt, refuse = (pa.binary(), None) if bad == "null" else (None, _bad_record)
         try:

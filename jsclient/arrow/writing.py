@@ -15,6 +15,7 @@ from jsclient.arrow.formats import encode_columns
 from jsclient.durations import Deadline, check_timeout, plain_or_none
 from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.future import PublishFuture
@@ -28,6 +29,7 @@ AT_ONCE: Final = 2_000
 """Rows after which the acks of the rows before them are looked at."""
 
 
+@described
 @attrs.define
 class Written:
     """What `write_table` has stored: rows, bytes of values, rows that were already there, sequences per stream."""

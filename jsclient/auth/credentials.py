@@ -20,6 +20,7 @@ import attrs
 from jsclient.auth.nkeys import KeyPair, KeyType, decode_public
 from jsclient.auth.secret import ENV_PREFIX, Secret, SecretSource, as_secret, read_secret
 from jsclient.errors import AuthError, ConfigError
+from protocol.described import described
 
 __all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "as_secret", "parse_creds"]
 
@@ -34,6 +35,7 @@ SignatureCallback = Callable[[bytes], bytes | str]
 _ARMOUR = re.compile(r"^\s*-{3,}\s*(BEGIN|END)\b(.*?)-{3,}\s*$", re.IGNORECASE)
 
 
+@described
 @attrs.frozen
 class AuthFields:
     """What goes into CONNECT. `digest` tells credentials apart without keeping them."""
@@ -61,6 +63,7 @@ AuthCallback = Callable[[str], "AuthFields | Mapping[str, str]"]
 """Gets the nonce ("" if the server sent none), returns the fields of CONNECT."""
 
 
+@described
 @attrs.frozen(kw_only=True)
 class Authenticator:
     """How to prove who we are. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns the text.
@@ -94,7 +97,7 @@ class Authenticator:
     def __attrs_post_init__(self) -> None:
         self._check_one_way()
         if self.password is not None and self.user is None:
-            raise ConfigError("a password without a user")
+            raise ConfigError("a password needs a user beside it: give user=, or both in the URL")
         if self.signature_callback is not None and self.nkey is None and self.jwt is None:
             raise ConfigError("signature_callback needs nkey (the public key) or jwt beside it")
         if self.nkey is not None:
@@ -134,6 +137,8 @@ class Authenticator:
         """The fields of CONNECT for a server that sent `nonce`; what the URL names wins over the options.
 
         Raises ConfigError for unusable credentials, AuthError when the server cannot take this kind.
+
+        `url_user`, `url_password` and `url_token`: the user information of the URL that was dialled.
         """
         if url_token is not None:
             # Never resolved: the origin of a URL does not choose which environment variable is sent there.
@@ -238,7 +243,7 @@ def parse_seed(data: bytes) -> str:
     if not seed:
         seed = next((line.strip() for line in text.splitlines() if line.strip().startswith("S")), "")
     if not seed:
-        raise ConfigError("the file holds no nkey seed")
+        raise ConfigError("the file holds no nkey seed: a line that begins with S")
     return seed
 
 

@@ -50,9 +50,9 @@ def _from_text(text: str, what: str) -> bytes:
     try:
         raw = base64.b32decode(text + "=" * (-len(text) % 8))
     except (binascii.Error, ValueError):
-        raise ConfigError(f"{what} is not base32 text") from None
+        raise ConfigError(f"{what} is not base32 text: it is damaged, or no key") from None
     if len(raw) < 4 or crc16(raw[:-2]) != int.from_bytes(raw[-2:], "little"):
-        raise ConfigError(f"{what} has a wrong checksum: it is damaged or incomplete")
+        raise ConfigError(f"{what} has a wrong checksum: it is damaged or incomplete. Copy it again")
     return raw[:-2]
 
 
@@ -97,12 +97,14 @@ def _kind(prefix: int, what: str) -> KeyType:
     try:
         return KeyType(prefix)
     except ValueError:
-        raise ConfigError(f"{what} has an unknown prefix") from None
+        raise ConfigError(
+            f"{what} has an unknown prefix: seeds begin with S, public keys with U, A, N, C or O"
+        ) from None
 
 
 def _sized(key: bytes, what: str) -> bytes:
     if len(key) != KEY_SIZE:
-        raise ConfigError(f"{what} has {len(key)} bytes instead of 32")
+        raise ConfigError(f"{what} has {len(key)} bytes instead of 32: it was cut off, or is no key")
     return key
 
 

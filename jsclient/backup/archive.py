@@ -13,6 +13,7 @@ import msgspec
 
 from jsclient.backup.errors import BackupCorrupt
 from protocol import Headers
+from protocol.described import described
 from protocol.errors import BAD_JSON
 
 MAGIC: Final = b"NATSARC1"
@@ -27,6 +28,7 @@ class Source(Protocol):
     def read(self, size: int) -> bytes: ...
 
 
+@described
 @attrs.frozen
 class Entry:
     """One entry: a message (sequence above 0) or a file. `time` is in nanoseconds, as the archive has it."""

@@ -18,6 +18,7 @@ import msgspec
 from jsclient.backup import archive, s2
 from jsclient.backup.errors import BackupCorrupt, BackupError
 from jsclient.jetstream.api import names
+from protocol.described import described
 from protocol.errors import BAD_JSON
 
 DATA: Final = "stream.tar.s2"
@@ -32,6 +33,7 @@ FORMATS: Final = {"archive": "nats-server 2.15 or later", "tar": "any nats-serve
 """format -> which servers can restore it."""
 
 
+@described
 class Manifest(msgspec.Struct, kw_only=True, frozen=True):
     """What is known about a backup. `sources`: name of a source -> its last sequence that had been copied."""
 
@@ -59,6 +61,7 @@ class Manifest(msgspec.Struct, kw_only=True, frozen=True):
     """Of each source of the stream the last sequence that had been copied."""
 
 
+@described
 @attrs.frozen
 class Backup:
     """A backup in a folder. `config` and `state` are the server's JSON as plain dicts; `manifest` may be missing
@@ -90,7 +93,10 @@ class Backup:
 
     @contextlib.contextmanager
     def entries(self, *, check: bool = False) -> Iterator[Iterator[archive.Entry]]:
-        """The entries of an archive of 2.15, one after another; memory stays that of one block."""
+        """The entries of an archive of 2.15, one after another; memory stays that of one block.
+
+        `check`: with the checksums of the compression, which costs time.
+        """
         with self.data.open("rb") as file:
             yield archive.entries(s2.Reader(file, check=check))
 

@@ -14,11 +14,13 @@ from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupCorrupt
 from jsclient.backup.files import Backup
 from jsclient.errors import NotSupported
+from protocol.described import described
 from protocol.subjects import matches
 
 STREAM_SOURCE: Final = "Nats-Stream-Source"
 
 
+@described
 @attrs.frozen
 class Contents:
     """What a backup holds, counted. `subjects` maps each subject to its messages; None for tar files of old servers,
@@ -112,6 +114,9 @@ def extract(
     """The messages of a backup (`entry.name` is the subject), oldest first, one at a time in memory.
 
     For backups of server 2.15; one of an older server has to be restored first: NotSupported.
+
+    `subject`: only those that match it. `first_seq` and `last_seq`: only these sequences, both included (by default
+    all).
     """
     backup = files.load(folder)
     if backup.format() == "tar":

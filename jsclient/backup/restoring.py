@@ -55,6 +55,8 @@ def restore_stream(
     refuses in the middle the incomplete stream is deleted: BackupError. `timeout` bounds the whole; by default the
     server has 30 s for each chunk and 10 minutes for its last answer. When an answer does not come in time, whether the
     stream is whole is not known: UnknownOutcome.
+
+    `progress(bytes sent, bytes of the backup)` is called per chunk.
     """
     deadline = Deadline(None) if timeout is DEFAULT else Deadline.of(timeout, None)
     backup = files.load(folder)
@@ -232,6 +234,8 @@ def restore_account(
     Everything is checked before anything is written: damaged files, names in use, formats that the server does not
     read raise BackupError with all findings. After that a stream that fails stops no other.
     `timeout` bounds the whole: streams for which no time is left fail.
+
+    `include`: only these streams; `exclude`: all but these. `on_stream` is called with the Outcome of each.
     """
     timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)

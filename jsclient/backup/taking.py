@@ -18,6 +18,7 @@ from jsclient.backup.files import Backup, Manifest
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, whole
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import names
+from protocol.described import described
 
 STALL: Final = 30.0
 """Seconds without a chunk after which a backup gives up; with `check` the server is silent while it checks."""
@@ -166,6 +167,7 @@ def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[
     return {name: end for name, end in ends.items() if name not in behind}
 
 
+@described
 @attrs.frozen
 class Outcome:
     """What became of one stream: `error` is None when it is `done`."""
@@ -199,6 +201,9 @@ def backup_account(
     Key-value buckets and object stores are streams (`KV_*`, `OBJ_*`) and are among them. The streams are not of one
     instant: pause the publishers where several must agree. Accounts, users and permissions are no streams.
     `timeout` bounds the whole: streams for which no time is left fail.
+
+    `exclude`: streams to leave out. `consumers` and `check`: as for `backup_stream`. `on_stream` is called with the
+    Outcome of each.
     """
     timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)
@@ -206,7 +211,7 @@ def backup_account(
         name for name in js.stream_names(timeout=timeout) if (not wanted or name in wanted) and name not in unwanted
     ]
     if absent := wanted - set(found) - unwanted:
-        raise errors.ConfigError(f"there are no streams {', '.join(sorted(absent))}")
+        raise errors.ConfigError(f"there are no streams {', '.join(sorted(absent))}: correct the names in include=")
     outcomes = []
     for name in sorted(found):
         path = Path(folder) / name

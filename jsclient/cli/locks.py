@@ -1,4 +1,4 @@
-"""`lock ...`: who holds the locks, seats and elections of a bucket."""
+"""`lock ...`: the holders of the locks, seats and elections of a bucket."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from jsclient.jetstream.api.model_base import format_time
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    locks = group(commands, "lock", "Locks, semaphores and elections: who holds them.")
-    listing = command(locks, common, "ls", list_locks, "Who holds what.")
+    locks = group(commands, "lock", "Locks, semaphores and elections: their holders.")
+    listing = command(locks, common, "ls", list_locks, "The holder of each.")
     release = command(locks, common, "release", release_lock, "Take a lock from its holder, such as one that hangs.")
     release.add_argument("name", help="as `lock ls` shows it; a seat of a semaphore is name.number")
     release.add_argument("-f", "--force", action="store_true", help="do not ask")

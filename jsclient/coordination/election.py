@@ -15,6 +15,7 @@ from jsclient.coordination.lease import Lease
 from jsclient.coordination.lock import Lock
 from jsclient.durations import Timeout, plain, resolve
 from jsclient.keyvalue import KeyValue
+from jsclient.shared_options import with_shared_options
 from jsclient.waiting import Gate
 
 log = logging.getLogger("jsclient.coordination")
@@ -23,6 +24,7 @@ PATIENCE = 1.0
 """Seconds that a candidate waits at a time, so that `close` is noticed."""
 
 
+@with_shared_options
 class Election:
     """Takes part in an election until `close`, or the end of `with`.
 
@@ -41,6 +43,7 @@ class Election:
         on_loss: Callable[[Lease], Any] | None = None,
     ) -> None:
         self.name = name
+        """What is elected."""
         self._lock = Lock(kv, name, ttl=ttl, on_lost=self._lost)
         self._ttl = plain(ttl)
         self._on_gain = on_gain
@@ -49,6 +52,7 @@ class Election:
         self._over = Gate()
         self._change = Gate()
         self.error: BaseException | None = None
+        """What ended it; None while it runs."""
         self._thread = threading.Thread(target=self._run, name=f"jsclient-election-{name}", daemon=True)
         start_all([self._thread], f"the election {name!r}")
 

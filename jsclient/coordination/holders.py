@@ -1,4 +1,4 @@
-"""Who holds the leases of a bucket, and how to take one away: for operators."""
+"""The holders of the leases of a bucket, and how to take a lease away: for operators."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ import msgspec
 from jsclient.coordination.lease import MARKER_TTL
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.keyvalue import KeyValue
+from jsclient.shared_options import with_shared_options
+from protocol.described import described
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
 LOOK_TIMEOUT: Final = 5.0
 
 
+@described
 @attrs.frozen
 class Holder:
     """A lease as the bucket has it. `host`, `pid` and `since` are what its holder has told of itself, None where the
@@ -38,6 +41,7 @@ class Holder:
     """Since when its holder has it, by the holder's clock (UTC)."""
 
 
+@with_shared_options
 def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
     """All leases that are held at this moment, by key; 5 s for the whole by default."""
     deadline = Deadline.of(timeout, LOOK_TIMEOUT)
@@ -57,6 +61,7 @@ def _holder(entry: KeyValueEntry) -> Holder:
         return Holder(entry.key, entry.revision, entry.created)
 
 
+@with_shared_options
 def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
     """Take a lease away: another candidate may have it at once.
 

@@ -29,6 +29,7 @@ from jsclient import errors, keyvalue, nuid
 from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, plain_or_none
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
+from jsclient.shared_options import with_shared_options
 from jsclient.waiting import Gate
 
 if TYPE_CHECKING:
@@ -52,6 +53,7 @@ class LeaseLost(errors.JetStreamError):
     advice = "Stop working on what it protects, and acquire it again."
 
 
+@with_shared_options
 def lease_bucket(
     js: JetStream,
     bucket: str = "leases",
@@ -64,6 +66,8 @@ def lease_bucket(
 
     From server 2.11 on every lease has its own time. Older servers know only that of the bucket: give `ttl` (5 s or
     more), and use it for every lease in it.
+
+    `replicas`: copies of the bucket (1): 3 where locks shall outlive a server.
     """
     modern = js.nc.server_info.at_least(2, 11)
     ttl = plain_or_none(ttl)
@@ -79,6 +83,7 @@ def lease_bucket(
     return keyvalue.create_key_value(js, config, timeout=timeout)
 
 
+@with_shared_options
 class Lease:
     """What the holder of a lock, a seat or an election has. Renewed in the background until `release`.
 
@@ -88,11 +93,14 @@ class Lease:
 
     def __init__(self, kv: KeyValue, key: str, terms: Terms, on_lost: Callable[[Lease], Any] | None) -> None:
         self.key = key
+        """The key in the bucket."""
         self.ttl = terms.ttl
+        """Seconds after which it ends when its holder has died."""
         self._step = min(terms.ttl, 5.0)  # seconds for looking, and for giving back
         self._own_ttl = terms.ttl if terms.per_key else None
         self._marker_ttl = MARKER_TTL if terms.per_key else None
         self.token = 0
+        """The fencing token: larger than that of every earlier holder."""
         self._kv = kv
         self._on_lost = on_lost
         self._revision = 0

@@ -14,6 +14,7 @@ from jsclient.coordination.lease import Lease, Terms, terms_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve, whole
 from jsclient.keyvalue import KeyValue
 from jsclient.keyvalue.keys import check_key
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyWatcher
@@ -29,12 +30,15 @@ HERD = 0.05
 """Seconds within which candidates that one marker has woken spread their attempts."""
 
 
+@with_shared_options
 class Semaphore:
     """At most `seats` holders at a time. `with semaphore as lease:` takes a seat and gives it back.
 
     Not fair (the first that asks when a seat is free gets it) and not reentrant. Each `acquire` is a lease of its own;
     `on_lost(lease)` is called on a thread of its own when one runs out. Thread-safe; `with` remembers one lease, so
     threads that share an object use `acquire` and `lease.release()`.
+
+    `ttl`: seconds after which the lease of a holder that has died ends (10).
     """
 
     def __init__(
@@ -44,7 +48,9 @@ class Semaphore:
             raise errors.ConfigError(f"a semaphore has 1 or more seats, not {seats}")
         check_key(name, 200)
         self.name = name
+        """Its name."""
         self.keys = [f"{name}.{seat}" for seat in range(seats)]
+        """The keys of its seats in the bucket."""
         self._kv = kv
         self._ttl = plain(ttl)
         self._on_lost = on_lost
@@ -116,16 +122,22 @@ class Semaphore:
         return f"<{type(self).__name__} {self.name} in bucket {self._kv.bucket}>"
 
 
+@with_shared_options
 class Lock(Semaphore):
-    """One holder at a time: a semaphore with one seat, whose key is the name itself."""
+    """One holder at a time: a semaphore with one seat, whose key is the name itself.
+
+    `ttl`: seconds after which the lease of a holder that has died ends (10). `on_lost`: as for Semaphore.
+    """
 
     def __init__(
         self, kv: KeyValue, name: str, *, ttl: float | dt.timedelta = 10.0, on_lost: OnLost | None = None
     ) -> None:
         super().__init__(kv, name, 1, ttl=ttl, on_lost=on_lost)
         self.keys = [name]
+        """The key in the bucket, as a list of one."""
 
 
+@with_shared_options
 def once_per(kv: KeyValue, name: str, interval: float | dt.timedelta, *, timeout: Timeout = DEFAULT) -> int | None:
     """The fencing token if this caller is the first in the present interval of `interval` seconds, else None.
 

@@ -38,7 +38,8 @@ class JsClientError(Exception):
 
 def brief(error: BaseException) -> str:
     """What happened, for a text that quotes an error and says by itself what it means."""
-    return error.what.removesuffix(".") if isinstance(error, JsClientError) else str(error)
+    what = getattr(error, "what", None)  # those of `protocol` have it, too
+    return what.removesuffix(".") if isinstance(what, str) else str(error)
 
 
 def _rebuild(cls: type[JsClientError], args: tuple[Any, ...], state: dict[str, Any]) -> JsClientError:
@@ -310,7 +311,7 @@ class NoResponders(JsClientError):
 
 
 class PermissionViolation(JsClientError):
-    """The server does not permit this user to publish or subscribe there; `subject` names where."""
+    """The server does not permit this user to publish or subscribe there (`operation`, `subject`)."""
 
     meaning = "The server did not do it."
     advice = "Use another subject, or have this one granted; required_permissions() lists what JetStream needs."
@@ -343,7 +344,7 @@ class MaxSubscriptionsExceeded(ServerError):
 
 
 class SlowConsumer(JsClientError):
-    """Messages were dropped because the application did not take them fast enough; `dropped` counts them."""
+    """Messages were dropped because the application did not take them fast enough: `dropped` so many, on `subject`."""
 
     meaning = "What was dropped comes again only if a stream keeps it."
     advice = "Take messages faster, in more threads, or raise pending_messages and pending_bytes."

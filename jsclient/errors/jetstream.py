@@ -380,7 +380,10 @@ class NoMessages(PullError, TimedOut):
 
 
 class PullNoResponders(PullStatusError, NoResponders):
-    """Nobody answers pulls (503): no such stream or consumer, a cut leaf link, or a leader is being elected."""
+    """Nobody answers pulls (503): no such stream or consumer, a cut leaf link, or a leader is being elected.
+
+    `subject`: on which nobody answered.
+    """
 
     meaning = "Messages taken before it are good; the others stay in the stream."
     advice = "Check the stream and the consumer; during an election ask again."

@@ -109,7 +109,7 @@ class ObjectNotFound(BucketError):
 
 
 class ObjectExists(BucketError):
-    """A rename or a link would replace an object that exists."""
+    """A rename or a link would replace the object `name` that exists."""
 
     meaning = "Nothing was changed."
     advice = "Delete the object that exists, or choose another name."

@@ -14,6 +14,7 @@ import attrs
 import msgspec
 
 from jsclient.errors import ConfigError, InvalidName
+from protocol.described import described
 
 ELASTIC_BUCKET: Final = "elastic-consumer-groups"
 STATIC_BUCKET: Final = "static-consumer-groups"
@@ -33,6 +34,7 @@ def _numbers(given: Iterable[int]) -> tuple[int, ...]:
     return tuple(given)
 
 
+@described
 @attrs.frozen
 class Filter:
     """Subjects that a group takes, and by which of their wildcards they are spread over the partitions.
@@ -80,13 +82,17 @@ def partition_of(tokens: Iterable[str], partitions: int) -> int:
     return value % partitions
 
 
+@described
 class Group:
     """The stored configuration of a group, read and changed without losing what is not ours. Immutable."""
 
     def __init__(self, stored: Mapping[str, Any], *, elastic: bool, revision: int = 0) -> None:
         self.stored = dict(stored)
+        """The configuration as it is stored, with fields that this version does not know."""
         self.elastic = elastic
+        """Whether partitions and members may change."""
         self.revision = revision
+        """Of the key in the bucket; 0 when it was not read from there."""
         self._check()
 
     @classmethod
@@ -192,13 +198,13 @@ class Group:
                 Filter(item.get("filter") or "", item.get("partitioning_wildcards") or ())
         mappings = stored.get("member_mappings") or []
         if mappings and stored.get("members"):
-            raise ConfigError("a group has members or member_mappings, not both")
+            raise ConfigError("members and member_mappings exclude each other: the mappings name the members")
         if not mappings:
             return
         names = [item["member"] for item in mappings]
         assigned = sorted(partition for item in mappings for partition in item.get("partitions") or [])
         if len(set(names)) != len(names):
-            raise ConfigError("a member stands twice in member_mappings")
+            raise ConfigError("a member stands twice in member_mappings: give each all of its partitions in one entry")
         if assigned != list(range(self.partitions)):
             raise ConfigError(
                 f"member_mappings must name each partition of 0 to {self.partitions - 1} once: {assigned}"
@@ -246,7 +252,7 @@ def static(
     group = Group(stored, elastic=False)
     if mappings:
         if list(members):
-            raise ConfigError("a group has members or mappings, not both")
+            raise ConfigError("members and mappings exclude each other: mappings name the members")
         return group.with_mappings(mappings)
     return group.with_members(members)
 

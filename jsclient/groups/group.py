@@ -13,6 +13,8 @@ from jsclient.groups import config
 from jsclient.groups.config import Filter, Group
 from jsclient.jetstream import ConsumerInfo, JetStream, StreamConfig, StreamSource, SubjectTransform
 from jsclient.jetstream.api import names
+from jsclient.shared_options import with_shared_options
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue
@@ -43,6 +45,7 @@ class GroupChanged(errors.JetStreamError):
     advice = "Start the member anew."
 
 
+@described
 @attrs.frozen
 class Lag:
     """What waits in a group: `partitions` per partition (an elastic group's own stream), `origin` messages that this
@@ -59,6 +62,7 @@ class Lag:
         return sum(self.partitions.values()) + self.origin
 
 
+@with_shared_options
 class PartitionedGroup:
     """A group by name. Made by `create_elastic`, `create_static` or `open_group`; thread-safe, holds nothing open.
 
@@ -69,11 +73,17 @@ class PartitionedGroup:
 
     def __init__(self, js: JetStream, stream: str, name: str, *, elastic: bool) -> None:
         self.js = js
+        """The JetStream object that it was made with."""
         self.stream = names.check_stream(stream)
+        """The stream that it works on."""
         self.name = config.check_name(name, "group")
+        """Its name."""
         self.elastic = elastic
+        """Whether partitions and members may change."""
         self.key = f"{stream}.{name}"
+        """Under which its configuration is stored."""
         self.kv: KeyValue = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if elastic else config.STATIC_BUCKET)
+        """For layers."""
 
     @property
     def work_stream(self) -> str:
@@ -187,6 +197,7 @@ def require(js: JetStream, timeout: Timeout = DEFAULT) -> None:
         raise js.capabilities.not_supported("a partitioned group", SINCE)
 
 
+@with_shared_options
 def create_elastic(
     js: JetStream,
     stream: str,
@@ -231,6 +242,7 @@ def create_elastic(
     return group
 
 
+@with_shared_options
 def create_static(
     js: JetStream,
     stream: str,
@@ -246,6 +258,10 @@ def create_static(
 
     The first token of the stream's subjects is the partition, as its own `subject_transform` puts it there
     (`{{Partition(4,1)}}.orders.{{Wildcard(1)}}`). Needs nats-server 2.11; nothing is made on older ones.
+
+    `partitions`: how many, as in the stream's transform. `filters`: only subjects that match one of them; none
+    (default): all. Either `members` (the partitions are dealt out to them) or `mappings` (member -> its partitions)
+    says which member works on what.
     """
     deadline = Deadline.of(timeout, js.api.timeout)
     group = PartitionedGroup(js, stream, name, elastic=False)
@@ -255,6 +271,7 @@ def create_static(
     return group
 
 
+@with_shared_options
 def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PartitionedGroup:
     """The group of this name, elastic or static; GroupNotFound when there is none."""
     deadline = Deadline.of(timeout, js.api.timeout)
@@ -268,6 +285,7 @@ def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFA
     raise GroupNotFound(f"stream {stream!r} has no group {name!r}")
 
 
+@with_shared_options
 def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[PartitionedGroup]:
     """All groups of a stream, elastic ones first."""
     deadline = Deadline.of(timeout, js.api.timeout)

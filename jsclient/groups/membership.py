@@ -1,4 +1,4 @@
-"""The members of a group: the stored configuration as it changes, signs of life, and the one who assigns partitions.
+"""The members of a group: the stored configuration as it changes, signs of life, and the one that assigns partitions.
 
 Nothing here keeps messages in order: two assignments at once, or a wrong one, only make members ask for partitions that
 others still have, and the server refuses that until those are given up.

@@ -10,6 +10,7 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.api.headers import readable
 from jsclient.jetstream.consuming.typed import UNREAD, Reading, value_of
+from jsclient.shared_options import with_shared_options
 
 T = TypeVar("T")
 
@@ -27,6 +28,7 @@ class Fence(NamedTuple):
     sequence: int
 
 
+@with_shared_options
 class GroupMessage(JetStreamMsg, gc=False, eq=False):
     """One message of a partitioned group. `subject` is the one it was published under; `partition` stood before it."""
 
@@ -60,6 +62,7 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
         return Fence(self.epoch, self.origin_seq)
 
 
+@with_shared_options
 class TypedGroupMessage(GroupMessage, Generic[T], gc=False, eq=False):
     """The same with a value: what the handler of `GroupPool(decode=...)` gets."""
 

@@ -27,6 +27,7 @@ from jsclient.groups.term import Term, pin_of
 from jsclient.hints import Unpack
 from jsclient.instruments import handling
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStreamMsg
+from jsclient.shared_options import with_shared_options
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.options import PoolOptions
@@ -60,6 +61,7 @@ def _subject(message: Any) -> Any:
     return message.subject
 
 
+@with_shared_options
 class GroupPool(Taker):
     """Handle what falls to one member of a group, in `threads` threads. Starts at once; use it in a `with` block.
 
@@ -100,25 +102,40 @@ class GroupPool(Taker):
         if not callable(handler):
             raise errors.ConfigError("a pool needs a handler: a function that takes one message")
         self.group = group
+        """The group that it is a member of."""
         self.connection = group.js.nc
+        """Its connection."""
         self.engine = engine_of(self.connection)
+        """For layers."""
         self.terms, self.options = _options(options)
         self.handler = handling(self.connection.options.instrumentation, typed_handler(handler, self.options))
+        """For layers."""
         self.reading = pool_reading(group.js, self.options)
+        """For layers."""
         require(group.js)
         self._config = group.config()
         self.automatic = self.terms.member is None
+        """For layers."""
         if self.automatic and not group.elastic:
             raise errors.ConfigError("members of a static group are fixed: give member=")
         self.instance = nuid.next_nuid()
+        """For layers."""
         self.member = self.terms.member or f"member-{self.instance[-8:]}"
+        """The name of this member."""
         self.records = Records.of(group, _replicas(group))
+        """For layers."""
         self.ready = waiting.new_condition()
+        """For layers."""
         self.done: OrderedDict[tuple[int, int], None] = OrderedDict()
+        """For layers."""
         self.settler = Settler(self, ())
+        """For layers."""
         self.state = "starting"
+        """What it does, in a word: starting, joining, waiting, working ..."""
         self.stopping = False
+        """For layers."""
         self.error: BaseException | None = None
+        """What ended it; None while it runs, and after a stop of its own."""
         self._term: Term | None = None
         self._consumer: Consumer | None = None
         self._workers = [Worker() for _ in range(self.options.threads)]
@@ -156,7 +173,9 @@ class GroupPool(Taker):
     def consumer(self) -> Consumer:
         """The consumer that this member has, or had last; raises ConfigError before the first."""
         if self._consumer is None:
-            raise errors.ConfigError(f"the member {self.member!r} has no consumer yet: it is {self.state}")
+            raise errors.ConfigError(
+                f"the member {self.member!r} has no consumer yet: it is {self.state}. Wait until it has joined"
+            )
         return self._consumer
 
     @property
@@ -415,7 +434,7 @@ class GroupPool(Taker):
         worker.counters.times.append(seconds)
 
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
-        """Tell `on_event`; what it raises is logged."""
+        """For layers: tell `on_event`; what it raises is logged."""
         if self.options.on_event is not None:
             tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
 

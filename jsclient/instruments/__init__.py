@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from protocol.described import described
 from protocol.frames import pub_start
 
 log = logging.getLogger("jsclient.instruments")
@@ -23,6 +24,7 @@ Kind = Literal["publish", "deliver", "request", "ack", "reconnect", "slow consum
 End = Callable[[BaseException | None], object]
 
 
+@described
 class Operation:
     """Something that begins.
 
@@ -46,7 +48,9 @@ class Operation:
         detail: str = "",
     ) -> None:
         self.kind = kind
+        """What happens: one of Kind."""
         self.subject = subject
+        """Of the message; "" where there is none."""
         self.size = size
         """Bytes of the payload."""
         self.headers = headers
@@ -73,11 +77,13 @@ class Instrumentation:
         return None
 
 
+@described
 class Together(Instrumentation):
     """Several instruments, each of which sees all; they end in the opposite order."""
 
     def __init__(self, *instruments: Instrumentation) -> None:
         self.instruments = instruments
+        """Those that are told, in this order."""
 
     def begin(self, operation: Operation) -> End | None:
         ends = [begin(one, operation) for one in self.instruments]

@@ -9,6 +9,8 @@ from typing import Any
 from jsclient.errors import ConfigError
 from jsclient.instruments import End, Instrumentation, Operation
 
+__all__ = ["Prometheus"]
+
 
 def library() -> Any:
     """The client library of Prometheus; raises ConfigError where it is not installed."""
@@ -25,7 +27,7 @@ class Prometheus(Instrumentation):
 
     `jsclient_operations_total` and `jsclient_operation_seconds` by operation and outcome ("ok", or the name of the
     error), `jsclient_payload_bytes_total` by operation. `label(operation)` adds a label of your own, such as the first
-    token of the subject; few values, because each is a series.
+    token of the subject; few values, because each is a series. `registry`: another one than that of the process.
     """
 
     def __init__(self, registry: Any = None, *, label: Callable[[Operation], str] | None = None) -> None:
@@ -43,6 +45,7 @@ class Prometheus(Instrumentation):
         )
 
     def begin(self, operation: Operation) -> End:
+        """What the connection calls."""
         kind = operation.kind
         more = () if self._label is None else (self._label(operation),)
         if operation.size:

@@ -8,6 +8,8 @@ from typing import Any
 from jsclient.errors import ConfigError
 from jsclient.instruments import End, Instrumentation, Operation
 
+__all__ = ["OpenTelemetry"]
+
 
 def library() -> Any:
     """(context, propagate, trace) of OpenTelemetry; raises ConfigError where it is not installed."""
@@ -23,7 +25,8 @@ class OpenTelemetry(Instrumentation):
 
     A publish or request puts `traceparent` (and what else the propagator has) into the headers, where the server takes
     headers; a handler runs within the trace that its message brings. Acks, reconnects and slow consumers become spans
-    of their own, taken messages without a handler none. `name(operation)` replaces the names of spans.
+    of their own, taken messages without a handler none. `name(operation)` replaces the names of spans, and
+    `tracer` is another one than that of the library.
     """
 
     def __init__(self, tracer: Any = None, *, name: Any = None) -> None:
@@ -32,6 +35,7 @@ class OpenTelemetry(Instrumentation):
         self._name = name
 
     def begin(self, operation: Operation) -> End | None:
+        """What the connection calls."""
         if operation.kind == "deliver":
             return self._handle(operation) if operation.handled else None
         kinds = self._trace.SpanKind

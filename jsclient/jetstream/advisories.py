@@ -17,6 +17,7 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.model_base import Duration, Timestamp, Wire
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -246,6 +247,7 @@ def parse_advisory(data: bytes) -> Advisory:
     return model_base.from_wire({**plain, "raw": plain}, cls)
 
 
+@with_shared_options
 class Advisories(Generic[E]):
     """A subscription to events: iterate, or `next(timeout)`; close it, or leave its `with` block. Thread-safe.
 
@@ -312,7 +314,7 @@ def event_subject(kind: type[Advisory], stream: str | None = None, consumer: str
     if (stream is not None and "{stream}" not in kind.subject) or (
         consumer is not None and "{consumer}" not in kind.subject
     ):
-        raise ConfigError(f"{kind.__name__} events are not told apart by stream or consumer")
+        raise ConfigError(f"{kind.__name__} events are not told apart by stream or consumer: leave these out")
     return kind.subject.format(
         stream="*" if stream is None else names.check_stream(stream),
         consumer="*" if consumer is None else names.check_consumer(consumer),

@@ -42,6 +42,7 @@ from jsclient.jetstream.consuming.typed import (
     typed_iterator,
 )
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.consume import ConsumeContext
@@ -55,6 +56,7 @@ hints.wanted(globals(), "ConsumeContext", "FiniteRead", "JetStream", "TypedFinit
 T = TypeVar("T")
 
 
+@with_shared_options
 class Consumer(PullSource):
     """A pull consumer. Thread-safe; made by `create_consumer`, `consumer` and the like, never by hand.
 
@@ -69,8 +71,11 @@ class Consumer(PullSource):
             raise errors.NotPullConsumer(f"consumer {name!r} of {stream_name!r} is a push consumer")
         super().__init__(js.nc, js.api.subject(f"CONSUMER.MSG.NEXT.{stream_name}.{name}"))
         self.js = js
+        """The JetStream object that it was made with."""
         self.stream_name = stream_name
+        """The stream that it reads."""
         self.name = name
+        """Its name."""
         self._info = info
 
     # --- info ---------------------------------------------------------------------------------------------
@@ -159,6 +164,10 @@ class Consumer(PullSource):
         `decode=Order` gives every message a `value` of that type, by the codec of the JetStream object (JSON by
         default). One that cannot be decoded raises DecodeFailed when its value is read; with `on_bad="skip"` it is
         terminated and left out, with "reject" stored under `dead_letter` and terminated: see `Batch.skipped`.
+
+        `max_bytes` bounds the batch in bytes, too (0: no limit); `heartbeat` is the interval of the server's signs of
+        life (5 s, or half the timeout if that is less); `group`, `min_pending`, `min_ack_pending` (server 2.11) and
+        `priority` (2.12) are for priority groups: see PullOptions.
         """
         check_number(max_messages)
         plain = decode is None and on_bad == "raise" and dead_letter is None

@@ -34,6 +34,7 @@ from jsclient.jetstream.publishing.keywords import PublishWindowDict
 from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.publishing.options import V
 from jsclient.jetstream.stream import Stream
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consumer import Consumer
@@ -45,8 +46,18 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "Consumer", "OrderedConsumer", "OrderedPushConsumer", "PushConsumer")
 
 
+@with_shared_options
 class JetStream(Publishing[V]):
     """JetStream of the connection's account, or of what `domain` or `api_prefix` reaches. Costs nothing to make.
+
+        with jsclient.connect("nats://127.0.0.1:4222") as nc:
+            js = JetStream(nc)
+            js.create_or_update_stream(name="ORDERS", subjects=["ORDERS.*"])
+            ack = js.publish("ORDERS.new", b"hello")                  # stored, with the sequence ack.seq
+            consumer = js.create_or_update_consumer("ORDERS", durable_name="CONS")
+            for msg in consumer.fetch(10, timeout=1):
+                print(msg.subject, msg.data)
+                msg.ack()
 
     `domain="hub"` talks to `$JS.hub.API`; `api_prefix="JS.acc@hub.API"` is for an API imported from another
     account, which must export it with `response_type: stream`: the default, singleton, passes one message of each pull.
@@ -90,10 +101,15 @@ class JetStream(Publishing[V]):
         if codec is not None:
             codecs.check(codec)
         self.nc = nc
+        """The connection."""
         self.codec = codec
+        """What `publish` writes values with; None takes bytes and text only."""
         self.domain = domain
+        """As given."""
         self.direct_get = direct_get
+        """As given."""
         self.publish_timeout = plain_or_none(publish_timeout)
+        """Seconds; as given."""
         check_timeout(self.publish_timeout, "publish_timeout")
         self.api = Api(
             nc,
@@ -104,7 +120,9 @@ class JetStream(Publishing[V]):
             on_request=on_request,
             on_response=on_response,
         )
+        """For layers."""
         self.capabilities = Capabilities(self.api)
+        """For layers."""
         super().__init__(publish_async_options)
 
     @property
@@ -157,6 +175,8 @@ class JetStream(Publishing[V]):
         """Subscribe to what the server tells about streams and consumers; see jsclient.jetstream.advisories.
 
         `kind` is a class of events (default: all), such as MaxDeliveries; `stream` and `consumer` narrow it.
+
+        With a `callback` a thread of its own calls that for every event; by default you iterate.
         """
         return Advisories(self.nc, kind, stream=stream, consumer=consumer, callback=callback)
 
@@ -173,6 +193,8 @@ class JetStream(Publishing[V]):
         """Create a stream; the same configuration again is fine, another one raises StreamNameInUse.
 
         `pedantic` makes the server refuse what it would otherwise adjust (server 2.11).
+
+        `fields` are those of StreamConfig.
         """
         config = given(StreamConfig, config, fields)
         return self._handle(self.put_stream("CREATE", config, pedantic=pedantic, timeout=timeout))
@@ -190,6 +212,8 @@ class JetStream(Publishing[V]):
 
         Start from `stream.info().config.replace(...)`: then settings of a newer server that this client does not know
         go back as they came (`config.extra`), unless `drop_unknown`.
+
+        `fields` are those of StreamConfig.
         """
         config = given(StreamConfig, config, fields)
         info = self.put_stream("UPDATE", config, drop_unknown=drop_unknown, pedantic=pedantic, timeout=timeout)
@@ -203,7 +227,10 @@ class JetStream(Publishing[V]):
         timeout: Timeout = DEFAULT,
         **fields: Unpack[StreamConfigDict],
     ) -> Stream:
-        """Replace the configuration of a stream, or create it."""
+        """Replace the configuration of a stream, or create it.
+
+        `fields` are those of StreamConfig.
+        """
         config = given(StreamConfig, config, fields)
         timeout = Deadline.of(timeout, self.api.timeout)
         try:
@@ -214,7 +241,10 @@ class JetStream(Publishing[V]):
     def get_or_create_stream(
         self, config: StreamConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[StreamConfigDict]
     ) -> Stream:
-        """The existing stream of that name as it is, else a new one with this configuration."""
+        """The existing stream of that name as it is, else a new one with this configuration.
+
+        `fields` are those of StreamConfig.
+        """
         config = given(StreamConfig, config, fields)
         timeout = Deadline.of(timeout, self.api.timeout)
         config.check()

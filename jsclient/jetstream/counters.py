@@ -17,6 +17,7 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.stream import Stream
+from jsclient.shared_options import with_shared_options
 from protocol.errors import BAD_JSON
 
 
@@ -31,6 +32,7 @@ class CounterEntry(NamedTuple):
     """Of a counter that aggregates other streams: stream -> subject -> value there."""
 
 
+@with_shared_options
 class Counters:
     """The counters of one stream; thread-safe. Costs nothing to make.
 
@@ -42,6 +44,7 @@ class Counters:
         if info is not None and not info.config.allow_msg_counter:
             raise ConfigError(f"stream {stream.name!r} has no counters: it needs allow_msg_counter")
         self.stream = stream
+        """The stream that holds the counters."""
 
     def add(self, subject: str, increment: int = 1, *, timeout: Timeout = DEFAULT) -> int:
         """Add to a counter (a negative number subtracts) and return its new value; raises as `publish` does.

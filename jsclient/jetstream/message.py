@@ -22,6 +22,7 @@ from jsclient.jetstream.api.ack_and_nak import ACK, IN_PROGRESS, TERM, nak_body
 from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.jetstream.consuming.stale_acks import confirmed_ack
 from jsclient.message import Msg
+from jsclient.shared_options import with_shared_options
 from protocol.frames import pub, pub_start, pub_to
 
 _ACK_PREFIX: Final = b"$JS.ACK."
@@ -154,6 +155,7 @@ def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
     raise _not_of_a_consumer(raw)
 
 
+@with_shared_options
 class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     """One delivered message. Any thread may ack it; of several threads exactly one succeeds.
 

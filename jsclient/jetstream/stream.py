@@ -23,6 +23,7 @@ from jsclient.jetstream.api.models import (
     Success,
 )
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consumer import Consumer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 hints.wanted(globals(), "Consumer", "JetStream", "OrderedConsumer", "OrderedPushConsumer", "PushConsumer")
 
 
+@with_shared_options
 class Stream:
     """A stream by name. Making a handle costs nothing and checks nothing; `js.stream()` asks the server.
 
@@ -42,8 +44,11 @@ class Stream:
 
     def __init__(self, js: JetStream, name: str, info: StreamInfo | None = None) -> None:
         self.js = js
+        """The JetStream object that it was made with."""
         self.name: str = names.check_stream(name)
+        """Its name."""
         self.cached_info = info
+        """What the server said last to this handle; None if it was not asked."""
 
     def __repr__(self) -> str:
         return f"<Stream {self.name!r}>"
@@ -59,6 +64,9 @@ class Stream:
         """Ask the server; on request with the deleted sequences, and with the messages of each matching subject.
 
         All pages of subjects are read into one info; for many subjects see `subjects()`, which is lazy.
+
+        `deleted_details`: with the sequences of deleted messages. `subjects_filter`: with the subjects that match it
+        and how many messages each has; None (default): without.
         """
         request: dict[str, Any] = {}
         if deleted_details:
@@ -84,7 +92,10 @@ class Stream:
         return first
 
     def subjects(self, subjects_filter: str = ">", *, timeout: Timeout = DEFAULT) -> Iterator[tuple[str, int]]:
-        """Subjects of stored messages and how many there are of each, page by page (100,000) as you iterate."""
+        """Subjects of stored messages and how many there are of each, page by page (100,000) as you iterate.
+
+        `subjects_filter`: only those that match it; wildcards are allowed.
+        """
         request = {"subjects_filter": names.check_subject(subjects_filter, "subjects_filter", wildcards=True)}
         for page in self.js.api.pages(f"STREAM.INFO.{self.name}", "state.subjects", request, timeout=timeout):
             yield from (page.get("state", {}).get("subjects") or {}).items()
@@ -191,6 +202,8 @@ class Stream:
         One request serves many messages where the stream allows direct gets and the server is 2.11 or later; elsewhere
         each is read by itself, and the first one since `start_time` is found by an ordered consumer. The timeout is
         for each request; `max_bytes` limits one answer of the server, not the whole.
+
+        `subject`: only messages on it (wildcards are allowed); None (default): all.
         """
         return batch_get.get_batch(
             self, batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes, timeout=timeout
@@ -239,6 +252,8 @@ class Stream:
         """Create a pull consumer; the same configuration again is fine, another one raises ConsumerExists.
 
         Without a name an ephemeral consumer with a generated one is made.
+
+        `fields` are those of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "create", timeout, pedantic=pedantic)
@@ -256,6 +271,8 @@ class Stream:
 
         Start from `info().config.replace(...)`: then settings of a newer server that this client does not know go back
         as they came (`config.extra`), unless `drop_unknown`.
+
+        `fields` are those of ConsumerConfig.
         """
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "update", timeout, pedantic=pedantic, drop_unknown=drop_unknown)
@@ -268,14 +285,20 @@ class Stream:
         timeout: Timeout = DEFAULT,
         **fields: Unpack[ConsumerConfigDict],
     ) -> Consumer:
-        """Create a pull consumer, or replace the configuration of the existing one."""
+        """Create a pull consumer, or replace the configuration of the existing one.
+
+        `fields` are those of ConsumerConfig.
+        """
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "", timeout, pedantic=pedantic)
 
     def get_or_create_consumer(
         self, config: ConsumerConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[ConsumerConfigDict]
     ) -> Consumer:
-        """The existing consumer of that name as it is, else a new one with this configuration."""
+        """The existing consumer of that name as it is, else a new one with this configuration.
+
+        `fields` are those of ConsumerConfig.
+        """
         config = given(ConsumerConfig, config, fields)
         timeout = Deadline.of(timeout, self.js.api.timeout)
         config.check()
@@ -325,7 +348,10 @@ class Stream:
     def ordered_push_consumer(
         self, *, heartbeat: float | dt.timedelta = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
-        """The same, pushed by the server: for accounts that may not pull. `heartbeat`: seconds."""
+        """The same, pushed by the server: for accounts that may not pull.
+
+        `heartbeat`: seconds between signs of life of the server (5).
+        """
         from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
 
         return OrderedPushConsumer(self.js, self.name, heartbeat=heartbeat, **options)
@@ -335,7 +361,10 @@ class Stream:
     def create_push_consumer(
         self, config: ConsumerConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[ConsumerConfigDict]
     ) -> PushConsumer:
-        """Create a push consumer (deliver_subject is required); raises ConsumerExists for another configuration."""
+        """Create a push consumer (deliver_subject is required); raises ConsumerExists for another configuration.
+
+        `fields` are those of ConsumerConfig.
+        """
         config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "create", timeout)
 
@@ -347,14 +376,20 @@ class Stream:
         timeout: Timeout = DEFAULT,
         **fields: Unpack[ConsumerConfigDict],
     ) -> PushConsumer:
-        """Replace the whole configuration of a push consumer; raises ConsumerDoesNotExist."""
+        """Replace the whole configuration of a push consumer; raises ConsumerDoesNotExist.
+
+        `fields` are those of ConsumerConfig.
+        """
         config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "update", timeout, drop_unknown=drop_unknown)
 
     def create_or_update_push_consumer(
         self, config: ConsumerConfig | None = None, *, timeout: Timeout = DEFAULT, **fields: Unpack[ConsumerConfigDict]
     ) -> PushConsumer:
-        """Create a push consumer, or replace the configuration of the existing one."""
+        """Create a push consumer, or replace the configuration of the existing one.
+
+        `fields` are those of ConsumerConfig.
+        """
         config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "", timeout)
 

@@ -12,6 +12,7 @@ from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.model_base import Timestamp, Wire
 from jsclient.message import HeadersLike, Payload
+from jsclient.shared_options import with_shared_options
 from protocol import Headers
 
 TRACE_TIMEOUT: Final = 2.0
@@ -63,6 +64,7 @@ class Trace(Wire, kw_only=True, frozen=True):
         return [event.stream for event in self.events or () if event.type == "js" and not event.error]
 
 
+@with_shared_options
 def trace(
     nc: Connection,
     subject: str,

@@ -62,6 +62,7 @@ from jsclient.keyvalue.typed import OnBadEntry, TypedKeyValue
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 from jsclient.message import Payload
 from jsclient.nuid import next_nuid
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream import RawStreamMsg, StreamSource
@@ -91,6 +92,7 @@ D = TypeVar("D")
 _RAISE: Final[Any] = object()
 
 
+@with_shared_options
 class KeyValue:
     """A handle on a bucket; thread-safe. Made by the functions of `jsclient.keyvalue`.
 
@@ -105,7 +107,9 @@ class KeyValue:
         self._nc = js.nc
         self._engine = engine_of(self._nc)
         self.bucket = bucket
+        """Its name."""
         self.stream_name: str = stream_name(bucket)
+        """The stream behind it: `KV_` and the name."""
         self._stream = Stream(js, self.stream_name)
         self._direct = True if info is None else bool(info.config.allow_direct)
         origin, write_prefix = bucket, None
@@ -495,7 +499,10 @@ class KeyValue:
                         yield entry.key
 
     def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry]:
-        """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none."""
+        """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none.
+
+        `meta_only`: without the values.
+        """
         check_key(key, self._limit)
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
         options = WatchOptions(include_history=True, meta_only=meta_only)

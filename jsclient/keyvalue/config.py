@@ -13,6 +13,7 @@ from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import Placement, Republish, StreamConfig, StreamInfo, StreamSource, SubjectTransform
 from jsclient.jetstream.api.models_stream import StorageWord
 from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, check_bucket, stream_name
+from protocol.described import described, described_like
 
 MAX_HISTORY: Final = 64
 DUPLICATE_WINDOW: Final = 120.0  # seconds; the server's default, and its upper limit for a bucket
@@ -26,6 +27,7 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
     return value or None
 
 
+@described
 @attrs.frozen(kw_only=True)
 class KeyValueConfig:
     """A key-value bucket. Only `bucket` is required.
@@ -116,6 +118,7 @@ class KeyValueConfig:
         )
 
 
+@described_like("KeyValueConfig")
 class KeyValueConfigDict(TypedDict, total=False):
     """The fields of KeyValueConfig, as keyword arguments."""
 

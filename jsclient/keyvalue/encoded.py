@@ -18,6 +18,7 @@ from jsclient.keyvalue.keys import check_filter
 from jsclient.keyvalue.typed import OnBadEntry
 from jsclient.keyvalue.watch import OPEN_TIMEOUT, KeyWatcher, WatchOptions
 from jsclient.message import Payload
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.message import JetStreamMsg
@@ -102,6 +103,7 @@ def _not_encoded(codec: Any, what: str, error: Exception) -> NoReturn:
     raise EncodeFailed(f"{codec!r} cannot encode {what}: {error}") from error
 
 
+@with_shared_options
 class EncodedKeyValue(KeyValue):
     """A bucket whose keys or values are written by codecs; made by `kv.encoded(...)`, without a round trip.
 

@@ -13,6 +13,7 @@ from jsclient import codecs
 from jsclient.durations import to_seconds
 from jsclient.jetstream.api.model_base import parse_time
 from protocol import MalformedHeaders
+from protocol.described import described
 
 if TYPE_CHECKING:
     from protocol import Msg
@@ -23,6 +24,7 @@ MARKER_HEADER: Final = "Nats-Marker-Reason"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
+@described
 class Operation(str, enum.Enum):
     """What made a revision. Expiry and limits of the server count as PURGE, its message deletes as DELETE."""
 
@@ -37,6 +39,7 @@ class Operation(str, enum.Enum):
         return self.value
 
 
+@described
 class KeyValueEntry(msgspec.Struct, gc=False):
     """One revision of a key. `value` is bytes (empty for markers and with `meta_only`).
 

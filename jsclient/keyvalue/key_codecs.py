@@ -12,6 +12,7 @@ import binascii
 from typing import Any, Final, Protocol
 
 from jsclient.errors import ConfigError, InvalidName
+from protocol.described import described
 
 _ROOT: Final = "_root_"
 
@@ -104,11 +105,13 @@ class _PathKeys:
         return "jsclient.keyvalue.PATH_KEYS"
 
 
+@described
 class KeyChain:
     """Several key codecs one after the other: the first one encodes first, and decodes last."""
 
     def __init__(self, *codecs: KeyCodec) -> None:
         self.codecs: tuple[Any, ...] = _checked(codecs)
+        """As given."""
 
     def encode(self, key: str, /) -> str:
         """What the bucket has for a key."""
@@ -132,11 +135,13 @@ class KeyChain:
         return f"KeyChain{self.codecs!r}"
 
 
+@described
 class ValueChain:
     """Several value codecs one after the other: the first one encodes first, and decodes last."""
 
     def __init__(self, *codecs: ValueCodec) -> None:
         self.codecs: tuple[Any, ...] = _checked(codecs)
+        """As given."""
 
     def encode(self, value: bytes, /) -> bytes:
         """What the bucket has for a value."""

@@ -13,6 +13,7 @@ from jsclient.jetstream.api.config_fields import given
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict, KeyValueStatus
 from jsclient.keyvalue.keys import STREAM_PREFIX, stream_name
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream import StreamInfo
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 _ALL_BUCKETS: Final = "$KV.*.>"
 
 
+@with_shared_options
 def key_value(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> KeyValue:
     """The handle of an existing bucket; BucketNotFound when there is none, BadBucket when it is another stream.
 
@@ -38,6 +40,7 @@ def key_value(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: T
     return KeyValue(js, bucket, info)
 
 
+@with_shared_options
 def create_key_value(
     js: JetStream,
     config: KeyValueConfig | None = None,
@@ -49,6 +52,8 @@ def create_key_value(
 
     A bucket made by an old client, which differs in what newer ones always set (direct reads, discard policy), is
     brought up to date.
+
+    `config`: a KeyValueConfig, or its fields as keywords.
     """
     config = given(KeyValueConfig, config, fields)
     wanted = config.to_stream()
@@ -77,6 +82,7 @@ def _only_old(existing: StreamInfo, wanted: object) -> bool:
     return True
 
 
+@with_shared_options
 def update_key_value(
     js: JetStream,
     config: KeyValueConfig | None = None,
@@ -84,7 +90,10 @@ def update_key_value(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[KeyValueConfigDict],
 ) -> KeyValue:
-    """Change a bucket to this configuration; BucketNotFound when there is none."""
+    """Change a bucket to this configuration; BucketNotFound when there is none.
+
+    `config`: a KeyValueConfig, or its fields as keywords.
+    """
     config = given(KeyValueConfig, config, fields)
     try:
         return KeyValue(js, config.bucket, js.update_stream(config.to_stream(), timeout=timeout).cached_info)
@@ -92,6 +101,7 @@ def update_key_value(
         raise _not_found(config.bucket) from error
 
 
+@with_shared_options
 def create_or_update_key_value(
     js: JetStream,
     config: KeyValueConfig | None = None,
@@ -99,12 +109,16 @@ def create_or_update_key_value(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[KeyValueConfigDict],
 ) -> KeyValue:
-    """Make a bucket, or change the one that is there to this configuration."""
+    """Make a bucket, or change the one that is there to this configuration.
+
+    `config`: a KeyValueConfig, or its fields as keywords.
+    """
     config = given(KeyValueConfig, config, fields)
     stream = js.create_or_update_stream(config.to_stream(), timeout=timeout)
     return KeyValue(js, config.bucket, stream.cached_info)
 
 
+@with_shared_options
 def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
     """Delete a bucket with everything in it; BucketNotFound when there is none."""
     try:
@@ -113,6 +127,7 @@ def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) 
         raise _not_found(bucket) from error
 
 
+@with_shared_options
 def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all buckets, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for name in js.stream_names(subject=_ALL_BUCKETS, timeout=timeout):
@@ -120,6 +135,7 @@ def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Itera
             yield name[len(STREAM_PREFIX) :]
 
 
+@with_shared_options
 def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[KeyValueStatus]:
     """The status of all buckets, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for info in js.streams(subject=_ALL_BUCKETS, timeout=timeout):

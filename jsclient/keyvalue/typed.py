@@ -13,6 +13,8 @@ from jsclient.codecs import Codec
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, KeyDeleted, KeyNotFound
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
+from jsclient.shared_options import with_shared_options
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.keyvalue.bucket import KeyValue
@@ -33,6 +35,7 @@ _UNREAD: Final = object()
 _RAISE: Final[Any] = object()
 
 
+@described
 class TypedEntry(Generic[T]):
     """One revision of a key, with its value decoded when first asked for. `raw` is the entry as it is stored."""
 
@@ -40,6 +43,7 @@ class TypedEntry(Generic[T]):
 
     def __init__(self, raw: KeyValueEntry, read: Callable[[KeyValueEntry], T]) -> None:
         self.raw: KeyValueEntry = raw
+        """The entry with its bytes."""
         self._read = read
         self._value: Any = _UNREAD
 
@@ -89,6 +93,7 @@ class TypedEntry(Generic[T]):
         return f"<TypedEntry {self.raw}>"
 
 
+@with_shared_options
 class TypedKeyWatcher(Generic[T]):
     """What `TypedKeyValue.watch` returns: as KeyWatcher, with typed entries.
 
@@ -98,6 +103,7 @@ class TypedKeyWatcher(Generic[T]):
 
     def __init__(self, watcher: KeyWatcher, typed: TypedKeyValue[T], timeout: float | None) -> None:
         self.watcher = watcher
+        """The watcher of bytes."""
         self._timeout = timeout
         self._typed = typed
 
@@ -150,6 +156,7 @@ class TypedKeyWatcher(Generic[T]):
         return f"<typed {self.watcher!r}>"
 
 
+@with_shared_options
 class TypedKeyValue(Generic[T]):
     """A bucket whose values are of one type; made by `kv.typed(Order)`, without a round trip. Thread-safe.
 
@@ -162,8 +169,11 @@ class TypedKeyValue(Generic[T]):
         if on_bad not in ("raise", "skip"):
             raise ConfigError(f'on_bad is "raise" or "skip" here, not {on_bad!r}: the entry stays in the bucket')
         self.kv = kv
+        """The bucket of bytes."""
         self.type = type
+        """The type of the values."""
         self.codec = codec
+        """What reads and writes them."""
         self._read = partial(_read, codecs.decoder(codec, type), type)
         self._skips = on_bad == "skip"
 
@@ -176,7 +186,10 @@ class TypedKeyValue(Generic[T]):
         self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> TypedEntry[T] | D: ...
     def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
-        """The last entry of a key, decoded; KeyNotFound when it has none, DecodeFailed when it is of another type."""
+        """The last entry of a key, decoded; KeyNotFound when it has none, DecodeFailed when it is of another type.
+
+        `default`: returned instead when the key has no value. `direct`: see KeyValue.get.
+        """
         try:
             entry = TypedEntry(self.kv.get(key, direct=direct, timeout=timeout), self._read)
         except KeyNotFound:

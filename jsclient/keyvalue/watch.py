@@ -20,6 +20,7 @@ from jsclient.errors import ConfigError, ConnectionClosed, DecodeFailed, Iterato
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
+from jsclient.shared_options import with_shared_options
 from protocol.subjects import matches
 
 if TYPE_CHECKING:
@@ -256,6 +257,7 @@ class StreamWatcher(Generic[T]):
 W = TypeVar("W", bound=StreamWatcher[Any])
 
 
+@with_shared_options
 class KeyWatcher(StreamWatcher[KeyValueEntry]):
     """What `KeyValue.watch` returns. A `for` loop gives entries only; `initial_complete` says whether all current ones
     were given, and `next` gives None once, at that point."""
@@ -272,6 +274,7 @@ class KeyWatcher(StreamWatcher[KeyValueEntry]):
         deadline: Deadline,
     ) -> None:
         self.bucket = bucket
+        """The name of the bucket."""
         self._cut = len(prefix)
         self._patterns = patterns
         super().__init__(js, stream, [prefix + pattern for pattern in patterns], options, timeout, deadline)

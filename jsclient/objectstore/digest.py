@@ -23,7 +23,10 @@ def encode_digest(raw: bytes) -> str:
 
 
 def decode_digest(text: str, bucket: str = "") -> bytes:
-    """The SHA-256 in `SHA-256=<base64url>`; some clients write it in lower case or without padding."""
+    """The SHA-256 in `SHA-256=<base64url>`; some clients write it in lower case or without padding.
+
+    `bucket`: for the text of the error.
+    """
     kind, _, value = text.partition("=")
     try:
         raw = base64.urlsafe_b64decode(value.rstrip("=") + "=" * (-len(value.rstrip("=")) % 4))

@@ -18,10 +18,12 @@ from jsclient.objectstore.models import (
     stream_name,
 )
 from jsclient.objectstore.store import ObjectStore
+from jsclient.shared_options import with_shared_options
 
 _ALL_STORES: Final = "$O.*.C.>"
 
 
+@with_shared_options
 def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> ObjectStore:
     """The handle of an existing store; BucketNotFound when there is none.
 
@@ -38,6 +40,7 @@ def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout
     return ObjectStore(js, bucket)
 
 
+@with_shared_options
 def create_object_store(
     js: JetStream,
     config: ObjectStoreConfig | None = None,
@@ -45,7 +48,10 @@ def create_object_store(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[ObjectStoreConfigDict],
 ) -> ObjectStore:
-    """Make a store; the same configuration again is fine, another one raises BucketExists."""
+    """Make a store; the same configuration again is fine, another one raises BucketExists.
+
+    `config`: an ObjectStoreConfig, or its fields as keywords.
+    """
     config = given(ObjectStoreConfig, config, fields)
     try:
         js.create_stream(config.to_stream(), timeout=timeout)
@@ -55,6 +61,7 @@ def create_object_store(
     return ObjectStore(js, config.bucket)
 
 
+@with_shared_options
 def update_object_store(
     js: JetStream,
     config: ObjectStoreConfig | None = None,
@@ -62,7 +69,10 @@ def update_object_store(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[ObjectStoreConfigDict],
 ) -> ObjectStore:
-    """Change a store to this configuration; BucketNotFound when there is none."""
+    """Change a store to this configuration; BucketNotFound when there is none.
+
+    `config`: an ObjectStoreConfig, or its fields as keywords.
+    """
     config = given(ObjectStoreConfig, config, fields)
     try:
         js.update_stream(config.to_stream(), timeout=timeout)
@@ -71,6 +81,7 @@ def update_object_store(
     return ObjectStore(js, config.bucket)
 
 
+@with_shared_options
 def create_or_update_object_store(
     js: JetStream,
     config: ObjectStoreConfig | None = None,
@@ -78,12 +89,16 @@ def create_or_update_object_store(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[ObjectStoreConfigDict],
 ) -> ObjectStore:
-    """Make a store, or change the one that is there to this configuration."""
+    """Make a store, or change the one that is there to this configuration.
+
+    `config`: an ObjectStoreConfig, or its fields as keywords.
+    """
     config = given(ObjectStoreConfig, config, fields)
     js.create_or_update_stream(config.to_stream(), timeout=timeout)
     return ObjectStore(js, config.bucket)
 
 
+@with_shared_options
 def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
     """Delete a store with everything in it; BucketNotFound when there is none."""
     try:
@@ -92,6 +107,7 @@ def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAUL
         raise _not_found(bucket) from error
 
 
+@with_shared_options
 def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all stores, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for name in js.stream_names(subject=_ALL_STORES, timeout=timeout):
@@ -99,6 +115,7 @@ def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator
             yield name[len(STREAM_PREFIX) :]
 
 
+@with_shared_options
 def object_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[ObjectStoreStatus]:
     """The status of all stores, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for info in js.streams(subject=_ALL_STORES, timeout=timeout):

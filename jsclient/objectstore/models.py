@@ -16,6 +16,7 @@ from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import Placement, StreamConfig, StreamInfo
 from jsclient.jetstream.api.models_stream import StorageWord
 from jsclient.keyvalue.keys import LINE_OVERHEAD, MAX_LINE, check_bucket
+from protocol.described import described, described_like
 from protocol.errors import BAD_JSON
 
 STREAM_PREFIX: Final = "OBJ_"
@@ -61,6 +62,7 @@ def meta_subject(bucket: str, name: str) -> str:
 # --- about one object ---------------------------------------------------------------------------------------
 
 
+@described
 class ObjectLink(msgspec.Struct, frozen=True):
     """Where a link points: an object of a bucket, or (without a name) the whole bucket."""
 
@@ -79,6 +81,7 @@ def _headers(value: Headers | None) -> dict[str, list[str]] | None:
     return {key: [text] if isinstance(text, str) else list(text) for key, text in value.items()}
 
 
+@described
 @attrs.frozen(kw_only=True)
 class ObjectMeta:
     """What the user says about an object. `chunk_size` is how many bytes a stored message holds (128 KiB)."""
@@ -99,6 +102,7 @@ class ObjectMeta:
             raise ConfigError(f"chunk_size must be a positive number of bytes, not {self.chunk_size!r}")
 
 
+@described
 @attrs.frozen(kw_only=True)
 class ObjectInfo:
     """What the store knows about an object. `mtime` is the server's time of the last change, `revision` its sequence.
@@ -237,6 +241,7 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
     return value or None
 
 
+@described
 @attrs.frozen(kw_only=True)
 class ObjectStoreConfig:
     """An object store. Only `bucket` is required; `ttl` is seconds or a timedelta and lets every object expire.
@@ -289,6 +294,7 @@ class ObjectStoreConfig:
         )
 
 
+@described_like("ObjectStoreConfig")
 class ObjectStoreConfigDict(TypedDict, total=False):
     """The fields of ObjectStoreConfig, as keyword arguments."""
 
@@ -303,11 +309,13 @@ class ObjectStoreConfigDict(TypedDict, total=False):
     metadata: Mapping[str, str] | None
 
 
+@described
 class ObjectStoreStatus:
     """What an object store is and holds at one moment; `repaired` counts what `status(repair=True)` removed."""
 
     def __init__(self, info: StreamInfo, repaired: int = 0) -> None:
         self.stream_info = info
+        """What the server says about the stream behind it."""
         self.repaired = repaired
         """Unfinished uploads and remains of deleted objects whose chunks were removed."""
 

@@ -11,8 +11,10 @@ from jsclient.errors import DigestMismatch, IteratorClosed
 from jsclient.objectstore.digest import decode_digest
 from jsclient.objectstore.models import ObjectInfo
 from jsclient.objectstore.sources import Progress
+from protocol.described import described
 
 
+@described
 class ObjectReader(io.RawIOBase):
     """The data of one object as a readable binary file (not seekable); `info` tells what it is.
 
@@ -24,6 +26,7 @@ class ObjectReader(io.RawIOBase):
     def __init__(self, info: ObjectInfo, chunks: Iterator[bytes], progress: Progress = None) -> None:
         super().__init__()
         self.info = info
+        """What is known about the object."""
         self._chunks = chunks
         self._progress = progress
         self._digest = hashlib.sha256()
@@ -114,7 +117,9 @@ class ObjectReader(io.RawIOBase):
 
     def _check_open(self) -> None:
         if self.closed:
-            raise ValueError("I/O operation on a closed object reader")
+            raise ValueError(
+                "the object reader is closed: nothing more can be read from it. Call `get` again to read the object"
+            )
 
     def close(self) -> None:
         """Stop reading; the consumer on the server goes away."""

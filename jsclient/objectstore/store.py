@@ -56,6 +56,7 @@ from jsclient.objectstore.repair import repair as repair_store
 from jsclient.objectstore.sources import Data, Progress, chunks_of, rewinder
 from jsclient.objectstore.upload import PURGE_TIMEOUT, Upload, settled
 from jsclient.objectstore.watch import OPEN_TIMEOUT, ObjectWatcher, WatchOptions
+from jsclient.shared_options import with_shared_options
 
 logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
@@ -80,6 +81,7 @@ META_WAIT: Final = 0.01
 _ROLLUP: Final = {ROLLUP: ROLLUP_SUBJECT}
 
 
+@with_shared_options
 class ObjectStore:
     """A handle on an object store; thread-safe. Made by the functions of `jsclient.objectstore`.
 
@@ -90,7 +92,9 @@ class ObjectStore:
     def __init__(self, js: JetStream, bucket: str) -> None:
         self._js = js
         self.bucket = bucket
+        """Its name."""
         self.stream_name: str = stream_name(bucket)
+        """The stream behind it: `OBJ_` and the name."""
         self._stream = Stream(js, self.stream_name)
         self._lock = waiting.new_lock()
         self._leftovers: dict[tuple[str, str], builtins.list[Any]] = {}  # (name, nuid) -> publishes under way
@@ -226,6 +230,8 @@ class ObjectStore:
         `timeout`: seconds that this call takes at most, and without data after which a read gives up with TimedOut
         (30 by default). Raises ObjectNotFound, ObjectLinkError (a link to a whole bucket); reading raises
         DigestMismatch, ObjectChanged.
+
+        `show_deleted`: a deleted object is empty then, instead of not found.
         """
         stall = resolve(timeout, STALL_TIMEOUT)
         return self._get(name, show_deleted, progress, stall, Deadline(stall), Deadline(None))
@@ -276,7 +282,10 @@ class ObjectStore:
             return reader.readall()
 
     def get_string(self, name: str, *, encoding: str = "utf-8", timeout: Timeout = DEFAULT) -> str:
-        """The whole object as text."""
+        """The whole object as text.
+
+        `encoding` is that of the text.
+        """
         return self.get_bytes(name, timeout=timeout).decode(encoding)
 
     def get_file(
@@ -302,7 +311,10 @@ class ObjectStore:
             return reader.info
 
     def info(self, name: str, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> ObjectInfo:
-        """What is known about an object (of a link: about the link); ObjectNotFound when it is not there."""
+        """What is known about an object (of a link: about the link); ObjectNotFound when it is not there.
+
+        `show_deleted`: also that of a deleted one.
+        """
         found = self._read_meta(meta_subject(self.bucket, name), Deadline.of(timeout, READ_TIMEOUT))
         if found is None or (found.deleted and not show_deleted):
             self._not_found(name)
@@ -409,6 +421,9 @@ class ObjectStore:
         most, and that an iteration waits for the next one before it raises TimedOut (None: for ever); `next(timeout=)`
         overrides it. The other arguments are those of `KeyValue.watch`; the store keeps one state per object, so
         history shows renames and deletes only.
+
+        `include_history`: all infos that are kept, not the last one of each name. `updates_only`: only changes.
+        `ignore_deletes` hides deleted objects.
         """
         options = WatchOptions(
             include_history=include_history, updates_only=updates_only, ignore_deletes=ignore_deletes
@@ -427,6 +442,8 @@ class ObjectStore:
 
         Raises ListingIncomplete when the end cannot be proven. `timeout` bounds the whole listing, without what you do
         between two objects; by default only 5 s without an object end it.
+
+        `show_deleted`: with those that were deleted.
         """
         return self._list(show_deleted, Patience(timeout, READ_TIMEOUT))
 

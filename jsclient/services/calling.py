@@ -30,6 +30,9 @@ def call(
 
     Raises ServiceError when the service answered with an error, DecodeFailed when the answer is of another type,
     EncodeFailed before anything is sent, and what `Connection.request` raises.
+
+    `codec` writes the request and reads the answer (JSON by default). `headers` go with the request. `timeout`: seconds
+    for the whole. `cancel`: a token that ends the wait.
     """
     payload = codecs.payload_of(codec, value)
     reply = check_response(nc.request(subject, payload, headers=headers, timeout=timeout, cancel=cancel))

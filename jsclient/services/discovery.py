@@ -23,21 +23,31 @@ T = TypeVar("T", bound=ServicePing)
 def ping(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServicePing]:
-    """Which instances are there (lazily, as they answer); nobody there gives nothing."""
+    """Which instances are there (lazily, as they answer); nobody there gives nothing.
+
+    `name`: only the instances of one service, `id`: only that one of them (by default all). It ends after `timeout`
+    seconds in all, or `stall` seconds (0.3) after the last answer.
+    """
     return _ask(nc, "PING", ServicePing, name, id, timeout, plain(stall))
 
 
 def info(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceInfo]:
-    """What they are and where their endpoints listen."""
+    """What they are and where their endpoints listen.
+
+    Options: as `ping`.
+    """
     return _ask(nc, "INFO", ServiceInfo, name, id, timeout, plain(stall))
 
 
 def stats(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceStats]:
-    """The counters of their endpoints."""
+    """The counters of their endpoints.
+
+    Options: as `ping`.
+    """
     return _ask(nc, "STATS", ServiceStats, name, id, timeout, plain(stall))
 
 

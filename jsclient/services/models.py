@@ -11,6 +11,7 @@ import msgspec
 
 from jsclient import checks
 from jsclient.errors import InvalidName
+from protocol.described import described
 
 API_PREFIX: Final = "$SRV"
 DEFAULT_QUEUE_GROUP: Final = "q"
@@ -22,6 +23,7 @@ ERROR_HEADER: Final = "Nats-Service-Error"
 ERROR_CODE_HEADER: Final = "Nats-Service-Error-Code"
 
 
+@described
 class ServicePing(msgspec.Struct, kw_only=True):
     """One instance of a service; `id` is its own, `name` that of all its instances."""
 
@@ -37,6 +39,7 @@ class ServicePing(msgspec.Struct, kw_only=True):
     """Which kind of answer this is, in the words of the protocol."""
 
 
+@described
 class EndpointInfo(msgspec.Struct, kw_only=True):
     """Where an endpoint listens; `queue_group` is empty when every instance gets every request."""
 
@@ -50,6 +53,7 @@ class EndpointInfo(msgspec.Struct, kw_only=True):
     """Texts of the endpoint: name to value."""
 
 
+@described
 class ServiceInfo(ServicePing, kw_only=True):
     """What a service is and which endpoints it has."""
 
@@ -61,6 +65,7 @@ class ServiceInfo(ServicePing, kw_only=True):
     """Which kind of answer this is, in the words of the protocol."""
 
 
+@described
 class EndpointStats(msgspec.Struct, kw_only=True):
     """Counters of one endpoint since the start or the last reset; times in nanoseconds."""
 
@@ -84,6 +89,7 @@ class EndpointStats(msgspec.Struct, kw_only=True):
     """What the service's `stats_handler` adds."""
 
 
+@described
 class ServiceStats(ServicePing, kw_only=True):
     """Counters of all endpoints; `started` is RFC 3339 in UTC."""
 
@@ -96,7 +102,10 @@ class ServiceStats(ServicePing, kw_only=True):
 
 
 def control_subject(verb: str, name: str = "", id: str = "") -> str:
-    """The subject on which to ask all services, those of one name, or one instance."""
+    """The subject on which to ask all services, those of one name, or one instance.
+
+    `name`: of one service; `id`: of one instance of it; by default all.
+    """
     if verb not in VERBS:
         raise InvalidName(f"unknown verb {verb!r}: services answer to {', '.join(VERBS)}")
     if id and not name:

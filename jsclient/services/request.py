@@ -13,12 +13,14 @@ from jsclient.connection import Connection
 from jsclient.errors import ConfigError, ServiceError
 from jsclient.message import Payload
 from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
+from jsclient.shared_options import with_shared_options
 from protocol import Headers, Msg
 from protocol.errors import BAD_JSON, MalformedHeaders
 
 T = TypeVar("T")
 
 
+@with_shared_options
 class Request:
     """What a handler gets. Answer it once or several times, from any thread, also after the handler returned."""
 
@@ -26,7 +28,9 @@ class Request:
 
     def __init__(self, message: Msg, connection: Connection) -> None:
         self.message: Msg = message
+        """The message as it came."""
         self.error_sent: str | None = None
+        """Code and description of the error that it was answered with; None if it was not."""
         self._connection = connection
 
     @property
@@ -73,7 +77,10 @@ class Request:
         data: Payload = b"",
         headers: Mapping[str, str] | Headers | None = None,
     ) -> None:
-        """Answer with an error; it is counted in the statistics of the endpoint."""
+        """Answer with an error; it is counted in the statistics of the endpoint.
+
+        `code` and `description` become headers; `data` is the body.
+        """
         if not str(code) or not description:
             raise ConfigError("an error response needs a code and a description")
         every = Headers(headers or {})
@@ -86,6 +93,7 @@ class Request:
         return f"<Request {self.subject} {len(self.data)} bytes>"
 
 
+@with_shared_options
 class TypedRequest(Request, Generic[T]):
     """A request whose payload is a value: what the handler of `add_endpoint(decode=Order)` gets.
 
@@ -97,7 +105,9 @@ class TypedRequest(Request, Generic[T]):
     def __init__(self, request: Request, value: T, codec: Codec) -> None:
         super().__init__(request.message, request._connection)
         self.value = value
+        """The decoded request."""
         self.codec: Codec = codec
+        """What read it, and writes the answer."""
 
     def respond(self, payload: Any = b"", headers: Mapping[str, str] | Headers | None = None) -> None:
         """Answer with a value, or with bytes or text as they are."""
@@ -137,7 +147,7 @@ def check_response(message: Msg) -> Msg:
     try:
         headers = message.headers
     except MalformedHeaders as error:
-        raise ServiceError("", f"the headers of the answer cannot be read: {error}", message.payload) from error
+        raise ServiceError("", f"the headers of the answer cannot be read: {error.what}", message.payload) from error
     if ERROR_CODE_HEADER in headers:
         raise ServiceError(headers[ERROR_CODE_HEADER], headers.get(ERROR_HEADER) or "", message.payload)
     return message

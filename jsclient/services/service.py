@@ -45,7 +45,9 @@ from jsclient.services.models import (
     control_subject,
 )
 from jsclient.services.request import Request, TypedRequest, one_line, typed_handler
+from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.subscription import Subscription
@@ -70,6 +72,7 @@ _SEMVER = re.compile(
 )
 
 
+@described
 @attrs.frozen(kw_only=True)
 class ServiceConfig:
     """What a service is. `queue_group` None means "q"; "" means none: every instance gets every request.
@@ -113,18 +116,27 @@ def _check_queue_group(group: str | None) -> None:
         raise InvalidName(f"queue group {group!r} must have no spaces, and '>' at its end only")
 
 
+@described
 class EndpointDict(TypedDict, total=False):
     """Keyword arguments of `add_endpoint`; see there."""
 
     subject: str | None
+    """The subject below the prefix; default None: the name."""
     queue_group: str | None
+    """Default None: that of the group or the service; "" means none."""
     metadata: Mapping[str, str] | None
+    """Words about the endpoint that `info` shows; default None: none."""
     workers: int
+    """Threads that call the handler; 1 (default) keeps the order of requests."""
     pending_messages: int
+    """Requests that may wait for the handler (65,536 by default); more are dropped."""
     pending_bytes: int
+    """The same in bytes (64 MiB by default)."""
     timeout: Timeout
+    """Seconds in which the server may refuse the subscription (5 by default); a later refusal is `Endpoint.error`."""
 
 
+@described
 class Endpoint(Taker):
     """One endpoint of a service; made by `add_endpoint`. Its counters are `stats()`.
 
@@ -142,10 +154,15 @@ class Endpoint(Taker):
         metadata: Mapping[str, str] | None,
     ) -> None:
         self.name = name
+        """Its name."""
         self.subject = subject
+        """Where it listens."""
         self.queue_group = queue_group
+        """Its queue group; "" when it has none."""
         self.metadata: dict[str, str] = dict(metadata or {})
+        """Words about it that `info` shows."""
         self.handler = handling(service.nc.options.instrumentation, handler)
+        """For layers."""
         self._service = service
         self._lock = waiting.new_lock()
         self._requests = self._errors = self._nanoseconds = 0
@@ -154,6 +171,7 @@ class Endpoint(Taker):
         self._threads: list[threading.Thread] = []
         self._closing = False
         self.error: Exception | None = None
+        """What ended it although the service goes on; None while it works."""
 
     def info(self) -> EndpointInfo:
         """What INFO says about it."""
@@ -322,6 +340,7 @@ class Endpoint(Taker):
 StatsHandler = Callable[[Endpoint], Any]
 
 
+@with_shared_options
 class Group:
     """A common subject prefix (and queue group) for endpoints; made by `add_group`."""
 
@@ -361,7 +380,8 @@ class Group:
 
         `workers` threads call the handler: 1 keeps the order of requests. An exception of the handler answers
         with an error: `ServiceError` with its own code, any other one with 500. `queue_group` None inherits
-        that of the group or service, "" means none.
+        that of the group or service, "" means none. `metadata`: words that `info` shows. Requests beyond
+        `pending_messages` (65,536) or `pending_bytes` (64 MiB) are dropped.
 
         `decode=Order`: the handler gets a TypedRequest with a `value` of that type, read with the codec of the service,
         and what it returns is the answer; a request that cannot be decoded is answered with error 400 and counted.
@@ -387,7 +407,10 @@ class Group:
         return self._service._add(endpoint, workers, pending_messages, pending_bytes, timeout)
 
     def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
-        """A group below this one: its prefix is appended with a dot."""
+        """A group below this one: its prefix is appended with a dot.
+
+        `queue_group`: that of its endpoints; None (default): the one of this group, "" means none.
+        """
         prefix = ".".join(part for part in (self._prefix, name) if part)
         if prefix and (not _SUBJECT.fullmatch(prefix) or prefix.endswith(">")):
             raise InvalidName(f"group {prefix!r} must have no spaces and no '>'")
@@ -395,6 +418,7 @@ class Group:
         return Group(self._service, prefix, queue_group if queue_group is not None else self._queue_group)
 
 
+@with_shared_options
 class Service(Group):
     """A running service: made by `add_service`; `stop()` or the end of its `with` drains it.
 
@@ -404,9 +428,12 @@ class Service(Group):
     def __init__(self, nc: Connection, config: ServiceConfig) -> None:
         super().__init__(self, "", config.queue_group)
         self.nc = nc
+        """The connection."""
         self._engine = engine_of(self.nc)
         self.config = config
+        """How it was made."""
         self.id: str = next_nuid()
+        """Its id, of this instance alone."""
         self._lock = waiting.new_lock()
         self._endpoints: list[Endpoint] = []
         self._verbs: list[Subscription] = []
@@ -414,6 +441,7 @@ class Service(Group):
         self._stopping = False
         self._stopped = waiting.Gate()
         self.error: BaseException | None = None
+        """What ended it; None while it works."""
 
     def _start(self, timeout: Timeout) -> None:
         answers = {"PING": self.ping, "INFO": self.info, "STATS": self.stats}
@@ -442,7 +470,7 @@ class Service(Group):
     ) -> Endpoint:
         with self._lock:
             if self._stopping:
-                raise ConfigError(f"service {self.config.name} is stopped")
+                raise ConfigError(f"service {self.config.name} is stopped: make a new one")
             self._endpoints.append(endpoint)
         try:
             endpoint._start(workers, pending_messages, pending_bytes, timeout)

@@ -28,8 +28,8 @@ class SparkAccess(StreamAccess):
     def pending_from(self, seq: int, filters: tuple[str, ...], state: StreamState) -> tuple[int, int | None]:
         """How many messages match from `seq` on, and where the first of them is.
 
-        One direct get says both; else the leader says where, and a consumer that is never read from how many. A
-        replica that lags behind says too little, so this is for planning only.
+        One direct get answers both. Without it the leader says where, and a consumer, which is never read from, says
+        how many. A replica that lags behind says too little, so this is for planning only.
         """
         if len(filters) <= 1 and self._by_direct_get(state):
             found = self._pending_directly(seq, filters[0] if filters else ">")

@@ -34,6 +34,7 @@ class JetStreamDataSource(DataSource):
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
         self.options: Any = Given({name.lower(): value for name, value in options.items()})
+        """For layers."""
 
     @classmethod
     def name(cls) -> str:

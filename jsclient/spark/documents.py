@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def check_documents(schema: StructType, options: SparkOptions) -> None:
-    """Refuse a schema that says nothing sensible about documents."""
+    """Raise JETSTREAM_SCHEMA_MISMATCH for a schema that cannot be one of documents."""
     if options.value_format == "binary":
         return
     inside = [field.name for field in schema.fields if is_inside(field)]

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from protocol.described import described
+
 TOKENS: Final = {
     # a required option is absent
     "JETSTREAM_MISSING_OPTION": "Nothing was read or written.",
@@ -66,6 +68,7 @@ TOKENS: Final = {
 _FOUND = re.compile(r"\[(JETSTREAM_[A-Z_]+)\] ?([^\n]*)")
 
 
+@described
 class JetStreamSparkError(Exception):
     """Raised by the data source; `token` is stable and meant for programs, the text for people.
 
@@ -79,7 +82,9 @@ class JetStreamSparkError(Exception):
             message = f"{message.removesuffix('.')}. {meaning}"
         super().__init__(f"[{token}] {message}")
         self.token = token
+        """Stable, for programs."""
         self.message = message
+        """The text without the token."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (JetStreamSparkError, (self.token, self.message))

@@ -92,7 +92,7 @@ class Follower:
     def look(
         self, nc: Connection, info: StreamInfo | None = None, known: StreamOffset | None = None
     ) -> tuple[SparkAccess, StreamState]:
-        """The stream now. A new leader may not have applied yet what its predecessor told us of; it gets a moment."""
+        """The stream now. A new leader may not have applied yet what the one before has told us: it gets a moment."""
         access = SparkAccess(nc, self.options)
         info = info or access.info()
         if not self._checked:

@@ -143,6 +143,8 @@ def ack_partition(rows: Iterable[Any], options: Mapping[str, str] | SparkOptions
     """Acknowledge messages by their reply subjects and wait until the server has confirmed each; returns how many.
 
     For work queues shared with others, where messages were fetched by a consumer with explicit acks: at least once.
+
+    `rows`: reply subjects, or rows with a `column` of them.
     """
     checked: Any = options
     done = 0

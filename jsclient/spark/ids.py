@@ -2,8 +2,9 @@
 
 `<digest of the content>.<tag><partition>.<occurrence>`: no attempt number and no row number, so a retried task, a
 speculative copy or a restarted driver names each row as before, even when the rows come in another order. Query and
-batch are the key of the digest, so the whole of both counts. The occurrence tells equal rows of one partition apart,
-and the partition those of two. The tag tells rows of the batch from those of others when a stream is read back.
+batch are the key of the digest, so equal rows of two batches have different ids. So have equal rows of one partition,
+by the occurrence, and those of two partitions, by the number of the partition. The tag marks the rows of the batch when
+a stream is read back.
 """
 
 from __future__ import annotations

@@ -55,7 +55,10 @@ def permissions(
     *,
     format: Literal["jetstream", "jetstream-kv", "jetstream-objects"] = "jetstream",
 ) -> str:
-    """The same as text for the `permissions` of a user in the configuration of a server."""
+    """The same as text for the `permissions` of a user in the configuration of a server.
+
+    `format`: the data source that the options are for.
+    """
     needed = required_permissions(options, way, format=format)
     lines = [f"  {kind}: {{ allow: {json.dumps(subjects)} }}" for kind, subjects in needed.items()]
     return "\n".join(["permissions: {", *lines, "}"])

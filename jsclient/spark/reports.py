@@ -33,7 +33,7 @@ class Report(msgspec.Struct, omit_defaults=True):
 
 
 def send(nc: Connection, query: str, report: Report) -> None:
-    """Tell it here, and to the driver if this is a task of a streaming query."""
+    """Log the report here, and send it to the driver if this is a task of a streaming query."""
     tell(report.text)
     if not query:
         return

@@ -50,7 +50,7 @@ class Selection:
         """What there is, by name; None for a name of the option, or a `known` stream, that does not exist.
 
         In a cluster a leader may not answer in time. Streams without an answer are asked for one by one if they are
-        known or named, and all of them if the answer is to be complete; others are found the next time.
+        known or named, and all of them if the answer has to be complete. Others are found the next time.
         """
         found: dict[str, StreamInfo | None] = {}
         wanted = {*self.names, *known}

@@ -147,7 +147,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
                 yield name, follower.news(access, state, begin, min(limits))
 
     def _there(self, name: str, info: StreamInfo | None) -> bool:
-        """A stream that is named and not there is refused; one that matched a pattern is not."""
+        """Raise an error for a stream that the options name and that is not there; one of a pattern may be gone."""
         if info is None and name in self.selection.names:
             raise no_stream(self.options, name)
         return info is not None

@@ -12,6 +12,7 @@ from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolve
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
+from jsclient.shared_options import with_shared_options
 from jsclient.system.gathering import Answer, Gathered, Refusal, sort_answer
 from jsclient.system.models import Connections, Health, JetStreamState, ServerStats, Variables
 from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
@@ -51,6 +52,7 @@ class Events:
         self.close()
 
 
+@with_shared_options
 class SystemClient:
     """What a user of the system account may ask and do. Thread-safe; costs nothing to make.
 
@@ -63,7 +65,9 @@ class SystemClient:
 
     def __init__(self, nc: Connection, *, timeout: float | dt.timedelta | None = SYSTEM_TIMEOUT) -> None:
         self.nc = nc
+        """The connection, of a user of the system account."""
         self.timeout: float | None = plain_or_none(timeout)
+        """Seconds of a call that is given none of its own."""
 
     # --- asking -------------------------------------------------------------------------------------------
 

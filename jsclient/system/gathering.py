@@ -9,11 +9,13 @@ import attrs
 import msgspec
 
 from jsclient.errors import BadResponse, TimedOut
+from protocol.described import described
 from protocol.errors import BAD_JSON
 
 T = TypeVar("T")
 
 
+@described
 @attrs.frozen
 class Answer(Generic[T]):
     """What one server said: `value`, typed, and `data`, the JSON of the endpoint with all that is in it."""
@@ -42,6 +44,7 @@ class Answer(Generic[T]):
         return typed
 
 
+@described
 @attrs.frozen
 class Refusal:
     """One server's error instead of an answer, such as 404 of HEALTHZ for a stream that it does not know."""
@@ -58,6 +61,7 @@ class Refusal:
     """What it sent beside the error."""
 
 
+@described
 @attrs.frozen
 class Gathered(Sequence[Answer[T]], Generic[T]):
     """A sequence of answers, one per server.

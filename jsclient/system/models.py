@@ -10,10 +10,13 @@ from typing import Any, Final
 
 import msgspec
 
+from protocol.described import described
+
 _UNLIMITED: Final = 1 << 63
 """Servers before 2.11 write 2 to the power of 64, less one, where nothing is reserved."""
 
 
+@described
 class Traffic(msgspec.Struct, kw_only=True, frozen=True):
     """Messages in one direction since the server started."""
 
@@ -23,6 +26,7 @@ class Traffic(msgspec.Struct, kw_only=True, frozen=True):
     """Their payloads and headers."""
 
 
+@described
 class ApiCounts(msgspec.Struct, kw_only=True, frozen=True):
     """Requests to the JetStream API of a server since it started."""
 
@@ -36,6 +40,7 @@ class ApiCounts(msgspec.Struct, kw_only=True, frozen=True):
     """Those that it works on."""
 
 
+@described
 class JetStreamUse(msgspec.Struct, kw_only=True):
     """What JetStream takes of a server."""
 
@@ -61,6 +66,7 @@ class JetStreamUse(msgspec.Struct, kw_only=True):
             self.reserved_storage = None
 
 
+@described
 class JetStreamLimits(msgspec.Struct, kw_only=True, frozen=True):
     """What JetStream may take of a server."""
 
@@ -74,6 +80,7 @@ class JetStreamLimits(msgspec.Struct, kw_only=True, frozen=True):
     """JetStream domain; "" without."""
 
 
+@described
 class MetaGroup(msgspec.Struct, kw_only=True, frozen=True):
     """The group of servers that knows where everything is."""
 
@@ -87,6 +94,7 @@ class MetaGroup(msgspec.Struct, kw_only=True, frozen=True):
     """Changes that wait."""
 
 
+@described
 class JetStreamPart(msgspec.Struct, kw_only=True, frozen=True):
     """JetStream within the figures of a server."""
 
@@ -98,6 +106,7 @@ class JetStreamPart(msgspec.Struct, kw_only=True, frozen=True):
     """The meta group; None outside of a cluster."""
 
 
+@described
 class ServerStats(msgspec.Struct, kw_only=True, frozen=True):
     """A server and how busy it is (STATSZ)."""
 
@@ -129,6 +138,7 @@ class ServerStats(msgspec.Struct, kw_only=True, frozen=True):
     """JetStream; None where it is off."""
 
 
+@described
 class Variables(msgspec.Struct, kw_only=True, frozen=True):
     """Settings and figures of a server (VARZ)."""
 
@@ -190,6 +200,7 @@ class Variables(msgspec.Struct, kw_only=True, frozen=True):
     """JetStream."""
 
 
+@described
 class ClientConnection(msgspec.Struct, kw_only=True, frozen=True):
     """One client of a server."""
 
@@ -243,6 +254,7 @@ class ClientConnection(msgspec.Struct, kw_only=True, frozen=True):
     """TLS of its link; "" without."""
 
 
+@described
 class Connections(msgspec.Struct, kw_only=True, frozen=True):
     """Clients of a server (CONNZ)."""
 
@@ -258,6 +270,7 @@ class Connections(msgspec.Struct, kw_only=True, frozen=True):
     """How many one answer has at the most."""
 
 
+@described
 class JetStreamState(JetStreamUse, kw_only=True):
     """JetStream of a server (JSZ)."""
 
@@ -279,6 +292,7 @@ class JetStreamState(JetStreamUse, kw_only=True):
     """With `accounts=True`: the server's JSON of each account, its streams and consumers as they were asked for."""
 
 
+@described
 class Health(msgspec.Struct, kw_only=True, frozen=True):
     """Whether a server works (HEALTHZ)."""
 

@@ -38,7 +38,10 @@ class Certificates:
     foreign_client: Pair  #: a client, signed by foreign_ca
 
     def server_config(self, pair: Pair | None = None, *, verify: bool = False, extra: str = "") -> str:
-        """A `tls { }` block for NatsServer: `pair` or the good server certificate; `verify` wants mTLS."""
+        """A `tls { }` block for NatsServer: `pair` or the good server certificate; `verify` wants mTLS.
+
+        `extra`: further lines of the block.
+        """
         used = pair or self.server
         lines = [f'cert_file: "{used.cert}"', f'key_file: "{used.key}"', f'ca_file: "{self.ca}"']
         lines += ["verify: true"] * verify + [extra] * bool(extra)

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable
 from types import TracebackType
 
+from jsclient.shared_options import with_shared_options
 from jsclient.testing.server import NatsServer
 from jsclient.testing.wait import free_port, wait_until
 
@@ -48,21 +49,28 @@ class _Group:
         return ",".join(self.urls)
 
 
+@with_shared_options
 class Cluster(_Group):
     """`size` clustered servers with JetStream: `with Cluster() as cluster: connect(cluster.url)`.
 
     `config` is added to every server's configuration. Server i is called n1, n2, ...; `kill()`, `pause()`, `restart()`
     of a single one are methods of `cluster.servers[i]`.
+
+    `jetstream=False`: without JetStream. `name`: of the cluster. `binary`: the nats-server to start; by default the one
+    that `find_nats_server` finds.
     """
 
     def __init__(
         self, size: int = 3, *, config: str = "", jetstream: bool = True, binary: str | None = None, name: str = "test"
     ) -> None:
         self.name = name
+        """Of the cluster."""
         self.jetstream = jetstream
+        """Whether it has JetStream."""
         ports = [free_port() for _ in range(size)]
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
         self.servers = []
+        """Its servers: n1, n2, ..."""
         for number, port in enumerate(ports, 1):
             cluster = f'cluster {{ name: "{name}", listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
             server = NatsServer(cluster + config, jetstream=jetstream, binary=binary, name=f"n{number}")
@@ -129,10 +137,14 @@ class Cluster(_Group):
         return ""
 
 
+@with_shared_options
 class LeafPair(_Group):
     """A hub and a leaf node, each with JetStream and a domain of its own ("hub" and "leaf").
 
     `via` is called with the hub's leaf port and returns the port that the leaf dials instead: the place for a Proxy.
+
+    `hub_config` and `leaf_config` are added to their configurations. `binary`: the nats-server to start; by default the
+    one that `find_nats_server` finds.
     """
 
     def __init__(
@@ -145,13 +157,17 @@ class LeafPair(_Group):
     ) -> None:
         port = free_port()
         self.leaf_port = port
+        """Where the hub listens for the leaf."""
         dialled = via(port) if via else port
         # The hub advertises what the leaf dials, or the leaf would learn the hub's own port and come back past a proxy.
         nodes = f'leafnodes {{ listen: "127.0.0.1:{port}", advertise: "127.0.0.1:{dialled}" }}\n'
         self.hub = NatsServer(nodes + "jetstream { domain: hub }\n" + hub_config, binary=binary, name="hub")
+        """The server in the middle."""
         remote = f'leafnodes {{ reconnect: 1, remotes: [{{ url: "nats-leaf://127.0.0.1:{dialled}" }}] }}\n'
         self.leaf = NatsServer(remote + "jetstream { domain: leaf }\n" + leaf_config, binary=binary, name="leaf")
+        """The server at the edge."""
         self.servers = [self.hub, self.leaf]
+        """Both."""
 
     def __enter__(self) -> LeafPair:
         try:

@@ -24,6 +24,9 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
+from jsclient.shared_options import with_shared_options
+from protocol.described import described
+
 #: How long a script waits for what it expects before it counts as failed.
 EXPECT_TIMEOUT = 10.0
 #: Sockets are looked at in slices, so that close() ends every script quickly.
@@ -88,12 +91,14 @@ def info_line(**fields: Any) -> bytes:
     return b"INFO " + json.dumps(kept).encode() + b"\r\n"
 
 
+@with_shared_options
 class FakeClient:
     """One accepted connection, as a script sees it. Used by the script's thread only."""
 
     def __init__(self, server: FakeServer, sock: socket.socket, number: int) -> None:
         self.number = number  #: 0 for the first connection
         self.socket = sock
+        """Its end of the connection."""
         self.received = bytearray()  #: everything the client has sent so far
         self._server = server
         self.taken = 0  #: bytes of it that `expect` has returned
@@ -192,25 +197,34 @@ class FakeClient:
                 self.close()
 
 
+@described
 class FakeServer:
     """Plays `scripts[n]` to the n-th connection, the last one to all further ones, each in a thread of its own.
 
     A connection is closed when its script ends. A script that failed makes `close()` and the end of `with` raise
     ScriptFailed (unless the block raises itself); `errors` has them earlier.
+
+    `port`: where it listens; 0 (default) chooses one.
     """
 
     def __init__(self, *scripts: Script, port: int = 0) -> None:
         if not scripts:
             raise ValueError("a fake server needs at least one script")
         self.scripts = scripts
+        """As given."""
         self.errors: list[BaseException] = []
+        """What went wrong in scripts so far."""
         self.clients: list[FakeClient] = []
+        """The connections so far, in order."""
         self.stopping = threading.Event()
+        """For layers."""
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self._listener.settimeout(SLICE)
         self.port: int = self._listener.getsockname()[1]
+        """Where it listens."""
         self.url = f"nats://127.0.0.1:{self.port}"
+        """Its address."""
         self._acceptor = threading.Thread(target=self._accept, name=f"jsclient-testing-fake-{self.port}", daemon=True)
 
     def start(self) -> FakeServer:

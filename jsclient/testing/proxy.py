@@ -20,6 +20,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Literal
 
+from jsclient.shared_options import with_shared_options
+from protocol.described import described
+
 Direction = Literal["up", "down", "both"]  #: up: client to server; down: server to client
 Tap = Callable[[int, Direction, bytes], None]  #: number of the connection (1, 2, ...), up or down, bytes
 
@@ -28,19 +31,23 @@ SLICE = 0.05
 CHUNK = 65536
 
 
+@described
 class Flow:
     """The faults and counters of one direction, for all connections of a proxy. Guarded by the proxy's condition."""
 
     def __init__(self) -> None:
         self.bytes = 0  #: forwarded so far
         self.stalled = False
+        """Whether nothing passes."""
         self.delay = 0.0  #: seconds that every chunk is under way
         self.rate = 0.0  #: bytes per second; 0 is no limit
         self.chunk = CHUNK  #: at most so many bytes are sent at once
         self.cut_at: int | None = None  #: value of `bytes` at which the connection is cut
         self.cut_reset = False
+        """Whether that cut is an RST."""
         self.flips: dict[int, int] = {}  #: value of `bytes` -> mask that this byte is XORed with
         self.mutate: Callable[[bytes], bytes] | None = None
+        """Changes every chunk; None leaves them as they are."""
 
 
 class _Link:
@@ -78,16 +85,22 @@ class _Link:
         self.gone.set()
 
 
+@with_shared_options
 class Proxy:
     """Forwards `port` (chosen when 0) to `target_port`. Every fault acts on live and on later connections.
 
     Methods may be called from any thread. `up` and `down` are the two `Flow`s with their byte counters.
+
+    `target_host`: where the target is (127.0.0.1).
     """
 
     def __init__(self, target_port: int, *, target_host: str = "127.0.0.1", port: int = 0) -> None:
         self.target = (target_host, target_port)
+        """Host and port behind it."""
         self.up = Flow()
+        """What goes to the server."""
         self.down = Flow()
+        """What goes to the client."""
         self.accepted = 0  #: connections taken so far
         self.cuts = 0  #: connections cut on command so far
         self.tap: Tap | None = None  #: called with every piece before it is sent on, on the proxy's threads
@@ -98,7 +111,9 @@ class Proxy:
         self._refusing = False
         self._listener = self._listen(port)
         self.port: int = self._listener.getsockname()[1]
+        """Where it listens."""
         self.url = f"nats://127.0.0.1:{self.port}"
+        """Its address."""
         self._acceptor: threading.Thread | None = None
 
     @staticmethod

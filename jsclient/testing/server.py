@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
+from jsclient.shared_options import with_shared_options
 from jsclient.testing.find import find_server, server_version
 from jsclient.testing.wait import wait_until
 
@@ -38,12 +39,15 @@ def running_servers() -> list[NatsServer]:
     return [server for server in list(_running) if server.running]
 
 
+@with_shared_options
 class NatsServer:
     """One nats-server on 127.0.0.1, started by `start()` or `with`.
 
     `config` is text of a configuration file and is merged with what the arguments ask for; `port=-1` lets the server
     choose (a restart keeps what it chose). Without `store_dir` the store is a temporary folder that `stop()` keeps,
     so that `start()` finds its data again, and that `close()` and the end of `with` remove. Not thread-safe.
+
+    `jetstream=False`: without JetStream. `args` are added to the command line. `name` is the server's name.
     """
 
     def __init__(
@@ -58,15 +62,25 @@ class NatsServer:
         name: str = "",
     ) -> None:
         self.binary = binary or find_server()
+        """The program."""
         self.config = config
+        """The configuration as given."""
         self.jetstream = jetstream
+        """Whether it has JetStream."""
         self.args = list(args)
+        """Added to the command line."""
         self.name = name
+        """Its name."""
         self.host = "127.0.0.1"
+        """127.0.0.1."""
         self.url = ""
+        """Its address, once it runs."""
         self.websocket_url = ""
+        """Its address for websockets; "" without."""
         self.monitor_url = ""
+        """Its address for monitoring; "" without."""
         self.port = port
+        """Its port; -1 before the first start if it chooses."""
         self._folder: str | None = None
         self._store = os.fspath(store_dir) if store_dir is not None else None
         self._process: subprocess.Popen[bytes] | None = None
@@ -185,7 +199,7 @@ class NatsServer:
     def signal(self, number: int) -> None:
         """Send a signal to the running process; RuntimeError when it does not run."""
         if self._process is None or self._process.poll() is not None:
-            raise RuntimeError("the nats-server does not run")
+            raise RuntimeError("the nats-server does not run: `start()` it first")
         self._process.send_signal(number)
 
     def pause(self) -> None:
@@ -228,7 +242,7 @@ class NatsServer:
     def pid(self) -> int:
         """The process id; RuntimeError when it does not run."""
         if self._process is None:
-            raise RuntimeError("the nats-server does not run")
+            raise RuntimeError("the nats-server does not run: `start()` it first")
         return self._process.pid
 
     @property

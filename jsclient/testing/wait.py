@@ -16,7 +16,10 @@ POLL = 0.005
 
 
 def wait_until(predicate: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
-    """Poll `predicate` until it returns something true, and return that; TimeoutError after `timeout` seconds."""
+    """Poll `predicate` until it returns something true, and return that; TimeoutError after `timeout` seconds.
+
+    `message`: what was waited for, for the text of the error.
+    """
     end = time.monotonic() + timeout
     while True:
         value = predicate()
@@ -34,6 +37,8 @@ def free_port(host: str = "127.0.0.1") -> int:
 
     It lies below those that systems give to outgoing connections, if one is free there: a server that is down for a
     while finds it free again.
+
+    `host`: the address it is for.
     """
     for quiet in random.sample(range(15_000, 32_000), 50):
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:

@@ -28,8 +28,10 @@ from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.hints import Unpack
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
+from jsclient.shared_options import with_shared_options
 from jsclient.workers import dead_letters as names
 from protocol import Headers
+from protocol.described import described, described_like
 from protocol.errors import BAD_JSON, ProtocolError
 
 _LETTER: Final = "Dead-Letter-"
@@ -46,6 +48,7 @@ ADVISORY_SUBJECTS: Final = (
 what is told while nobody listens."""
 
 
+@described
 @attrs.frozen
 class Letter:
     """A message that was given up, and why.
@@ -108,21 +111,29 @@ class Replay:
     """Letters that were not, each with the error; they are still there."""
 
 
+@described
 class FiltersDict(TypedDict, total=False):
     """Which letters: the keyword arguments of `DeadLetters.list`."""
 
     stream: str | None
+    """The stream that they came from; default None: any."""
     consumer: str | None
+    """The consumer that gave them up; default None: any."""
     reason: str | None
+    """A regular expression that is found in the reason; default None: any."""
     since: dt.datetime | None
+    """Died at that time or later (with a time zone); default None: whenever."""
 
 
+@described_like("FiltersDict")
 class LettersDict(FiltersDict, total=False):
     """The same, and how many at most."""
 
     limit: int | None
+    """At most so many; default None: all."""
 
 
+@with_shared_options
 class DeadLetters:
     """The letters in a stream (those on `subject`); thread-safe. Reads stored messages, never through a consumer.
 
@@ -136,7 +147,9 @@ class DeadLetters:
     def __init__(self, js: JetStream, stream: str = "DEAD", subject: str = "dead.>") -> None:
         self._js = js
         self.stream_name = stream
+        """The stream that holds them."""
         self.subject = subject
+        """Only letters on it."""
         self._stream = js.stream(stream, fetch_info=False)
 
     # --- looking --------------------------------------------------------------------------------------------
@@ -154,7 +167,7 @@ class DeadLetters:
         """Letters, oldest first, as they are read.
 
         `stream` and `consumer`: where they came from. `reason`: a regular expression that is found in it. `since`: died
-        at that time or later.
+        at that time or later. `limit`: at most so many.
         """
         try:
             wanted = re.compile(reason) if reason else None
@@ -245,6 +258,8 @@ class DeadLetters:
 
         One that fails stops no other; only ConnectionClosed is raised, and RequestTimeout when the `timeout` for all of
         them is over: what was replayed until then is told to `on_letter`, the other letters are still there.
+
+        `to`: another subject than that of the original. `limit`: at most so many letters; None (default): all.
         """
         deadline = whole(timeout)
         if rate is not None and not rate > 0:
@@ -318,6 +333,8 @@ class DeadLetters:
 
         Reads advisories from `consumer` (see `advisory_consumer`), fetches each message from its stream and stores it
         under `subject`, then acknowledges the advisory. Call it from time to time; several processes may.
+
+        `limit`: so many advisories at most (500).
         """
         made = 0
         timeout = whole(timeout)

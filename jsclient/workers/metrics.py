@@ -12,6 +12,8 @@ from jsclient.instruments.metrics import library
 if TYPE_CHECKING:
     from jsclient.workers.pool import WorkerPool
 
+__all__ = ["PoolCollector", "text_page"]
+
 _COUNTERS = ("handled", "failed", "redelivered", "rejected", "dead", "hung", "missed_heartbeats")
 
 
@@ -24,6 +26,7 @@ class PoolCollector:
         self._labels = {"stream": pool.consumer.stream_name, "consumer": pool.consumer.name, **labels}
 
     def collect(self) -> Iterator[Any]:
+        """What Prometheus calls."""
         return families([(self._labels, attrs.asdict(self._pool.snapshot()))])
 
 

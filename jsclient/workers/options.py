@@ -13,6 +13,7 @@ from jsclient import checks
 from jsclient.codecs import OnBad
 from jsclient.durations import plain, plain_or_none
 from jsclient.errors import ConfigError
+from protocol.described import described, described_like
 
 THREADS: Final = 8
 
@@ -52,6 +53,7 @@ def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] 
     return None if value is None else (value[0], plain(value[1]))
 
 
+@described
 @attrs.frozen(kw_only=True)
 class PoolOptions:
     """Keyword arguments of WorkerPool; see there."""
@@ -121,7 +123,7 @@ class PoolOptions:
         if self.later is not None:
             checks.subject(self.later, "later")
             if self.key is not None or self.manual:
-                raise ConfigError("later goes with neither key nor manual: what is stored again comes last")
+                raise ConfigError("later= excludes key= and manual=: a message that is stored again comes last")
         if not self.later_from >= 0:
             raise ConfigError(f"later_from must be 0 or more seconds, got {self.later_from!r}")
 
@@ -135,6 +137,7 @@ class PoolOptions:
             raise ConfigError("batch and manual exclude each other: return outcomes instead")
 
 
+@described_like("PoolOptions")
 class PoolOptionsDict(TypedDict, total=False):
     """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions but `decode`
     and `on_bad`, which give the handler its type."""

@@ -14,6 +14,7 @@ from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pump import COMPLETED
 from jsclient.states import LinkEvent
 from jsclient.workers import stats
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream import Consumer
@@ -26,6 +27,7 @@ _REFUSED = (b"NATS/1.0 409", b"NATS/1.0 503")
 """How the headers of a status begin that ends pulls: the server that led the consumer gives up, or is gone."""
 
 
+@described
 @attrs.frozen
 class PoolEvent:
     """Something worth knowing: `kind` is "handled", "failed", "retried", "rejected", "dead", "hung" or "cut off"."""
@@ -48,6 +50,7 @@ def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
         log.exception("on_event failed")
 
 
+@described
 @attrs.frozen
 class StopReport:
     """How a stop went. `cut_off` are the messages whose handlers were still running (the server delivers them

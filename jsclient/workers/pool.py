@@ -19,6 +19,7 @@ from jsclient.instruments import handling
 from jsclient.jetstream import Consumer, JetStreamMsg
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
+from jsclient.shared_options import with_shared_options
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.keyed_work import KeyedWork
@@ -39,6 +40,7 @@ T = TypeVar("T")
 log = logging.getLogger("jsclient.workers")
 
 
+@with_shared_options
 class WorkerPool(Taker):
     """Handle the messages of a pull consumer in `threads` threads. Starts at once; use it in a `with` block.
 
@@ -95,11 +97,15 @@ class WorkerPool(Taker):
         except TypeError as error:
             raise errors.ConfigError(f"{error}; see jsclient.workers.PoolOptions") from None
         self.consumer = consumer
+        """What it takes messages from."""
         self.connection = consumer.nc
+        """Its connection."""
         self._engine = engine_of(self.connection)
         self.handler = handling(self.connection.options.instrumentation, typed_handler(handler, self.options))
+        """For layers."""
         waits = waits_of(consumer, self.options)
         self.settler = Settler(self, waits.backoff)
+        """For layers."""
         self._workers = [Worker() for _ in range(self.options.threads)]
         intervals = [wait / PART for wait in waits.ack]
         self._progress = Progress(
@@ -111,6 +117,7 @@ class WorkerPool(Taker):
         self._suspects = waiting.new_turn()
         self._first_prefix = b"\0"
         self.stopping = False
+        """For layers."""
         self._release_asked = False
         self._giving_back = False
         self._released = waiting.new_turn()
@@ -118,6 +125,7 @@ class WorkerPool(Taker):
         self._running = len(self._workers)
         self._running_lock = waiting.new_lock()
         self.error: BaseException | None = None
+        """What ended it; None while it runs, and after a stop of its own."""
         unit = self.options.batch[0] if self.options.batch else 1
         first = min(len(self._workers) * unit, waits.max_batch or UNLIMITED_BATCH)
         # No byte limit: the window changes all the time, and pulls that share out bytes would get crumbs. Memory is
@@ -440,7 +448,7 @@ class WorkerPool(Taker):
         return True
 
     def event(self, kind: str, message: Any, error: BaseException | None = None, seconds: float = 0.0) -> None:
-        """Tell `on_event`; what it raises is logged."""
+        """For layers: tell `on_event`; what it raises is logged."""
         if self.options.on_event is not None:
             tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from protocol.described import described
+
 if TYPE_CHECKING:
     from jsclient.workers.progress import Held
 
@@ -16,6 +18,7 @@ TIMES_KEPT = 1024
 """Handler times that each worker remembers for the percentiles."""
 
 
+@described
 @attrs.frozen
 class PoolSnapshot:
     """What a pool has done and is doing; times and ages in seconds, percentiles over the latest handler calls."""

@@ -11,6 +11,8 @@ from typing import Any
 from jsclient.instruments import handling
 from jsclient.instruments.tracing import OpenTelemetry, library
 
+__all__ = ["inject", "traced"]
+
 
 def traced(handler: Callable[[Any], Any], name: str | None = None) -> Callable[[Any], Any]:
     """The handler, run inside the publisher's trace: `WorkerPool(consumer, traced(handle))`.
@@ -25,7 +27,7 @@ def traced(handler: Callable[[Any], Any], name: str | None = None) -> Callable[[
 
 
 def inject(headers: dict[str, str] | None = None) -> dict[str, str]:
-    """The headers with the current trace context added, for a publish."""
+    """The headers with the current trace context added, for a publish. `headers`: your own; default: none."""
     _, propagate, _ = library()
     carrier = dict(headers or {})
     propagate.inject(carrier)

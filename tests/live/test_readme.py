@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import inspect
 import re
+import textwrap
 from pathlib import Path
 
 import pytest
 
 import jsclient
+from jsclient.jetstream import JetStream, PubAck
 from jsclient.testing import NatsServer
 
 ROOT = Path(__file__).parents[2]
@@ -35,3 +38,12 @@ def test_examples_run_in_order(server: NatsServer, name: str) -> None:
         exec(program, {"__name__": "__main__"})
     for connection in jsclient.live_connections():
         connection.close()  # what jsclient.shared made lives as long as the process
+
+
+def test_the_example_of_help_runs(server: NatsServer) -> None:
+    """`help(JetStream)` begins with it."""
+    indented = re.findall(r"(?:^(?:    .*)?\n)+", inspect.getdoc(JetStream) or "", re.M)
+    code = textwrap.dedent(next(block for block in indented if block.strip())).replace(USUAL, server.url)
+    names: dict[str, object] = {"jsclient": jsclient, "JetStream": JetStream}
+    exec(compile(code, "help(JetStream)", "exec"), names)
+    assert isinstance(names["ack"], PubAck)

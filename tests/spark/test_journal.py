@@ -19,7 +19,7 @@ from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import read_chunks
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValueConfig
-from jsclient.spark import atomic, exactly, options
+from jsclient.spark import atomic, exactly, options, replay
 from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.publishing import TaskPublisher
@@ -409,6 +409,22 @@ def test_a_sink_that_keeps_nothing(
     message = sink.write("run-4", 1, rows)
     assert js.state(stream_name)["messages"] == 100
     assert "some may be stored twice" in message.outcome.notes[-1]
+
+
+def test_a_replay_that_puts_too_much_aside_is_refused(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver has to hold what lies in the sink under other partitions: 64 MiB of each task, here 100 bytes."""
+    sink = Sink(server, js, stream_name, monkeypatch)
+    rows = [b"%d" % n for n in range(100)]
+    for number, after in ((0, 50), (1, 0)):
+        with pytest.raises(Crash):
+            sink.write("run-1", number, rows, crash_after=after)
+    stored = sink.contents()
+    monkeypatch.setattr(replay, "MOST_ASIDE", 100)
+    with pytest.raises(JetStreamSparkError, match=r"UNSURE_REPLAY.*lie in the sink under other partitions"):
+        sink.write("run-2", 1, rows)
+    assert sink.contents() == stored
 
 
 def test_ids_of_the_journal_are_not_those_of_others(

@@ -1,4 +1,7 @@
-"""Code, threads and servers are "it" in the library's texts: he, his and whom make a reader look for a person."""
+"""Code, threads and servers are "it" in the library's texts: he, his and who make a reader look for a person.
+
+Users, those who run a server, and the one that proves "who we are" are persons.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +9,20 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PERSONAL = re.compile(r"\b(?:he|him|his|she|her|whom|whoever)\b", re.I)
+PERSONAL = re.compile(
+    r"\b(?:he|him|his|she|her|whom|whoever)\b|(?<!those )(?<!users )\bwho\b(?! we are| connects)", re.I
+)
 #: `words.md`, `folder/words.md`: a document.
 DOCUMENT = re.compile(r"\b[\w./-]*\w\.md\b")
 
 
+def texts(pattern: str) -> list[Path]:
+    return [path for name in ("jsclient", "protocol", "tools") for path in sorted((ROOT / name).rglob(pattern))]
+
+
 def test_no_code_is_a_person() -> None:
     found = []
-    for path in [path for name in ("jsclient", "protocol", "tools") for path in sorted((ROOT / name).rglob("*.py"))]:
+    for path in [*texts("*.py"), *texts("*.md"), ROOT / "README.md", ROOT / "CONTRIBUTING.md"]:
         for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
             if PERSONAL.search(line):
                 found.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()}")

@@ -37,6 +37,7 @@ ALSO_VALUES = {"spark", "jetstream", "protocol"}
 WORD = re.compile(r"^[A-Za-z_]\w*$")
 DOTTED = re.compile(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)+$")
 CALL = re.compile(r"^([A-Za-z_][\w.]*)\((.*)\)$")
+TEST = re.compile(r"^((?:\w+/)*test_\w+\.py)::(test_\w+)$")
 FILE = re.compile(r"^[\w.-]+(?:/[\w.*-]+)+/?$|^[\w-]+\.(?:py|md|cfg|toml|yaml)$")
 
 
@@ -120,12 +121,36 @@ def is_file(name: str) -> bool:
     return any(True for _ in ROOT.glob(name.rstrip("/"))) or name.split("/")[0] in ("build", "dist")
 
 
+def rows_to_prove(path: Path) -> Iterator[tuple[int, str]]:
+    """(line, its last cell) of every row of the tables whose last column is "proven by"."""
+    inside = False
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if not line.startswith("|"):
+            inside = False
+        elif line.endswith("| proven by |"):
+            inside = True
+        elif inside and not line.startswith("|---"):
+            yield number, line.rstrip("| ").rpartition(" | ")[2]
+
+
+def test_every_guarantee_of_spark_names_the_test_that_proves_it() -> None:
+    """That each of them exists is looked at below."""
+    rows = list(rows_to_prove(ROOT / "jsclient" / "spark" / "README.md"))
+    assert len(rows) > 20
+    assert [number for number, cell in rows if not all(map(TEST.match, re.findall(r"`([^`]+)`", cell) or [""]))] == []
+
+
 def unknown(literal: str) -> str:
     """Why a literal is wrong, or ""."""
     target = re.match(r"make ([\w-]+)", literal)
     if target:
         known = re.search(rf"^[\w -]*\b{target[1]}\b[\w -]*:", (ROOT / "Makefile").read_text(), re.M)
         return "" if known else f"make has no {target[1]}"
+    test = TEST.match(literal)
+    if test:
+        files = [path for path in (ROOT / "tests").rglob(Path(test[1]).name) if str(path).endswith(f"/{test[1]}")]
+        known = any(f"\ndef {test[2]}(" in path.read_text(encoding="utf-8") for path in files)
+        return "" if known else "no such test"
     if FILE.match(literal) and not literal.startswith(("application/", "github")):
         return "" if is_file(literal) or literal.split("/")[0] not in top_level() else "no such file"
     call = CALL.match(literal)
@@ -165,6 +190,8 @@ def test_what_is_named_exists(path: Path) -> None:
         "publish(mgs_id=1)",
         "make tset",
         "tests/unit/test_nothing.py",
+        "test_journal.py::test_that_nothing_is_stored",
+        "test_nothing.py::test_random_histories_store_each_row_once",
         "NATS_SERVR",
         "KeyValueConfg",
         "max_messagez=3",

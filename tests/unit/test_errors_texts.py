@@ -9,14 +9,16 @@ from __future__ import annotations
 import ast
 import importlib
 import pkgutil
-from collections.abc import Iterator
+import re
+from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 import jsclient
-from jsclient import errors
+import protocol.errors
+from jsclient import checks, errors
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Bases that are never raised: users catch them.
@@ -152,3 +154,29 @@ def test_a_quoted_error_does_not_say_what_it_means() -> None:
     assert errors.brief(errors.RequestTimeout("no reply")) == "no reply"
     assert errors.brief(errors.TimedOut("it is taken. Try again.")) == "it is taken. Try again"
     assert errors.brief(ValueError("odd.")) == "odd."
+
+
+def kinds_of_protocol() -> Iterator[type[Exception]]:
+    for name, cls in vars(protocol.errors).items():
+        if isinstance(cls, type) and issubclass(cls, Exception) and cls.__module__ == "protocol.errors":
+            assert name == cls.__name__
+            yield cls
+
+
+def test_those_of_protocol_say_all_three_too() -> None:
+    found = list(kinds_of_protocol())
+    assert len(found) >= 10
+    for cls in found:
+        assert re.match(r"[A-Z].*\.$", cls.meaning), cls  # type: ignore[attr-defined]
+        assert re.match(r"[A-Z].*\.$", cls.advice), cls  # type: ignore[attr-defined]
+    with pytest.raises(protocol.InvalidHeader) as caught:
+        protocol.Headers({"a b": "x"})
+    assert str(caught.value).endswith("'a b'. Nothing was encoded or sent. " + protocol.InvalidHeader.advice)
+
+
+@pytest.mark.parametrize("call", [lambda: checks.subject("a b"), lambda: checks.header_block({"a": "x\n"})])
+def test_what_quotes_them_says_what_happened_only(call: Callable[[], object]) -> None:
+    with pytest.raises(errors.ConfigError) as caught:
+        call()
+    assert "Nothing was encoded" not in str(caught.value)
+    assert str(caught.value).endswith("Nothing was stored or changed.")

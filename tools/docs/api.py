@@ -11,7 +11,6 @@ import enum
 import importlib
 import inspect
 import re
-import textwrap
 from collections.abc import Iterator
 from functools import cache, partial
 from pathlib import Path
@@ -20,6 +19,9 @@ from typing import Any, ForwardRef, is_typeddict
 
 import attrs
 import msgspec
+
+from protocol import described
+from protocol.described import Field
 
 ROOT = Path(__file__).resolve().parents[2]
 #: module -> title of its page
@@ -30,11 +32,17 @@ MODULES = {
     "jsclient.contexts": "jsclient.contexts",
     "jsclient.jetstream": "jsclient.jetstream",
     "jsclient.jetstream.advisories": "jsclient.jetstream.advisories",
+    "jsclient.codecs": "jsclient.codecs",
     "jsclient.keyvalue": "jsclient.keyvalue",
     "jsclient.objectstore": "jsclient.objectstore",
     "jsclient.services": "jsclient.services",
     "jsclient.workers": "jsclient.workers",
+    "jsclient.workers.metrics": "jsclient.workers.metrics",
+    "jsclient.workers.tracing": "jsclient.workers.tracing",
     "jsclient.instruments": "jsclient.instruments",
+    "jsclient.instruments.metrics": "jsclient.instruments.metrics",
+    "jsclient.instruments.tracing": "jsclient.instruments.tracing",
+    "jsclient.monitor": "jsclient.monitor",
     "jsclient.groups": "jsclient.groups",
     "jsclient.coordination": "jsclient.coordination",
     "jsclient.backup": "jsclient.backup",
@@ -63,7 +71,21 @@ MADE_BY_USERS = {
         "Headers",
         "JetStream",
     ),
-    *("LeafPair", "Lock", "NatsServer", "Proxy", "PubMsg", "Schedule", "Secret", "Semaphore", "SystemClient"),
+    *(
+        "LeafPair",
+        "Lock",
+        "Monitor",
+        "NatsServer",
+        "OpenTelemetry",
+        "PoolCollector",
+        "Prometheus",
+        "Proxy",
+        "PubMsg",
+        "Schedule",
+        "Secret",
+        "Semaphore",
+        "SystemClient",
+    ),
     *("WorkerPool", "Parser", "JetStreamListener"),
 }
 #: What a reader looks for first stands first on its page; all others follow in the order of `__all__`.
@@ -134,70 +156,9 @@ def is_property(value: Any) -> bool:
 
 
 @cache
-def fields(cls: type) -> dict[str, tuple[str, str]]:
-    """field -> (its annotation and default as written, its text) of attrs classes, structs and enums."""
-    if attrs.has(cls):
-        names = [field.name for field in attrs.fields(cls) if not field.name.startswith("_")]
-    elif issubclass(cls, msgspec.Struct):
-        names = [name for name in cls.__struct_fields__ if not name.startswith("_")]
-    elif issubclass(cls, enum.Enum):
-        names = list(cls.__members__)
-    else:
-        names = [name for name in vars(cls) if name.isupper()]
-    written: dict[str, tuple[str, str]] = {}
-    for base in reversed(cls.__mro__):
-        if ours(base):
-            written.update(written_fields(base))
-    return {name: written.get(name, ("", "")) for name in names}
-
-
-def written_fields(cls: type) -> dict[str, tuple[str, str]]:
-    """The assignments in the body of a class, with the text below, beside (`#: ...`) or above them."""
-    try:
-        lines = inspect.getsource(cls).splitlines()
-    except (OSError, TypeError):
-        return {}
-    body = ast.parse(textwrap.dedent("\n".join(lines))).body[0]
-    assert isinstance(body, ast.ClassDef)
-    found = {}
-    for node, after in zip(body.body, [*body.body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            name, annotation = node.target.id, ast.unparse(node.annotation)
-        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            name, annotation = node.targets[0].id, ""
-        else:
-            continue
-        default = plain_default(node.value)
-        shown = f": {annotation}" if annotation else ""
-        shown += f" = {default}" if default else ""
-        found[name] = (shown, field_text(lines, node, after))
-    return found
-
-
-def plain_default(value: ast.expr | None) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, ast.Call) and ast.unparse(value.func) in ("attrs.field", "field", "msgspec.field"):
-        for keyword in value.keywords:
-            if keyword.arg in ("default", "factory", "default_factory"):
-                return ast.unparse(keyword.value) + ("" if keyword.arg == "default" else "()")
-        return ""
-    return ast.unparse(value)
-
-
-def field_text(lines: list[str], node: ast.stmt, after: ast.stmt | None) -> str:
-    if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) and isinstance(after.value.value, str):
-        return inspect.cleandoc(after.value.value)
-    beside = re.search(r"\s#:? ?(.*)$", lines[(node.end_lineno or node.lineno) - 1])
-    if beside and not re.match(r"(type:|noqa)", beside[1]):
-        return beside[1]
-    above: list[str] = []
-    for line in reversed(lines[: node.lineno - 1]):
-        comment = re.match(r"\s*#: ?(.*)$", line)
-        if comment is None:
-            break
-        above.insert(0, comment[1])
-    return " ".join(above)
+def fields(cls: type) -> dict[str, Field]:
+    """field -> how it is written and its text, of attrs classes, structs, enumerations and classes of constants."""
+    return described.fields(cls)
 
 
 # --- text --------------------------------------------------------------------------------------------------
@@ -247,8 +208,9 @@ def clean(text: str) -> str:
 
 
 def docstring(value: Any) -> str:
+    """As it stands in the source: the fields of a class are shown one by one."""
     target = value.__func__ if isinstance(value, (staticmethod, classmethod)) else value
-    text = inspect.getdoc(target) or ""
+    text = inspect.cleandoc(described.own_doc(target)) if inspect.isclass(target) else inspect.getdoc(target) or ""
     return text if text and not generated(target, text) else ""
 
 
@@ -329,14 +291,13 @@ def class_text(name: str, cls: type) -> Iterator[str]:
     for title, text in (("For the data", getattr(cls, "meaning", "")), ("What to do", getattr(cls, "advice", ""))):
         if exception and text:
             yield f"{title}: {text}\n"
-    for field, (shown, text) in fields(cls).items():
-        yield f":::{{py:attribute}} {field}"
-        kind, _, default = shown.removeprefix(": ").partition(" = ")
-        if kind and shown.startswith(": "):
-            yield f":type: {kind}"
-        if default:
-            yield f":value: {default}"
-        yield f"\n{text}\n:::\n"
+    for name_of_field, field in fields(cls).items():
+        yield f":::{{py:attribute}} {name_of_field}"
+        if field.annotation:
+            yield f":type: {field.annotation}"
+        if field.default:
+            yield f":value: {field.default}"
+        yield f"\n{field.text}\n:::\n"
     for member, value in members(cls):
         yield from member_text(member, value)
     yield "::::\n"

@@ -20,6 +20,7 @@ from jsclient.jetstream.api.models_stream import (
     StreamSource,
     SubjectTransform,
 )
+from protocol.described import described_like
 
 T = TypeVar("T")
 
@@ -38,6 +39,7 @@ def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
     return config
 
 
+@described_like("jsclient.jetstream.api.models_stream.StreamConfig")
 class StreamConfigDict(TypedDict, total=False):
     """The fields of StreamConfig."""
 
@@ -82,6 +84,7 @@ class StreamConfigDict(TypedDict, total=False):
     allow_batched: bool | None
 
 
+@described_like("jsclient.jetstream.api.models_consumer.ConsumerConfig")
 class ConsumerConfigDict(TypedDict, total=False):
     """The fields of ConsumerConfig."""
 

@@ -17,6 +17,7 @@ import msgspec
 
 from jsclient.durations import to_ns, to_seconds
 from jsclient.errors import BadResponse, ConfigError
+from protocol.described import described
 from protocol.errors import BAD_JSON
 
 if TYPE_CHECKING:
@@ -106,6 +107,9 @@ class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_o
     """
 
     _kinds: ClassVar[dict[str, tuple[str, Any]] | None] = None
+
+    def __init_subclass__(cls) -> None:
+        described(cls)
 
     def __post_init__(self) -> None:
         for name, (kind, _) in kinds(type(self)).items():

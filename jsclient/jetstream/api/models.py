@@ -42,6 +42,7 @@ from jsclient.jetstream.api.models_stream import (
     SubjectTransform,
 )
 from protocol import Headers
+from protocol.described import described
 
 __all__ = [
     "AccountInfo",
@@ -87,6 +88,7 @@ __all__ = [
 ]
 
 
+@described
 class PubAck(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """The stream's answer to a publish.
 
@@ -110,6 +112,7 @@ class PubAck(msgspec.Struct, kw_only=True, frozen=True, gc=False):
     """Messages in that batch."""
 
 
+@described
 class RawStreamMsg(msgspec.Struct, kw_only=True, frozen=True):
     """A message as it is stored: read by get_msg and its kin, not delivered by a consumer."""
 

@@ -10,6 +10,7 @@ from jsclient.errors import ConfigError, InvalidName
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Delays, Duration, OpenWire, Seconds, Timestamp
 from jsclient.jetstream.api.models_stream import ClusterInfo, check_choices, check_metadata, check_numbers
+from protocol.described import described
 
 # The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ else:
     DeliverWord = AckWord = ReplayWord = PriorityWord = str
 
 
+@described
 class DeliverPolicy:
     """Where a consumer begins."""
 
@@ -38,6 +40,7 @@ class DeliverPolicy:
     """With the last message of each subject."""
 
 
+@described
 class AckPolicy:
     """explicit: every message; all: an ack covers all before it; none: no acks; flow_control: server 2.14, push."""
 
@@ -51,6 +54,7 @@ class AckPolicy:
     """Push: the answer to flow control acknowledges (server 2.14)."""
 
 
+@described
 class ReplayPolicy:
     """As fast as possible, or in the rhythm in which the messages came in."""
 
@@ -60,6 +64,7 @@ class ReplayPolicy:
     """At the pace at which they were stored."""
 
 
+@described
 class PriorityPolicy:
     """How pulls of a priority group are served (server 2.11; prioritized 2.12)."""
 

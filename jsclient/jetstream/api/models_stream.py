@@ -9,6 +9,7 @@ import msgspec
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire
+from protocol.described import described
 
 # The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ else:
     RetentionWord = StorageWord = DiscardWord = CompressionWord = PersistWord = str
 
 
+@described
 class Retention:
     """When a stream lets messages go: at its limits, when all consumers have them, or when one has it."""
 
@@ -32,6 +34,7 @@ class Retention:
     """A message goes when it is acknowledged; consumers share the stream."""
 
 
+@described
 class Storage:
     """Where a stream keeps its messages: in files, or in memory (lost when the server stops)."""
 
@@ -41,6 +44,7 @@ class Storage:
     """In memory: lost when the server stops."""
 
 
+@described
 class Discard:
     """What a full stream does: drop the oldest message, or refuse the new one."""
 
@@ -50,6 +54,7 @@ class Discard:
     """The new message is refused."""
 
 
+@described
 class Compression:
     """Compression of a stream's files (server 2.10)."""
 
@@ -59,6 +64,7 @@ class Compression:
     """Files are compressed with S2."""
 
 
+@described
 class PersistMode:
     """Whether an ack waits for the message to be written (server 2.12); async is for one replica only."""
 

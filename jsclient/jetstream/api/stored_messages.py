@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, RequestTimeout, TooManyRequests
+from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, RequestTimeout, TooManyRequests, brief
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import MessageResponse, RawStreamMsg
@@ -42,7 +42,9 @@ def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
             stream=stream,
         )
     except (ValueError, ProtocolError) as error:
-        raise BadResponse(f"message {stored.seq} of stream {stream!r} cannot be read: {error}", stored.data) from error
+        raise BadResponse(
+            f"message {stored.seq} of stream {stream!r} cannot be read: {brief(error)}", stored.data
+        ) from error
 
 
 def direct(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
@@ -87,7 +89,7 @@ def stored_message(message: Msg) -> RawStreamMsg:
         )
     except (ValueError, KeyError, ProtocolError) as error:
         raise BadResponse(
-            f"a direct get was answered without the stream's headers: {error}", message.payload
+            f"a direct get was answered without the stream's headers: {brief(error)}", message.payload
         ) from error
 
 

@@ -15,6 +15,7 @@ from jsclient.instruments import handling
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.iterator import MessageIterator
@@ -28,6 +29,7 @@ STOP_TIMEOUT: Final = 30.0
 """Seconds that leaving a `with` block or `drain` waits for handlers in flight."""
 
 
+@with_shared_options
 class ConsumeContext(Taker):
     """A running consume. Leaving its `with` block stops it and waits for the handlers in flight.
 

@@ -38,6 +38,7 @@ from jsclient.jetstream.consuming.pull_statuses import Verdict
 from jsclient.jetstream.consuming.pump import Pump, Told, too_large
 from jsclient.jetstream.consuming.watchdog import NEVER, SHORTEST_ASK, Watchdog
 from jsclient.states import LinkEvent, Wake
+from protocol.described import described
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -73,6 +74,7 @@ NO_WAIT_TIMEOUT: Final = 5.0
 FOREVER: Final = Deadline(None)
 
 
+@described
 class Ended(str, enum.Enum):
     """Why a fetch ended."""
 

@@ -29,6 +29,7 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, na
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.message import JetStreamMsg, timestamp_ns
 from jsclient.jetstream.publishing.attempts import wait_connected
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consumer import Consumer
@@ -104,6 +105,7 @@ class Until:
         return self.position <= self.last_seq(timeout)
 
 
+@described
 class FiniteRead(Taker):
     """Iterates over the messages of a pull consumer and ends exactly at the end.
 
@@ -125,9 +127,11 @@ class FiniteRead(Taker):
         timeout: Timeout = DEFAULT,
     ) -> None:
         self.consumer = consumer
+        """The consumer that it reads."""
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
         self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
+        """For layers."""
         self._max_messages = max_messages
         self._turn = waiting.new_turn()
         self._ready: deque[JetStreamMsg] = deque()

@@ -88,8 +88,11 @@ class MessageIterator(Taker):
 
     def __init__(self, source: Any, options: Any, intake: Intake, cancel: Cancel | None = None) -> None:
         self.source = source
+        """For layers."""
         self.options = options
+        """For layers."""
         self.connection: Connection = intake.connection
+        """For layers."""
         self._engine = engine_of(self.connection)
         self._intake = intake
         self._mailbox = intake.mailbox

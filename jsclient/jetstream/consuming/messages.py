@@ -19,9 +19,11 @@ from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import WindowPump
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.shared_options import with_shared_options
 from jsclient.states import WAKE, LinkEvent
 
 
+@with_shared_options
 class Messages(MessageIterator):
     """Iterate for ever (`for msg in messages`), or take one with `next(timeout)`. Several threads may share it.
 

@@ -45,6 +45,7 @@ from jsclient.jetstream.consuming.typed import (
     typed_iterator,
 )
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.finite import OrderedRead
@@ -70,6 +71,7 @@ class SiftedOrderedMessages(Sifting[T], TypedOrderedMessages[T]):
     """The same without those that cannot be decoded."""
 
 
+@with_shared_options
 class OrderedConsumer:
     """Reads a stream in order, each message once, without acks. Made by `stream.ordered_consumer(...)`.
 
@@ -81,8 +83,11 @@ class OrderedConsumer:
 
     def __init__(self, js: JetStream, stream_name: str, **options: Unpack[OrderedOptionsDict]) -> None:
         self.js = js
+        """The JetStream object that it was made with."""
         self.stream_name: str = names.check_stream(stream_name)
+        """The stream that it reads."""
         self.state = OrderedState(OrderedOptions(**options))
+        """For layers."""
         self.state.options.filters()
         self._source = OrderedSource(js, stream_name, self.state)
         self._free = deque([True])  # empty while somebody reads: no lock, because the reader may end on another thread
@@ -281,7 +286,11 @@ class OrderedConsumer:
         on_bad: OnBadOrdered = "raise",
         **options: Unpack[PullOptionsDict],
     ) -> OrderedRead:
-        """Iterate over what is there and end exactly: see OrderedRead. `decode=Order` as for `messages`."""
+        """Iterate over what is there and end exactly: see OrderedRead. `decode=Order` as for `messages`.
+
+        `end_seq`: the last stream sequence to read; `time`: messages stored up to then; `drained=True`: up to the
+        stream's last message at the start. `timeout`: seconds for the next message (30).
+        """
         from jsclient.jetstream.consuming.finite import OrderedRead
         from jsclient.jetstream.consuming.typed_reads import TypedOrderedRead
 

@@ -50,6 +50,7 @@ from jsclient.jetstream.consuming.typed import (
 from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
+from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
@@ -269,6 +270,7 @@ class SiftedOrderedPushMessages(Sifting[T], TypedOrderedPushMessages[T]):
     """The same without those that cannot be decoded."""
 
 
+@with_shared_options
 class OrderedPushConsumer:
     """Reads a stream in order, each message once, pushed by the server. Made by `stream.ordered_push_consumer(...)`.
 
@@ -288,9 +290,13 @@ class OrderedPushConsumer:
         if not heartbeat >= SHORTEST_HEARTBEAT:
             raise errors.ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, got {heartbeat!r}")
         self.js = js
+        """The JetStream object that it was made with."""
         self.stream_name: str = names.check_stream(stream_name)
+        """The stream that it reads."""
         self.options = OrderedOptions(**options)
+        """For layers."""
         self.heartbeat = heartbeat
+        """Seconds between signs of life of the server."""
 
     @overload
     def messages(self, **options: Unpack[PushOptionsDict]) -> OrderedPushMessages: ...

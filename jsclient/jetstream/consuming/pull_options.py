@@ -14,6 +14,7 @@ from jsclient.durations import DEFAULT, Default, Timeout, plain, seconds_of
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTerms, check_priority
+from protocol.described import described, described_like
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import ConsumerConfig
@@ -57,6 +58,7 @@ def error_hook(hook: Callable[..., Any] | None) -> Callable[..., Any] | None:
     return lambda error, message=None: hook(error)
 
 
+@described
 @attrs.frozen
 class Paused:
     """The consumer was paused on the server (2.11): pulls wait, nothing is delivered until `until`."""
@@ -70,35 +72,50 @@ class Resumed:
     """A paused consumer delivers again."""
 
 
+@described
 class FetchLimitsDict(TypedDict, total=False):
     """The keyword arguments of `fetch()` that all calls take which hand theirs on to it."""
 
     heartbeat: Timeout
+    """Seconds between signs of life of the server; default: 5 or half the timeout if that is less; None: none."""
     group: str
+    """The priority group (server 2.11); default: none."""
     min_pending: int
+    """Take only while so many messages wait (overflow, server 2.11); default 0: always."""
     min_ack_pending: int
+    """Take only while so many messages wait for their ack (overflow, server 2.11); default 0: always."""
     priority: int | None
+    """0 to 9, lower first (prioritized, server 2.12); default None: no priority."""
     cancel: Cancel | None
+    """A token that ends the call with Cancelled; default None."""
 
 
+@described_like("FetchLimitsDict")
 class FetchBatchesDict(FetchLimitsDict, total=False):
     """Keyword arguments of `batches()`, which are those of `fetch()`."""
 
     max_bytes: int
+    """Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit."""
 
 
+@described_like("FetchLimitsDict")
 class FetchBytesDict(FetchLimitsDict, total=False):
     """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`."""
 
     no_wait_then: float | dt.timedelta | None
+    """Seconds to wait for the first message when nothing is there; then what is there is taken at once. Instead of
+    `timeout`; default None: wait for all of them."""
 
 
+@described_like("FetchBytesDict")
 class FetchDict(FetchBytesDict, total=False):
     """Keyword arguments of `next()`, which are those of `fetch()`."""
 
     max_bytes: int
+    """Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit."""
 
 
+@described_like("PullOptions")
 class PullOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()`; see PullOptions."""
 
@@ -123,6 +140,7 @@ def _heartbeat(value: float | dt.timedelta | Default | None) -> float | Default 
     return value.total_seconds() if isinstance(value, dt.timedelta) else value
 
 
+@described
 @attrs.frozen(kw_only=True)
 class PullOptions:
     """What a continuous pull may hold and how it watches the server.

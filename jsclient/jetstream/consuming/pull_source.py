@@ -47,10 +47,14 @@ class PullSource:
 
     def __init__(self, connection: Connection, pull_subject: str) -> None:
         self.nc = connection
+        """The connection."""
         self.pull_subject = pull_subject
-        self.pins: dict[str, str] = {}  # priority group -> the id by which the server knows its pinned client: us
-        self.questions = QuestionLimit(EXAMINE_EVERY)  # of all fetches
-        self.pull_prefix = b""  # of the body of every pull
+        """For layers."""
+        self.pins: dict[
+            str, str
+        ] = {}  #: For layers: priority group -> the id by which the server knows its pinned client: us
+        self.questions = QuestionLimit(EXAMINE_EVERY)  #: For layers: of all fetches
+        self.pull_prefix = b""  #: For layers: of the body of every pull
 
     ack_none = False
 

@@ -33,6 +33,7 @@ from jsclient.jetstream.consuming.typed import (
     typed_iterator,
 )
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
@@ -96,6 +97,7 @@ class SiftedPushMessages(Sifting[T], TypedPushMessages[T]):
     """The same without those that cannot be decoded."""
 
 
+@with_shared_options
 class PushConsumer:
     """A push consumer. Made by `create_push_consumer`, `push_consumer` and the like.
 
@@ -109,10 +111,15 @@ class PushConsumer:
         if not config.is_push:
             raise errors.NotPushConsumer(f"consumer {name!r} of stream {stream_name!r} is a pull consumer")
         self.js = js
+        """The JetStream object that it was made with."""
         self.nc = js.nc
+        """Its connection."""
         self.stream_name: str = names.check_stream(stream_name)
+        """The stream that it reads."""
         self.name: str = names.check_consumer(name)
+        """Its name."""
         self.config = config
+        """Its configuration."""
         self._info = info
 
     @property
@@ -200,7 +207,11 @@ class PushConsumer:
         dead_letter: str | None = None,
         **options: Unpack[PushOptionsDict],
     ) -> ConsumeContext:
-        """Call `handler(msg)` for every message; with one worker in order. See Consumer.consume."""
+        """Call `handler(msg)` for every message; with one worker in order. See Consumer.consume.
+
+        `workers`: threads that call the handler. Options: see PushOptions.
+        `decode`, `on_bad` and `dead_letter`: as for Consumer.messages.
+        """
         messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
         return ConsumeContext(messages, handler, workers)
 

@@ -21,6 +21,7 @@ from jsclient.jetstream.consuming.pull_statuses import row_of
 from jsclient.jetstream.consuming.pump import NOTHING, Told, failed, reported
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog
 from jsclient.states import WAKE, LinkEvent
+from protocol.described import described, described_like
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -32,6 +33,7 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 """What may wait for the application without flow control; beyond that messages are dropped and reported."""
 
 
+@described_like("PushOptions")
 class PushOptionsDict(TypedDict, total=False):
     """Keyword arguments of `messages()` and `consume()`; see PushOptions."""
 
@@ -41,6 +43,7 @@ class PushOptionsDict(TypedDict, total=False):
     leave_buffered: bool
 
 
+@described
 @attrs.frozen(kw_only=True)
 class PushOptions:
     """`on_error(error)` gets NoHeartbeat, SlowConsumer and what the handler raised; without it they are logged.
@@ -52,9 +55,13 @@ class PushOptions:
     """
 
     on_error: ErrorHook | None = None
+    """Called with what the reading survives; None: it is logged."""
     pending_messages: int = PENDING_MESSAGES
+    """Messages that may wait for the application without flow control; more are dropped."""
     pending_bytes: int = PENDING_BYTES
+    """Bytes that may wait for the application without flow control; more are dropped."""
     leave_buffered: bool = False
+    """At the end leave what was not taken to `ack_wait`, instead of giving it back at once."""
 
 
 class PushSink:

@@ -31,6 +31,7 @@ from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.message import JetStreamMsg, sequence_of
+from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
     from jsclient._engine import Engine
@@ -55,6 +56,7 @@ AGAIN: Final = 1.0
 """Seconds after which a message comes again whose dead letter could not be stored."""
 
 
+@with_shared_options
 class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
     """A message whose payload is a value: `msg.value`."""
 
@@ -302,6 +304,7 @@ def tell(on_error: Any, source: object, error: Exception, message: JetStreamMsg)
         log.exception("a hook of the application failed")
 
 
+@with_shared_options
 class TypedMessages(TypedIterator[T], Messages):
     """What `Consumer.messages(decode=...)` returns: as Messages, and each message has a `value`."""
 

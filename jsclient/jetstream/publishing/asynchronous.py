@@ -35,6 +35,7 @@ from jsclient.jetstream.publishing.unacked import Unacked
 from jsclient.jetstream.publishing.window import Window
 from jsclient.message import Msg, Payload
 from jsclient.nuid import new_token
+from jsclient.shared_options import with_shared_options
 from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, hpub, hpub_parts, pub_parts
 
 if TYPE_CHECKING:
@@ -55,6 +56,7 @@ OnAck = Callable[[PublishFuture], Any]
 OnError = Callable[[PublishFuture, BaseException], Any]
 
 
+@with_shared_options
 class AsyncPublisher:
     """The asynchronous publishing side of a JetStream context. Thread-safe; has its own inbox and window.
 
@@ -72,7 +74,7 @@ class AsyncPublisher:
     again; None (default): asked of the stream when that is needed. State it where the user may not ask
     (STREAM.NAMES, STREAM.INFO); otherwise nothing is sent again there, and a lost ack is PublishUnknown.
     `retry_attempts` and `retry_wait` are about 503s, as in `publish`.
-    `on_ack(future)` and `on_error(future, error)` run on the connection's events thread.
+    `on_ack(future)` and `on_error(future, error)` run on the connection's events thread. `capabilities`: for layers.
     """
 
     def __init__(
@@ -98,13 +100,16 @@ class AsyncPublisher:
         for name, seconds in (("stall_wait", stall_wait), ("retry_wait", retry_wait)):
             check_timeout(seconds, name)
         self.js = js
+        """The JetStream object that it was made with."""
         self.nc = js.nc
+        """Its connection."""
         self._engine = engine_of(self.nc)
         if max_pending is None:
             self.window = Window(WINDOW_MESSAGES, max_pending_bytes, FAR_MESSAGES)
         else:
             self.window = Window(max_pending, max_pending_bytes)
         self.futures = self.window.pending
+        """For layers."""
         stated = check_window(duplicate_window)
         rules = Rules(
             ack_timeout=ack_timeout,
@@ -113,12 +118,15 @@ class AsyncPublisher:
             retry_wait=retry_wait,
         )
         self.unacked = Unacked(js, self, self.window, rules, js.publish_streams if stated is None else Streams(stated))
+        """For layers."""
         self.recovery = self.unacked.recovery
+        """For layers."""
         self._capabilities = capabilities or js.header_check
         self._stall_wait = stall_wait
         self._ask_timeout = API_TIMEOUT if stall_wait is None else min(stall_wait, API_TIMEOUT)
         self._on_ack = on_ack
         self.wants_acks: bool = on_ack is not None
+        """For layers."""
         self._on_error = on_error
         self._post = engine_of(js.nc).post
         self._codec = js.codec
@@ -270,7 +278,7 @@ class AsyncPublisher:
         return len(self.futures)
 
     def complete(self, timeout: Timeout = DEFAULT) -> None:
-        """Wait until every message published so far is resolved; their futures tell how.
+        """Wait until every message published so far is resolved. Does not raise what failed: `future.result()` does.
 
         By default as long as it takes, which the ack timeout bounds. Raises TimedOut after `timeout` seconds.
         """

@@ -43,6 +43,7 @@ from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
 from jsclient.message import Msg, Payload
+from jsclient.shared_options import with_shared_options
 from protocol import Headers
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ ACK_EVERY: Final = 100
 """After this many messages we wait for the server to have taken them, so that it cannot fall behind."""
 
 
+@with_shared_options
 class AtomicBatch(Generic[V]):
     """A batch that is stored whole or not at all; the stream needs `allow_atomic`. Not for several threads.
 
@@ -67,8 +69,9 @@ class AtomicBatch(Generic[V]):
 
     Leaving the `with` block commits, an exception in it discards. The server forgets a batch that gets no message
     for 10 s. `timeout` bounds each call that is given none of its own (15 s by default), `ack_every=0` waits at the
-    first message and the commit only. Errors before the commit (NotStored, ApiError) mean that nothing is stored; a
-    commit without an answer is PublishUnknown.
+    first message and the commit only. More than `max_messages` (1,000, the server's default) raise BatchTooLarge.
+    Errors before the commit (NotStored, ApiError) mean that nothing is stored; a commit without an answer is
+    PublishUnknown.
     """
 
     def __init__(
@@ -82,7 +85,9 @@ class AtomicBatch(Generic[V]):
         if ack_every < 0 or max_messages < 1:
             raise ConfigError("ack_every must be 0 or more, max_messages 1 or more")
         self.id: str = nuid.next_nuid()
+        """Its id on the server."""
         self.ack: PubAck | None = None
+        """The ack of the last message, with `batch` and `count`; None before the commit."""
         self._js = js
         self._nc = js.nc
         self._engine = engine_of(self._nc)
@@ -150,7 +155,7 @@ class AtomicBatch(Generic[V]):
         """Store all of it. Raises the server's refusal or NotStored (nothing is stored), or PublishUnknown."""
         self._check_open()
         if self._held is None:
-            raise ConfigError("the batch is empty: there is nothing to commit")
+            raise ConfigError("the batch is empty: add a message first, or leave commit out")
         deadline = Deadline.of(timeout, self._timeout)
         subject, payload, headers = self._held
         headers[names.BATCH_COMMIT] = names.BATCH_COMMIT_FINAL

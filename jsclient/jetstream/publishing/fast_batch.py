@@ -37,6 +37,7 @@ from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
 from jsclient.message import Msg, Payload
+from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
 from protocol.errors import BAD_JSON
 
@@ -67,6 +68,7 @@ class FlowReply(msgspec.Struct):
 _decode_flow: Final = msgspec.json.Decoder(FlowReply).decode
 
 
+@with_shared_options
 class FastBatch(Generic[V]):
     """Many messages to one stream (`allow_batched`), each stored as it arrives. Not for several threads.
 
@@ -77,8 +79,9 @@ class FastBatch(Generic[V]):
 
     `gap`: what happens when messages are lost on the way or refused: "fail" (default) ends the batch with BatchGap or
     the error, "ok" goes on and collects their numbers in `gaps` and `errors`. `acked` is the number up to which the
-    server has confirmed. `timeout` bounds each call that is given none of its own (15 s by default). The server forgets
-    a batch without messages for 10 s.
+    server has confirmed. `timeout` bounds each call that is given none of its own (15 s by default). The server answers
+    every `flow` messages (100, or less if it says so), and `add` waits while `max_outstanding` (2) of these answers are
+    missing. The server forgets a batch without messages for 10 s.
     """
 
     def __init__(
@@ -95,10 +98,15 @@ class FastBatch(Generic[V]):
         if not 1 <= flow <= 65_535 or max_outstanding < 1:
             raise ConfigError("flow must be between 1 and 65535, max_outstanding at least 1")
         self.id: str = nuid.next_nuid()
+        """Its id on the server."""
         self.ack: PubAck | None = None
+        """The ack of the end; None before it."""
         self.acked = 0
+        """Up to this number the server has confirmed."""
         self.gaps: list[range] = []
+        """Numbers of messages that were lost on the way, with `gap="ok"`."""
         self.errors: dict[int, ApiError] = {}
+        """Number of a message that was refused -> why, with `gap="ok"`."""
         self._js = js
         self._nc = js.nc
         self._engine = engine_of(self._nc)
@@ -200,7 +208,7 @@ class FastBatch(Generic[V]):
         self._check_open()
         deadline = Deadline.of(timeout, self._timeout)
         if not self._size and subject is None:
-            raise ConfigError("the batch is empty: there is nothing to commit")
+            raise ConfigError("the batch is empty: add a message first, or leave commit out")
         if not self._size and subject is not None:
             self.add(subject, payload, headers=headers, timeout=deadline)
             subject = None

@@ -18,11 +18,13 @@ from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.models import PubAck
 from jsclient.message import Payload
 from protocol import Headers
+from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 
 
+@described
 class PubMsg(msgspec.Struct, frozen=True):
     """A message to publish: what `publish_msg` takes, and what a future or an error handler shows."""
 
@@ -41,6 +43,7 @@ class PubMsg(msgspec.Struct, frozen=True):
         return self.payload
 
 
+@described
 class PublishFuture(msgspec.Struct, gc=False, eq=False):
     """The ack to come of one `publish_async`. It always resolves: acked, rejected, certainly not stored, or unknown.
 

@@ -10,65 +10,102 @@ from jsclient import hints
 from jsclient.durations import Timeout
 from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.options import PublishOptions
+from protocol.described import described, described_like
 
 
+@described_like("PublishOptions")
 class PublishAsyncDict(PublishOptions, total=False):
     """Those of `publish_msg_async`; see `publish_async`."""
 
     msg_id: str | None
+    """The message id; default None: the header of the message, if it has one."""
 
 
+@described_like("PublishOptions")
 class PublishDict(PublishOptions, total=False):
     """Those of `publish_msg`; see `publish`."""
 
     msg_id: str | None
+    """The message id; default None: the header of the message, if it has one."""
     timeout: Timeout
+    """Seconds for the whole call (15 by default, or the context's `publish_timeout`)."""
     retry_attempts: int | None
+    """How often it is tried again while nobody listens; default None: until the timeout is over."""
     retry_wait: float | dt.timedelta
+    """Seconds between these attempts (0.25 by default)."""
 
 
+@described
 class PublishWindowDict(TypedDict, total=False):
     """Those of JetStream about `publish_async`; each is described at AsyncPublisher, without its prefix."""
 
     publish_async_max_pending: int
+    """Messages that may wait for their acks; default: 4,000, and over a long line up to 32,000."""
     publish_async_max_pending_bytes: int
+    """Bytes that may wait for their acks (64 MiB by default)."""
     publish_async_ack_timeout: float | dt.timedelta
+    """Seconds until a message without an ack resolves as PublishUnknown (30 by default)."""
     publish_async_stall_wait: float | dt.timedelta | None
+    """Seconds that `publish_async` waits for room in a full window, then TooManyStalledMessages; default None: as long
+    as it takes."""
     publish_async_retry_attempts: int | None
+    """How often a message is sent again while nobody listens; default None: until its ack timeout is over."""
     publish_async_retry_wait: float | dt.timedelta
+    """Seconds between these attempts (0.25 by default)."""
     publish_async_duplicate_window: float | dt.timedelta | None
+    """Seconds for which the stream remembers message ids; default None: it is asked when that is needed."""
     publish_async_on_ack: Callable[[PublishFuture], Any] | None
+    """Called with the future of every message that was stored, on the events thread of the connection."""
     publish_async_on_error: Callable[[PublishFuture, BaseException], Any] | None
+    """Called with the future and the error of every message that was not, or may not have been, on the same thread."""
 
 
+@described_like("PublishWindowDict")
 class JetStreamDict(PublishWindowDict, total=False):
     """Those of `Connection.jetstream`; see JetStream."""
 
     domain: str | None
+    """The JetStream domain; default None: that of the connected server."""
     api_prefix: str | None
+    """Instead of `domain`: the prefix of an imported API."""
     timeout: float | dt.timedelta | None
+    """Seconds of an API call that is given none of its own (5 by default)."""
     publish_timeout: float | dt.timedelta | None
+    """The same for `publish`, batches, and what buckets and stores write (15 by default)."""
     api_calls_at_once: int | None
+    """So many API calls wait for an answer at once, further ones wait for their turn; default None: no limit."""
     direct_get: bool | None
+    """True reads stored messages from any replica, False from the leader; default None: as each stream allows."""
     on_request: Callable[[str, bytes], None] | None
+    """Called with subject and payload of every API request, on the calling thread."""
     on_response: Callable[[str, bytes, Any], None] | None
+    """Called with subject, payload and headers of every answer, on the calling thread."""
 
 
+@described
 class AtomicBatchDict(TypedDict, total=False):
     """Those of `atomic_batch`; see AtomicBatch."""
 
     timeout: Timeout
+    """Seconds of each call of the batch that is given none of its own (15 by default)."""
     ack_every: int
+    """After so many messages `add` waits for the server (100 by default); 0: at the first one and the commit only."""
     max_messages: int
+    """More raise BatchTooLarge (1,000 by default, which is the server's limit unless it is configured otherwise)."""
 
 
+@described
 class FastBatchDict(TypedDict, total=False):
     """Those of `fast_batch`; see FastBatch."""
 
     gap: Literal["fail", "ok"]
+    """When messages are lost or refused: "fail" (default) ends the batch, "ok" goes on and collects them."""
     flow: int
+    """The server answers every so many messages (100 by default, 1 to 65,535); it may say less."""
     max_outstanding: int
+    """So many of these answers may be missing before `add` waits (2 by default)."""
     timeout: Timeout
+    """Seconds of each call of the batch that is given none of its own (15 by default)."""
 
 
 hints.given(JetStreamDict)

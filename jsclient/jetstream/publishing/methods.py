@@ -56,10 +56,12 @@ class Publishing(Generic[V]):
         js: Any = self
         check = HeaderCheck(js.capabilities.publish_level)
         self.header_check = check
+        """For layers."""
         instrument = js.nc.options.instrumentation
         # An instrument sees a publish as one operation, whatever it takes.
         self._request = inspect.unwrap(engine_of(js.nc).request) if instrument else engine_of(js.nc).request
         self.publish_streams = Streams(check_window(options.get(f"{OPTION_PREFIX}duplicate_window")))
+        """For layers."""
         try:
             self.async_publisher = AsyncPublisher(js, check, **_without_prefix(options))
         except TypeError as error:
@@ -153,7 +155,7 @@ class Publishing(Generic[V]):
         return self.async_publisher.pending()
 
     def publish_async_complete(self, timeout: Timeout = DEFAULT) -> None:
-        """Wait until every message published so far is resolved; their futures tell how.
+        """Wait until every message published so far is resolved. Does not raise what failed: `future.result()` does.
 
         By default as long as it takes, which the ack timeout bounds. Raises TimedOut after `timeout` seconds.
         """

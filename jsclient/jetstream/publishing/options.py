@@ -16,6 +16,7 @@ from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge
 from jsclient.jetstream.api import headers as names
 from protocol import Headers
+from protocol.described import described
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -56,6 +57,7 @@ _MAX_KNOWN: Final = 1_000
 _known: set[str] = set()
 
 
+@described
 class PublishOptions(TypedDict, total=False):
     """The further keyword arguments of `publish` and `publish_async`; all may be None.
 

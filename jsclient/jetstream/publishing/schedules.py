@@ -19,11 +19,13 @@ from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.model_base import as_timestamp, format_time
 from jsclient.jetstream.publishing.options import ttl_text
 from protocol import check_subject
+from protocol.described import described
 
 _PREDEFINED = ("@yearly", "@annually", "@monthly", "@weekly", "@daily", "@midnight", "@hourly")
 _CRON = re.compile(r"\S+( \S+){5}")
 
 
+@described
 @attrs.frozen(kw_only=True)
 class Schedule:
     """When the server publishes, and where to; make one with `at`, `every` or `cron`.

@@ -1,0 +1,225 @@
+"""`help()` shows what each field and each option means: of every public class, TypedDict and function.
+
+The texts are looked for in what `pydoc` renders, which is what `help()` prints, and not in the sources.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.util
+import inspect
+import pydoc
+import re
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+import jsclient.jetstream
+from protocol import described
+from tools.docs import api
+
+#: Set by what makes errors, or told by the base class.
+INTERNAL_TO_ERRORS = {"args", "meaning", "advice", "err_code_of_class"}
+MODULES = [
+    name
+    for name in api.MODULES
+    if (name != "jsclient.arrow" or importlib.util.find_spec("pyarrow"))
+    and (name != "jsclient.spark" or importlib.util.find_spec("pyspark"))
+]
+
+
+@cache
+def shown(thing: Any) -> str:
+    """What help() prints, as one line of text."""
+    return flat(pydoc.render_doc(thing, renderer=pydoc.plaintext).replace("\n |", "\n"))
+
+
+def flat(text: str) -> str:
+    return " ".join(text.split())
+
+
+def public(name: str) -> Iterator[tuple[str, Any]]:
+    module = importlib.import_module(name)
+    for public_name in api.public_names(module):
+        value = api.resolve(module, public_name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            yield public_name, value
+
+
+def silent_fields(name: str, cls: type) -> list[str]:
+    return [
+        f"{name}.{field}"
+        for field, (_, _, text) in described.fields(cls).items()
+        if not text or flat(text) not in shown(cls)
+    ]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_field_of_every_class(name: str) -> None:
+    assert [
+        line for public_name, cls in public(name) if inspect.isclass(cls) for line in silent_fields(public_name, cls)
+    ] == []
+
+
+def unset(name: str, cls: type) -> list[str]:
+    """Attributes that `__init__` sets and of which help() says nothing."""
+    found = []
+    for base in cls.__mro__:
+        for attribute, field in described.set_by_init(base).items() if api.ours(base) else ():
+            said = f"`{attribute}" in described.own_doc(cls) + described.own_doc(base)
+            text = described.fields(cls).get(attribute, field).text
+            if not (said or described.is_inner(field) or (text and flat(text) in shown(cls))):
+                found.append(f"{name}.{attribute}")
+    return found
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_attribute_of_every_object(name: str) -> None:
+    classes = [(public_name, cls) for public_name, cls in public(name) if inspect.isclass(cls)]
+    assert [line for public_name, cls in classes for line in unset(public_name, cls)] == []
+
+
+def test_every_attribute_of_every_error() -> None:
+    """Their module says that it is jsclient.errors, where their source is not: the docstrings name what they carry."""
+    silent = []
+    for path in sorted((api.ROOT / "jsclient" / "errors").glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                said = ast.get_docstring(node) or ""
+                stores = [each for each in ast.walk(node) if isinstance(each, ast.Attribute)]
+                found = {each.attr for each in stores if isinstance(each.ctx, ast.Store) and each.attr[0] != "_"}
+                silent += [
+                    f"{node.name}.{name}" for name in found - INTERNAL_TO_ERRORS if not re.search(rf"\b{name}\b", said)
+                ]
+    assert silent == []
+
+
+def test_every_option_of_every_typed_dict() -> None:
+    tables = api.typed_dicts()
+    assert len(tables) > 20
+    assert [line for name, table in tables.items() for line in silent_fields(name, table)] == []
+
+
+def calls(name: str) -> Iterator[tuple[str, Any, Any]]:
+    """(its name, what is called, what help() is asked for) of every public function and method."""
+    for public_name, value in public(name):
+        if inspect.isfunction(value):
+            yield public_name, value, value
+            continue
+        for member, found in api.members(value):
+            if not api.is_property(found):
+                yield f"{public_name}.{member}", getattr(found, "__func__", found), value
+        if public_name in api.MADE_BY_USERS and inspect.isfunction(value.__init__):
+            yield public_name, value.__init__, value
+
+
+def options(call: Any) -> Iterator[str]:
+    for option in list(inspect.signature(call).parameters.values()):
+        variable = option.kind in (option.VAR_KEYWORD, option.VAR_POSITIONAL)
+        if not variable and (option.kind is option.KEYWORD_ONLY or option.default is not option.empty):
+            yield option.name
+
+
+@cache
+def doc(thing: Any) -> str:
+    return inspect.getdoc(thing) or ""
+
+
+@cache
+def texts(call: Any, asked: Any) -> str:
+    """What the docstring of a call says, with that of its class and of the calls that it names."""
+    own = doc(call)
+    found = [own, doc(asked) if inspect.isclass(asked) else ""]
+    for named in re.findall(r"\b[A-Z]\w+\.\w+|`\w+`|\b(?:see|See|[Aa]s|by) [\w.]+\w", own):
+        *_, word = re.findall(r"[\w.]+", named)
+        found.append(text_of(word, asked))
+    return "\n".join(found)
+
+
+def text_of(word: str, asked: Any) -> str:
+    holder, _, method = word.rpartition(".")
+    holders = [everything().get(holder)] if holder else [asked, inspect.getmodule(asked)]
+    for one in holders:
+        thing = getattr(one, method, None) if one is not None else None
+        if callable(thing):
+            return doc(thing)
+    return doc(everything()[word]) if word in everything() else ""
+
+
+@cache
+def everything() -> dict[str, Any]:
+    return {public_name: value for name in MODULES for public_name, value in public(name)} | api.typed_dicts()
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_option_of_every_call(name: str) -> None:
+    silent = [
+        f"{where}({option})"
+        for where, call, asked in calls(name)
+        for option in options(call)
+        if not re.search(rf"\b{option}\b", texts(call, asked))
+    ]
+    assert silent == []
+
+
+def handed_on(call: Any) -> list[str]:
+    table = re.search(r"Unpack\[(?:\w+\.)?(\w+)\]", str(inspect.signature(call)))
+    return list(api.typed_dicts()[table[1]].__annotations__) if table else []
+
+
+def told(call: Any, asked: Any) -> str:
+    """What help() shows, with the classes to which it refers for fields."""
+    text = shown(asked)
+    referred = re.findall(r"the fields of ([\w, ]+); see there", text) if inspect.isclass(asked) else []
+    own = [name for names in referred for name in names.split(", ")]
+    named = own or re.findall(r"\b[A-Z]\w+", doc(call))
+    return text + "".join(shown(everything()[name]) for name in named if inspect.isclass(everything().get(name)))
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_every_option_that_is_handed_on(name: str) -> None:
+    """`**options: Unpack[...]`: told by help() of the class, or of what the docstring of a function names."""
+    silent = [
+        f"{where}({option})"
+        for where, call, asked in calls(name)
+        for option in handed_on(call)
+        if not re.search(rf"(?:\s|^){option}(?::| =)", told(call, asked))
+    ]
+    assert silent == []
+
+
+def test_they_are_counted() -> None:
+    """The tests above prove nothing if they stop finding what they look for."""
+    found = [each for name in MODULES for each in calls(name)]
+    assert len(found) > 650
+    assert sum(len(list(options(call))) for _, call, _ in found) > 650
+    assert sum(len(handed_on(call)) for _, call, _ in found) > 500
+
+
+def test_jetstream_begins_with_an_example() -> None:
+    text = inspect.getdoc(jsclient.jetstream.JetStream) or ""
+    first = text.split("\n\n")[1]
+    assert first.startswith("    ")
+    assert "JetStream(nc)" in first
+
+
+def test_without_sources_the_names_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_source(thing: Any) -> str:
+        raise OSError("could not get source code")
+
+    monkeypatch.setattr(inspect, "getsource", no_source)
+    described._source.cache_clear()
+    try:
+        text = inspect.getdoc(jsclient.ReconnectPolicy) or ""
+    finally:
+        described._source.cache_clear()
+    assert text.startswith("When to dial again.")
+    assert "max_attempts" in text
+
+
+def test_the_docstring_of_the_source_is_kept() -> None:
+    assert described.own_doc(jsclient.ReconnectPolicy).startswith("When to dial again.")
+    assert "Fields:" not in described.own_doc(jsclient.ReconnectPolicy)
