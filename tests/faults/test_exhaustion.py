@@ -44,7 +44,7 @@ def reloadable(server: NatsServer) -> NatsServer:
     """The server, if its JetStream is there after a reload."""
     if server.version < (2, 11):
         server.close()
-        pytest.skip("JetStream of 2.9.10 and 2.10.27 answered nothing any more after these reloads")
+        pytest.skip("a reload of 2.9.10 and 2.10.27 ends JetStream that flags have switched on")
     return server
 
 
