@@ -1,6 +1,6 @@
 """The case `backup-1g`: a stream of a gigabyte that nothing can compress is backed up and restored.
 
-Beside it, in the same run, the paths that nobody can be faster than:
+Beside it, in the same run, the paths of server and disk alone (measured before ours: the server's is the colder one):
 
 - the server, backup: it reads the stream from its disk, packs it and sends it to a bare socket that throws all of it
   away and acknowledges every chunk at once;
