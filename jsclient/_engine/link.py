@@ -46,6 +46,7 @@ class Link:
         self.lame = False  # the server has said that it is about to stop
         self.leaving = False  # we are about to
         self.pings_out = 0
+        self.taken, self.unsent = 0, 0  # by the kernel, of what we sent; and what it did not: at the last ping
         self.round_trip = 0.0  # seconds to the server and back, the shortest seen
         self.answered = False  # a ping, after those of the handshake
         self.messages_before = 0  # those that had come over all links when this one began to bring some
@@ -54,6 +55,15 @@ class Link:
         self.next_ping = self.last_lent = time.monotonic()  # the reader's
         self.error: BaseException | None = None  # why it went down; the first reason counts
         self.reader: threading.Thread | None = None
+
+    def line_moves(self, taken: int, unsent: int) -> bool:
+        """Once per ping: whether the server has read since the last one. The kernel was full then, and has taken more.
+
+        A PING stands behind what we send: a message of 8 MiB takes half a minute on a slow line.
+        """
+        moves = self.unsent > 0 and taken > self.taken
+        self.taken, self.unsent = taken, unsent
+        return moves
 
     def shutdown(self) -> None:
         """Wakes the reader, which then reports the end of the link."""

@@ -221,6 +221,9 @@ class Session:
 
     def _keep_alive(self, link: Link, now: float) -> None:
         interval, limit = self.options.ping_interval, self.options.max_pings_out
+        unsent = self.outbox.unsent
+        if link.line_moves(self.outbox.bytes_out - unsent, unsent):
+            link.pings_out = 0
         if link.pings_out >= limit * (BEHIND_DATA if now - link.reading.last_frame < interval else 1):
             link.error = errors.StaleConnection(
                 f"{link.server.url} left {link.pings_out} pings unanswered for {interval:g} s each"

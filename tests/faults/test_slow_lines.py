@@ -36,6 +36,24 @@ def test_what_waits_for_a_slow_line_is_not_sent_again(proxy: Proxy) -> None:
         objectstore.delete_object_store(js, "slow")
 
 
+def test_a_large_message_may_take_longer_than_pings_wait() -> None:
+    """The PING stands behind it. As long as the line takes more of it, the link lives; it was cut, and sent again."""
+    with (
+        NatsServer(config="max_payload: 32MB\nmax_pending: 64MB\n") as own,
+        Proxy(own.port) as proxy,
+        jsclient.connect(proxy.url, ping_interval=1, max_pings_out=2) as nc,
+    ):
+        data, got = bytes(32 * 1024 * KIB - 1), []
+        with jsclient.connect(own.url) as other:
+            sub = other.subscribe("large")
+            other.flush()
+            proxy.throttle(4 * 1024 * KIB, "up")
+            nc.publish("large", data)
+            got.append(sub.next(60).data)
+        assert got == [data]
+        assert nc.stats().reconnects == 0
+
+
 def test_a_line_that_dies_without_a_word(proxy: Proxy) -> None:
     """Pings notice it, and on the next link everything goes on: stored once, delivered all."""
     taken: list[bytes] = []
