@@ -76,7 +76,7 @@ def test_attempts_are_counted_through_schedules(js: JetStream, server: NatsServe
 
 def test_where_a_retry_would_go_wrong_it_is_refused(js: JetStream, server: NatsServer) -> None:
     consumer = queue(js, server)
-    with pytest.raises(errors.ConfigError, match="neither key nor manual"):
+    with pytest.raises(errors.ConfigError, match="excludes key= and manual="):
         WorkerPool(consumer, print, later="later.jobs", key=str)
     if server.version < (2, 12):
         return

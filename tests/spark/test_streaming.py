@@ -54,6 +54,7 @@ def test_restarts_from_the_checkpoint_are_exact(
     wait_until(lambda: js.consumers(stream_name) == [], 10, "the consumers to be deleted")
 
 
+@pytest.mark.slow
 def test_a_failed_batch_is_replayed_without_a_trace(
     js: Js, pipeline: Pipeline, contents: Contents, stream_name: str, tmp_path: Path
 ) -> None:
