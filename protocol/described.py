@@ -266,7 +266,7 @@ def _source(module: str) -> tuple[list[str], dict[str, ast.ClassDef]]:
 
     try:
         text = inspect.getsource(sys.modules[module])
-    except (OSError, TypeError):
+    except (OSError, TypeError, ValueError):  # the last one of what stands in for a module that is not installed
         return [], {}
     found: dict[str, ast.ClassDef] = {}
 

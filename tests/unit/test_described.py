@@ -11,6 +11,8 @@ import importlib.util
 import inspect
 import pydoc
 import re
+import sys
+import types
 from collections.abc import Iterator
 from functools import cache
 from typing import Any
@@ -223,3 +225,17 @@ def test_without_sources_the_names_are_shown(monkeypatch: pytest.MonkeyPatch) ->
 def test_the_docstring_of_the_source_is_kept() -> None:
     assert described.own_doc(jsclient.ReconnectPolicy).startswith("When to dial again.")
     assert "Fields:" not in described.own_doc(jsclient.ReconnectPolicy)
+
+
+class StandsIn(types.ModuleType):
+    """What takes the place of a module that is not installed, while the site is built."""
+
+    @property
+    def __wrapped__(self) -> StandsIn:
+        return self
+
+
+def test_a_class_whose_source_is_not_there_has_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "stands_in", StandsIn("stands_in"))
+    made = type("Made", (), {"__module__": "stands_in", "field": 1})
+    assert described.written_fields(made) == described.set_by_init(made) == {}
