@@ -13,7 +13,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolv
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.shared_options import with_shared_options
-from jsclient.system.gathering import Answer, Gathered, Refusal, sort_answer
+from jsclient.system.gathering import Answer, Gathered, Refusal, servers_known_to, sort_answer
 from jsclient.system.models import Connections, Health, JetStreamState, ServerStats, Variables
 from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
 
@@ -88,7 +88,7 @@ class SystemClient:
                 refused[one.id] = one
             else:
                 found[one.id] = one
-                expected = max(expected, int(one.data.get("active_servers", 1)))
+                expected = max(expected, servers_known_to(one.data))
             if len(found) + len(refused) >= expected:
                 break
         unknown = max(0, expected - len(found) - len(refused))

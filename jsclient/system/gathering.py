@@ -105,6 +105,16 @@ class Gathered(Sequence[Answer[T]], Generic[T]):
         return iter(self.answers)
 
 
+def servers_known_to(statsz: dict[str, Any]) -> int:
+    """How many servers there are at least, as one of them tells.
+
+    `active_servers` are those that it has heard of: to a server that has just started that may be itself alone,
+    although its routes to the others are up.
+    """
+    routes = statsz.get("routes") or ()
+    return max(int(statsz.get("active_servers", 1)), 1 + len({route.get("name") for route in routes} - {None, ""}))
+
+
 def decode(payload: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
     """(server, whole envelope) of one answer; raises BadResponse for what no server sends."""
     try:
