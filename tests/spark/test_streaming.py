@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+import jsclient
+from jsclient.jetstream import JetStream
 from jsclient.spark import lag
 from jsclient.testing import NatsServer, wait_until
 
@@ -108,7 +110,18 @@ def test_a_batch_that_failed_long_ago_is_stored_once(
         pipeline.run()
     finally:
         pipeline.spark.conf.unset("spark.sql.execution.arrow.maxRecordsPerBatch")
-    assert sorted(contents(f"{stream_name}_out")) == list(range(20_000))
+    assert sorted(contents(f"{stream_name}_out")) == list(range(20_000)), repeated(pipeline.url, f"{stream_name}_out")
+
+
+def repeated(url: str, stream: str) -> str:
+    """Rows that are stored more than once: where, when and under which ids. For the report of a failure."""
+    places: dict[bytes, list[str]] = {}
+    with jsclient.connect(url) as nc, JetStream(nc).stream(stream).ordered_consumer().read_until(drained=True) as found:
+        for message in found:
+            place = f"{message.stream_seq} {message.metadata.timestamp} {message.headers.get('Nats-Msg-Id')}"
+            places.setdefault(message.data, []).append(place)
+    twice = [f"{data!r}: {', '.join(where)}" for data, where in places.items() if len(where) > 1]
+    return "\n".join([f"{len(twice)} rows", *twice[:20], "...", *twice[-20:]])
 
 
 def test_a_batch_whose_commit_was_lost_is_stored_once(
