@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient._engine.sending import BULK, Sending, at_work
-from jsclient._transport.tcp import permitted
+from jsclient._transport.stream import permitted
 from jsclient.durations import FOREVER, Deadline
 from protocol.frames import Frame, LargeFrame
 

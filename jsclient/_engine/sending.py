@@ -32,12 +32,12 @@ from collections.abc import Callable, Sequence
 from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient._transport.tcp import Load, StreamFailed, permitted, untaken
+from jsclient._transport.stream import Load, StreamFailed, permitted, untaken
 from protocol.frames import LARGE_PAYLOAD, LargeFrame
 
 if TYPE_CHECKING:
     from jsclient._transport import Transport
-    from jsclient._transport.tcp import Buffer
+    from jsclient._transport.stream import Buffer
     from protocol.frames import Frame
 
 BULK: Final = 96 * 1024
@@ -329,7 +329,8 @@ def at_work(thread: int) -> bool:
     return top is not None and top.f_globals.get("__name__") in _OWN_CODE
 
 
-_OWN_CODE: Final = frozenset((__name__, *(f"jsclient._transport.{name}" for name in ("tcp", "sealing", "tls", "ws"))))
+_STREAMS: Final = ("stream", "tcp", "sealing", "tls", "ws")
+_OWN_CODE: Final = frozenset((__name__, *(f"jsclient._transport.{name}" for name in _STREAMS)))
 
 
 def _straight(error: BaseException) -> bool:

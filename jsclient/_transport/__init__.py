@@ -1,17 +1,12 @@
 """Byte streams for a link: TCP, TLS and websocket behind one interface (`Transport`).
 
-This is the door to three modules: `tcp` has the interface and sockets, `tls` encrypts any stream,
-`ws` frames any stream.
+This is the door to its modules: `stream` has the interface, `tcp` sockets, `dialling` connects them, `tls` encrypts
+any stream, `ws` frames any stream.
 """
 
-from jsclient._transport.tcp import (
-    SocketFactory,
-    TcpTransport,
-    Transport,
-    connect_tcp,
-    format_address,
-    wrap_socket,
-)
+from jsclient._transport.dialling import SocketFactory, connect_tcp
+from jsclient._transport.stream import Transport
+from jsclient._transport.tcp import TcpTransport, format_address, wrap_socket
 from jsclient._transport.tls import TlsState, TlsTransport, default_tls_context, start_tls
 from jsclient._transport.ws import WebSocketTransport, start_websocket
 

@@ -13,7 +13,7 @@ import abc
 from collections import deque
 from collections.abc import Sequence
 
-from jsclient._transport.tcp import ALWAYS, Buffer, Carried, Load, StreamFailed, Transport, permitted
+from jsclient._transport.stream import ALWAYS, Buffer, Carried, Load, StreamFailed, Transport, permitted
 from jsclient.durations import Deadline
 
 

@@ -20,7 +20,7 @@ import attrs
 
 from jsclient import waiting
 from jsclient._transport.sealing import SealingTransport
-from jsclient._transport.tcp import Buffer, Carried, StreamFailed, Transport, permitted
+from jsclient._transport.stream import Buffer, Carried, StreamFailed, Transport, permitted
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 from protocol.described import described

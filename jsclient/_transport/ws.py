@@ -13,7 +13,8 @@ from itertools import chain, repeat
 from typing import Any, Final
 
 from jsclient._transport.sealing import SealingTransport
-from jsclient._transport.tcp import Buffer, Carried, Transport, format_address, permitted
+from jsclient._transport.stream import Buffer, Carried, Transport, permitted
+from jsclient._transport.tcp import format_address
 from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, NotANatsServer
 from protocol.errors import InvalidArgument, LimitExceeded, WebSocketError

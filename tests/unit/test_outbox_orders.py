@@ -18,7 +18,7 @@ from jsclient._engine import outbox as outbox_module
 from jsclient._engine import sending as sending_module
 from jsclient._engine.outbox import AT_ONCE, Outbox
 from jsclient._engine.sending import Batch, Sending
-from jsclient._transport.tcp import permitted
+from jsclient._transport.stream import permitted
 from tests.interleave import Steps, Thread, World, explore, stepwise
 
 OF_SENDING = ("push", "_send", "_take_one", "_take", "_forget", "_count")

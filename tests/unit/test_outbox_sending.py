@@ -21,13 +21,13 @@ from jsclient import errors
 from jsclient._engine import outbox, sending
 from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
 from jsclient._engine.sending import BULK, Batch
-from jsclient._transport import tcp
+from jsclient._transport import stream, tcp
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
 from tests.sockets import ProxySocket
 
-FILES = {module.__file__ for module in (outbox, sending, tcp)}
+FILES = {module.__file__ for module in (outbox, sending, stream, tcp)}
 
 #: Other versions tell a trace function of other points; tests/live/test_torture.py strikes there with real signals.
 traced = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the points are those of 3.11")

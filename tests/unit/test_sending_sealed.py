@@ -16,7 +16,7 @@ import pytest
 from jsclient import waiting
 from jsclient._engine import outbox, sending
 from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
-from jsclient._transport import sealing, tcp, tls, ws
+from jsclient._transport import sealing, stream, tcp, tls, ws
 from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.tls import default_tls_context, start_tls
 from jsclient._transport.ws import WebSocketTransport
@@ -36,7 +36,9 @@ SCENE: list[Frame] = [
 
 
 class Strike(plain.Strike):
-    files = frozenset(module.__file__ for module in (outbox, sending, sealing, tcp, tls, ws, waiting, websocket))
+    files = frozenset(
+        module.__file__ for module in (outbox, sending, sealing, stream, tcp, tls, ws, waiting, websocket)
+    )
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,9 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from jsclient._transport.tcp import SelectTcpTransport, TcpTransport, Transport, connect_tcp, format_address
+from jsclient._transport.dialling import connect_tcp
+from jsclient._transport.stream import Transport
+from jsclient._transport.tcp import SelectTcpTransport, TcpTransport, format_address
 from tests.sockets import ProxySocket
 
 Pair = tuple[TcpTransport, socket.socket]

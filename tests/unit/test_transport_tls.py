@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from jsclient._transport.tcp import connect_tcp
+from jsclient._transport.dialling import connect_tcp
 from jsclient._transport.tls import ENCRYPT_SLICE, TlsAlert, TlsTransport, default_tls_context, start_tls
 from jsclient.errors import ConfigError, TlsError
 from jsclient.testing import wait_until
