@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interleave import explore
-from tests.unit.test_relay import Chain
+from tests.unit.test_relay import Chain, Ended
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -29,3 +29,14 @@ def test_all_are_woken_and_everything_is_sent(chunks: list[list[int]], timeouts:
 @pytest.mark.parametrize("chunks", [[[0, 1]], [[0, 1, 2]], [[0, 1], [2]]])
 def test_an_exception_anywhere_is_made_good_within_two_ticks(chunks: list[list[int]]) -> None:
     assert explore(lambda: Chain(chunks, set(), {0, 1}, rescue=True)) > 100
+
+
+@pytest.mark.parametrize("end", ["closed", "lost"])
+@pytest.mark.parametrize(
+    ("chunk", "count", "interruptible"),
+    [([0], 2, set()), ([0, 1], 2, {0, 1}), ([0], 2, {0, 1}), ([0, 1], 3, set()), ([0, 1, 2], 3, set())],
+)
+def test_a_link_that_ends_leaves_nobody_waiting(
+    chunk: list[int], count: int, interruptible: set[int], end: str
+) -> None:
+    assert explore(lambda: Ended(chunk, count, end, interruptible)) > 100

@@ -15,6 +15,10 @@ from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 Stepwise: Any = stepwise(Relay, "start", "step", "forget", "_open_next", "_end", "leave", "look")
 
 
+class Refused(Exception):
+    """There is no link, or no connection any more."""
+
+
 class FakeTicket:
     def __init__(self, name: int) -> None:
         self.name, self.opened, self.holds = name, False, False
@@ -22,27 +26,35 @@ class FakeTicket:
     def open(self) -> None:
         self.opened = True
 
+    def put(self) -> None:
+        self.holds = self.opened = True
+
 
 class FakeOutbox:
     """Frames that are sent at once, or left."""
 
     ticking = True
+    offline = False
 
     def __init__(self) -> None:
         self.frames: deque[bytes] = deque()
         self.sent: list[bytes] = []
 
     def leave(self, frame: bytes) -> bool:
-        self.frames.append(frame)
-        return True
+        if not self.offline:
+            self.frames.append(frame)
+        return not self.offline
 
     def post_now(self, frame: bytes, deadline: Any) -> None:
+        if self.offline:
+            raise Refused
         self.frames.append(frame)
         self.flush()
 
     def flush(self) -> None:
-        self.sent += self.frames
-        self.frames.clear()
+        if not self.offline:
+            self.sent += self.frames
+            self.frames.clear()
 
 
 class Chain(World):
@@ -128,6 +140,145 @@ class Chain(World):
     def finish(steps: Steps) -> None:
         for _ in steps:
             pass
+
+
+class Ended(World):
+    """Threads that ask twice, and a link that ends meanwhile: by a close of another thread, or because it is lost, and
+    then another one takes its place."""
+
+    def __init__(self, chunk: list[int], count: int, end: str, interruptible: set[int]) -> None:
+        self.outbox = FakeOutbox()
+        self.relay: Any = Stepwise(self.outbox, lambda: None)
+        self.asked = count  # the numbers of the second requests begin here
+        self.tickets = [FakeTicket(number) for number in range(2 * count)]
+        self.waiting = {*range(count)}
+        self.refused: set[int] = set()
+        self.end = end
+        self.interruptible, self.interrupts = interruptible, 1 if interruptible else 0
+        self.threads = [Thread(self.asker(number)) for number in range(count)]
+        self.threads.append(Thread(self.reader(chunk)))
+        if end == "closed":
+            self.threads.append(Thread(self.closer()))
+
+    def asker(self, number: int) -> Steps:
+        interrupted = yield from self.wait(number)
+        if interrupted:
+            return
+        again = number + self.asked
+        frame = b"%d" % again
+        yield None
+        self.waiting.add(again)  # before the look whether there is a link: what ends it later tells us
+        try:
+            yield None
+            if self.relay.running:
+                yield from self.relay.leave(frame, None)
+            else:
+                self.outbox.post_now(frame, None)
+        except (Refused, Interrupt) as ended:
+            self.refused.add(again)
+            self.tickets[again].opened = True
+            yield from self.wait(again)
+            if isinstance(ended, Interrupt):
+                return
+        else:
+            yield from self.wait(again)
+
+    def wait(self, number: int) -> Steps:
+        """As in `request`: with a `finally` that steps, and steps once more after an exception within."""
+        ticket, interrupted = self.tickets[number], False
+        try:
+            yield lambda: ticket.opened
+        except Interrupt:
+            interrupted = True
+        try:
+            yield from self.hand_on(ticket)
+        except Interrupt:
+            interrupted = True
+            yield from self.hand_on(ticket)
+        yield None
+        self.waiting.discard(number)
+        return interrupted
+
+    def hand_on(self, ticket: FakeTicket) -> Steps:
+        yield None
+        if self.relay.running or self.relay.answered:
+            yield from self.relay.step(ticket)
+
+    def answer(self, numbers: list[int]) -> Steps:
+        for number in numbers:
+            yield None
+            if number in self.waiting and not self.tickets[number].holds:
+                self.tickets[number].holds = True
+                yield None
+                self.relay.answered.append(self.tickets[number])
+        yield from self.relay.start()
+
+    def fail(self) -> Steps:
+        for number in sorted(self.waiting):
+            yield None
+            self.tickets[number].put()
+
+    def reader(self, chunk: list[int]) -> Steps:
+        yield from self.answer(chunk)
+        if self.end == "lost":
+            yield None
+            self.outbox.offline = True
+            yield None
+            self.outbox.frames.clear()  # their owners are among those who wait
+            yield from self.fail()
+            yield None
+            self.outbox.frames.clear()  # what has slipped in
+            self.outbox.sent.clear()
+            self.outbox.offline = False
+        while True:  # what is asked over this link is answered, as it comes
+            yield lambda: self.unanswered() or self.all_asked()
+            numbers = self.unanswered()
+            if not numbers:
+                return
+            yield from self.answer(numbers)
+
+    def unanswered(self) -> list[int]:
+        asked = {int(frame) for frame in self.outbox.sent} & self.waiting
+        return sorted(number for number in asked if not self.tickets[number].holds)
+
+    def all_asked(self) -> bool:
+        return all(thread.done for thread in self.threads[: self.asked]) or self.outbox.offline
+
+    def closer(self) -> Steps:
+        yield None
+        self.outbox.offline = True
+        yield from self.fail()
+        yield None
+        yield from self.fail()  # those that began meanwhile
+
+    def state(self) -> Hashable:
+        return (
+            tuple(ticket.name for ticket in self.relay.answered),
+            tuple((ticket.opened, ticket.holds) for ticket in self.tickets),
+            *(self.relay.running, self.outbox.offline),
+            *(tuple(self.outbox.frames), frozenset(self.outbox.sent)),
+            *(frozenset(self.waiting), frozenset(self.refused)),
+        )
+
+    def check(self) -> None:
+        for _ in range(2 * len(self.tickets) if self.interruptible else 0):  # ticks of the flusher
+            Chain.finish(self.relay.look())
+            self.outbox.flush()
+            for thread in self.threads:
+                while thread.enabled:
+                    thread.advance()
+        stuck = [number for number, thread in enumerate(self.threads) if not thread.done]
+        assert not stuck, f"{stuck} wait for ever"
+        if self.end == "lost":
+            assert not self.outbox.frames, "a frame was left and nobody sends it"
+            assert not self.relay.answered
+            assert not self.relay.running
+
+
+@pytest.mark.parametrize("end", ["closed", "lost"])
+def test_a_link_that_ends_leaves_nobody_waiting(end: str) -> None:
+    """Nor a token in the way of those who ask over the next one. With more threads, and exceptions: tests/faults."""
+    assert explore(lambda: Ended([0, 1], 2, end, set())) > 100
 
 
 @pytest.mark.parametrize(
