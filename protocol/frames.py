@@ -10,7 +10,7 @@ formatting numbers was a tenth of a publish. Pieces are joined: `%` takes 30 ns 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from protocol.described import described
@@ -76,7 +76,8 @@ PUB_ENDS: Final = _Numbers(b" %d\r\n")
 """By the size of the payload: how a line ends. Start, end, payload and CRLF, joined, are a frame, as in `pub`: the two
 hottest loops join them themselves, because a call is a tenth of a publish."""
 
-_first: Final = _Numbers(b" %d")
+HEADER_SIZES: Final = _Numbers(b" %d")
+"""By the size of the headers: what stands before the end of a line of HPUB."""
 
 
 # --- publishing -----------------------------------------------------------------------------------------
@@ -106,7 +107,7 @@ def pub(start: bytes, payload: bytes) -> bytes:
 def hpub(start: bytes, headers: bytes, payload: bytes) -> bytes:
     """A message with headers: the block of `Headers.encode()`."""
     size = len(headers)
-    return b"".join((b"H", start, _first[size], PUB_ENDS[size + len(payload)], headers, payload, b"\r\n"))
+    return b"".join((b"H", start, HEADER_SIZES[size], PUB_ENDS[size + len(payload)], headers, payload, b"\r\n"))
 
 
 def pub_parts(start: bytes, payload: bytes) -> tuple[bytes, ...]:
@@ -117,7 +118,7 @@ def pub_parts(start: bytes, payload: bytes) -> tuple[bytes, ...]:
 def hpub_parts(start: bytes, headers: bytes, payload: bytes) -> tuple[bytes, ...]:
     """The same as `hpub`, for a `LargeFrame`."""
     size = len(headers)
-    return b"".join((b"H", start, _first[size], PUB_ENDS[size + len(payload)], headers)), payload, b"\r\n"
+    return b"".join((b"H", start, HEADER_SIZES[size], PUB_ENDS[size + len(payload)], headers)), payload, b"\r\n"
 
 
 def _too_long(start: bytes) -> LineTooLong:
@@ -128,6 +129,15 @@ def _too_long(start: bytes) -> LineTooLong:
 def pub_to(payload: bytes) -> Callable[[bytes], bytes]:
     """Returns a function of the subject that makes the frame: for what is sent to many, as acks are."""
     return (b"PUB %%b %d\r\n%b\r\n" % (len(payload), payload.replace(b"%", b"%%"))).__mod__
+
+
+def pub_each(subjects: Sequence[bytes], inbox: bytes, tokens: Sequence[bytes], payload: bytes) -> list[bytes]:
+    """The same message to each of many, with a reply subject for each: `inbox` and its token. Raises LineTooLong."""
+    if max(map(len, subjects), default=0) + len(inbox) + max(map(len, tokens), default=0) + 5 > _LONGEST_START:
+        for subject, token in zip(subjects, tokens, strict=True):
+            with_reply(pub_start(subject), inbox + token)  # raises for the one that is too long
+    fixed = (inbox.replace(b"%", b"%%"), len(payload), payload.replace(b"%", b"%%"))
+    return list(map((b"PUB %%b %b%%b %d\r\n%b\r\n" % fixed).__mod__, zip(subjects, tokens, strict=True)))
 
 
 # --- subscribing, connecting ----------------------------------------------------------------------------

@@ -15,8 +15,8 @@ from jsclient._engine.relay import CHAINS, Relay
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
-from jsclient.waiting import Ticket, get, items_of, new_lock
-from protocol.frames import Frame, pub, pub_start, reply_of, with_reply
+from jsclient.waiting import Ticket, get, new_lock
+from protocol.frames import Frame, pub_each, reply_of
 
 if TYPE_CHECKING:
     from jsclient.message import Msg
@@ -73,36 +73,29 @@ ABANDONED: Final = _references_of_abandoned()
 
 
 class Collector:
-    """The ticket of many requests at once: takes all their replies on the reader thread, and wakes its thread once."""
+    """The ticket of many requests at once: takes all their replies on the reader thread, and wakes its thread once.
 
-    __slots__ = ("_cut", "_open", "done", "replies")
+    It is no part of a chain of wake-ups (see `relay`), and its replies do not lend the right to read (see `reading`):
+    the next of them wake nobody, either.
+    """
 
-    def __init__(self, cut: int) -> None:
-        self._cut = cut  # length of the prefix of the inbox
-        self._open: dict[bytes, int] = {}  # token -> number of the request
+    __slots__ = ("_open", "done", "replies")
+
+    def __init__(self, tokens: list[bytes]) -> None:
+        self._open = dict(zip(tokens, range(len(tokens)), strict=True))  # token -> number of the request
         self.replies: dict[int, Msg] = {}
         self.done: Ticket[BaseException | None] = Ticket()
 
-    def expect(self, token: bytes, number: int) -> None:
-        self._open[token] = number
-
-    def empty(self) -> bool:
-        return True
-
-    def put(self, item: Msg | BaseException) -> None:
-        if isinstance(item, BaseException):
-            self.done.put(item)
-            return
-        number = self._open.pop(item.raw_subject[self._cut :], None)
-        if number is not None:
-            self.replies[number] = item
+    def take(self, token: bytes, reply: Msg) -> None:
+        number = self._open.pop(token, None)
+        if number is not None:  # else the second answer to one
+            self.replies[number] = reply
             if not self._open:
                 self.done.put(None)
 
-    def put_closed(self, item: Msg | BaseException) -> bool:
-        """It is no part of a chain of wake-ups (see `relay`)."""
-        self.put(item)
-        return False
+    def put(self, error: BaseException) -> None:
+        """Something has ended the wait."""
+        self.done.put(error)
 
 
 class Requests:
@@ -166,21 +159,19 @@ class Requests:
         prefix = self._prefix
         if prefix is None:
             prefix = self._open_inbox()
-        collector = Collector(self._cut)
         tokens = [new_token() for _ in subjects]
-        frames = []
-        for number, (subject, token) in enumerate(zip(subjects, tokens, strict=True)):
-            collector.expect(token, number)
-            frames.append(pub(with_reply(pub_start(subject), prefix + token), payload))
+        frames = pub_each(subjects, prefix, tokens, payload)
+        collector = Collector(tokens)
         try:
             self.waiting.update(zip(tokens, repeat((collector, ""))))
             self.check_open()
             for first in range(0, len(frames), EACH_WRITE):
                 post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
             recall()
-            return collector.replies, get(collector.done, deadline.remaining())
+            ended = get(collector.done, deadline.remaining())
+            return collector.replies.copy(), ended  # a copy, because more of them may just come in
         except queue.Empty:
-            return collector.replies, None
+            return collector.replies.copy(), None
         finally:
             try:
                 deque(map(self.waiting.pop, tokens, repeat(None)), 0)
@@ -202,7 +193,9 @@ class Requests:
             if found is None and len(waiting) == 1 and not message.raw_subject.startswith(self._prefix or b""):
                 # An import rewrote the reply subject: with one request under way it can only be meant for that one.
                 found = next(iter(list(waiting.values())), None)
-            if found is not None and (self.many[token].admit(message) if token in self.many else found[0].empty()):
+            if found is not None and found[0].__class__ is Collector:
+                found[0].take(token, message)
+            elif found is not None and (self.many[token].admit(message) if token in self.many else found[0].empty()):
                 self.served = token
                 self.answers += 1
                 if alone or token in self.many:
@@ -242,11 +235,14 @@ class Requests:
         """Reader thread: nobody waits but the request that was answered last, and may not have noticed yet."""
         if self.many:
             return False
-        for token, (ticket, _) in items_of(self.waiting) if self.waiting else ():
-            if token != self.served:
+        waiting = self.waiting
+        for token in list(waiting) if waiting else ():  # the tokens alone: of many the first one usually decides
+            found = waiting.get(token) if token != self.served else None
+            if found is not None:
+                ticket, _ = found
                 if _references(ticket) > ABANDONED:
                     return False
-                self.waiting.pop(token, None)
+                waiting.pop(token, None)
         return True
 
     def withdrawn(self, frames: list[Frame]) -> None:

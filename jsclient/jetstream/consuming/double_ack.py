@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jsclient import errors
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 
 ACK_TIMEOUT: Final = 5.0
 """Seconds to wait for confirmations; the server answers acks in the order it reads them."""
+
+
+_headers: Final = attrgetter("raw_headers")
 
 
 class Confirmed(NamedTuple):
@@ -61,9 +65,13 @@ def double_ack_many(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT
         else:
             ended = _ask_for(wanted, left, deadline, found)
     finally:
-        for number, message in enumerate(wanted):
-            if number not in found or found[number].status is not None:
-                message.release()
+        complete = _all_confirmed(wanted, found)
+        if not complete:
+            for number, message in enumerate(wanted):
+                if number not in found or found[number].status is not None:
+                    message.release()
+    if complete:
+        return Confirmed(wanted, [], [])
     if isinstance(ended, errors.ConnectionClosed):
         raise ended
     return _sort(wanted, found, stale, ended)
@@ -78,8 +86,14 @@ def _ask_for(
         answers, ended = engine_of(wanted[0].connection).request_each(subjects, ACK, deadline)
     except (errors.TimedOut, errors.ConnectionLost, errors.BufferFull) as error:
         return error
-    found.update({numbers[index]: answer for index, answer in answers.items()})
+    all_of_them = len(numbers) == len(wanted)  # then their numbers are those of the answers
+    found.update(answers if all_of_them else {numbers[index]: answer for index, answer in answers.items()})
     return ended
+
+
+def _all_confirmed(wanted: list[JetStreamMsg], found: dict[int, Msg]) -> bool:
+    """A refusal is a status, which stands in headers."""
+    return len(found) == len(wanted) and not any(map(_headers, found.values()))
 
 
 def _sort(wanted: list[JetStreamMsg], found: dict[int, Msg], stale: set[int], ended: BaseException | None) -> Confirmed:
