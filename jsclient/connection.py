@@ -24,7 +24,7 @@ from jsclient.options import CallbacksDict, ConnectOptions
 from jsclient.shared_options import with_shared_options
 from jsclient.states import ConnectionState
 from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
-from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, LargeFrame, hpub, pub_parts
+from protocol.frames import HEADER_SIZES, LARGE_PAYLOAD, PUB_ENDS, Frame, LargeFrame, pub_parts
 from protocol.headers import encode_plain
 
 if TYPE_CHECKING:
@@ -124,10 +124,11 @@ class Connection:
                 if block is None:
                     _refuse_raw(reply, headers)
                     block = checks.header_block(headers)
-                size += len(block)
+                length = len(block)
+                size += length
                 if size > encoder.max_payload:
                     raise encoder.too_large(size)
-                frame = hpub(start, block, payload)
+                frame = b"".join((b"H", start, HEADER_SIZES[length], PUB_ENDS[size], block, payload, b"\r\n"))
         engine.messages_out += 1
         engine.post_core(frame)
 
