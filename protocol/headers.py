@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping, Sequence
+from typing import NamedTuple, TypeVar, overload
 
 from protocol.errors import InvalidHeader, MalformedHeaders, shorten
+
+D = TypeVar("D")
 
 VERSION_LINE = b"NATS/1.0"
 # A message with more headers than this does not fit into a stream (server: err_code 10097); a core message may.
@@ -76,12 +78,12 @@ def decode_status(block: bytes) -> Status | None:
     return Status(int(code), description.decode("utf-8", "surrogateescape").strip())
 
 
-class Headers:
+class Headers(MutableMapping[str, str]):
     """Headers of one message: several values per name, names keep their case and are compared with it.
 
-    `headers["K"]` is the first value, `get_all("K")` all of them, `items()` every pair in order; `len`
-    and iteration count each name once. Bytes that are not UTF-8 survive a round trip (surrogateescape).
-    Blanks at both ends of a value are lost on the way, as with every NATS client.
+    A mapping: `headers["K"]` is the first value, `get_all("K")` all of them, `items()` every pair in order; `len`,
+    iteration, `keys` and `values` count each name once. Bytes that are not UTF-8 survive a round trip
+    (surrogateescape). Blanks at both ends of a value are lost on the way, as with every NATS client.
     """
 
     __slots__ = ("_pairs",)
@@ -111,20 +113,22 @@ class Headers:
         """Every value of the header, in their order; empty when it is absent."""
         return [value for key, value in self._pairs if key == name]
 
-    def get(self, name: str, default: str | None = None) -> str | None:
+    @overload
+    def get(self, name: str, default: None = None) -> str | None: ...
+
+    @overload
+    def get(self, name: str, default: str | D) -> str | D: ...
+
+    def get(self, name: str, default: str | D | None = None) -> str | D | None:
         """The first value of the header; `default` when it is absent."""
         for key, value in self._pairs:
             if key == name:
                 return value
         return default
 
-    def items(self) -> list[tuple[str, str]]:
+    def items(self) -> list[tuple[str, str]]:  # type: ignore[override]  # a view would hide what is repeated
         """Every (name, value) pair in the order of the wire; a repeated name appears repeatedly."""
         return list(self._pairs)
-
-    def keys(self) -> list[str]:
-        """The names, each once."""
-        return list(dict(self._pairs))
 
     def to_dict(self) -> dict[str, list[str]]:
         """A dict of each name to the list of its values."""
@@ -155,7 +159,7 @@ class Headers:
         return any(key == name for key, _ in self._pairs)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.keys())
+        return iter(dict(self._pairs))
 
     def __len__(self) -> int:
         return len(dict(self._pairs))
@@ -194,8 +198,8 @@ class Headers:
         first, *lines = block[:-4].decode("utf-8", "surrogateescape").split("\r\n")
         if len(first) > 8 and first[8] not in " \t":
             raise MalformedHeaders(f"not a NATS/1.0 header block: {shorten(block)}")
-        headers = cls()
-        pairs = headers._pairs
+        headers = cls.__new__(cls)  # not through __init__, which looks at what it is given
+        pairs = headers._pairs = []
         for line in lines:
             name, colon, value = line.partition(":")
             name = name.strip(" \t")
@@ -203,9 +207,6 @@ class Headers:
                 raise MalformedHeaders(f"header line without a name: {line!r:.80}")
             pairs.append((name, value.strip(" \t")))
         return headers
-
-
-Mapping.register(Headers)  # no subclass: `items` gives a repeated name repeatedly, and nobody pays for the views
 
 
 def _checked(name: str, value: str) -> tuple[str, str]:

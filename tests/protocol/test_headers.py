@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 import enum
 import pickle
+from collections.abc import MutableMapping
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -24,7 +25,7 @@ def test_several_values_and_case() -> None:
     assert headers.get("b") is None
     assert headers.get("b", "x") == "x"
     assert headers.items() == [("A", "1"), ("a", "2"), ("A", "3")]
-    assert list(headers) == headers.keys() == ["A", "a"]
+    assert list(headers) == list(headers.keys()) == ["A", "a"]
     assert headers.to_dict() == {"A": ["1", "3"], "a": ["2"]}
     assert (len(headers), "a" in headers, "b" in headers, 1 in headers) == (2, True, False, False)
     with pytest.raises(KeyError):
@@ -49,6 +50,26 @@ def test_building() -> None:
     assert headers
     assert pickle.loads(pickle.dumps(headers)) == copy.deepcopy(headers) == headers
     assert repr(Headers({"A": "1"})) == "Headers([('A', '1')])"
+
+
+def test_they_are_a_mapping() -> None:
+    """What takes mappings takes them, and so does `match`; only `items` also tells what is repeated."""
+    headers = Headers([("A", "1"), ("B", "2"), ("A", "3")])
+    assert isinstance(headers, MutableMapping)
+    assert dict(headers) == {**headers} == {"A": "1", "B": "2"}
+    assert headers.keys() & {"A", "C"} == {"A"}
+    assert list(headers.values()) == ["1", "2"]
+    match headers:
+        case {"A": first}:
+            assert first == "1"
+        case _:
+            raise AssertionError("a mapping has its keys")
+    assert headers.pop("A") == "1"
+    assert headers.setdefault("C", "4") == "4"
+    headers.update({"B": "5"})
+    assert headers == Headers({"B": "5", "C": "4"})
+    headers.clear()
+    assert not headers
 
 
 def test_encoding() -> None:
