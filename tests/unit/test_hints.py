@@ -77,6 +77,19 @@ def test_public_names_are_there_from_the_start() -> None:
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_no_public_name_ends_in_an_underscore(everything: dict[str, dict[str, Any]], package: str) -> None:
+    """Nor a method, an attribute or a parameter: there is always another word."""
+    found = list(everything[package])
+    for thing in everything[package].values():
+        ours = inspect.isclass(thing) and thing.__module__.startswith(OURS)
+        found += [name for name in dir(thing) if name[0] != "_"] if ours else []
+        calls = [one for name, one in functions(thing) if name[0] != "_" or name == "__init__"] if ours else [thing]
+        found += [name for call in calls if inspect.isfunction(call) for name in inspect.signature(call).parameters]
+    assert [name for name in found if name.endswith("_")] == []
+    assert found
+
+
 #: What a parameter that takes a duration is called.
 DURATION = re.compile(r"(^|_)(timeout|expires|heartbeat|ttl|delay|interval|wait|stall|backoff|older_than|lease)$")
 
