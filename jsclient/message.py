@@ -20,7 +20,7 @@ HeadersLike = Mapping[str, str | Iterable[str]] | protocol.Headers
 
 @described
 class Msg(protocol.Msg, gc=False):
-    """One message: `subject`, `reply` ("" when none), `data`, `headers` (None when none), `status`.
+    """One message: `subject`, `reply` ("" when none), `data`, `headers` (empty when none), `status`.
 
     Decoded only when asked; immutable in practice; may be used from any thread.
     """

@@ -103,7 +103,7 @@ def manage(js: JetStream) -> None:
     for info in stream.consumers():
         total: int = info.num_pending + info.ack_floor.stream_seq
         print(total, info.config.ack_policy)
-    changed = stream.info().config.replace(max_msgs=10)
+    changed = stream.info().config.replace(max_msgs=10, max_age=dt.timedelta(days=1), storage="file")
     js.update_stream(changed)
 
 

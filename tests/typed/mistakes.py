@@ -51,6 +51,9 @@ js = JetStream(nc, timeout="5")  # wrong
 js = JetStream(nc)
 js.create_stream("ORDERS")  # wrong
 js.create_stream(StreamConfig(name="S", subjects="a.b"))  # wrong
+StreamConfig(name="S").replace(max_mesages=10)  # wrong
+StreamConfig(name="S").replace(storage="disk")  # wrong
+ConsumerConfig(durable_name="C").replace(ack_wait="30s")  # wrong
 js.create_stream(StreamConfig(name="S", retention="workqueu"))  # wrong
 js.create_stream(StreamConfig(name="S", max_age="1h"))  # wrong
 js.create_stream(StreamConfig(name="S", max_message=5))  # wrong

@@ -12,6 +12,10 @@ from jsclient.jetstream.api.model_base import Delays, Duration, OpenWire, Second
 from jsclient.jetstream.api.models_stream import ClusterInfo, check_choices, check_metadata, check_numbers
 from protocol.described import described
 
+if TYPE_CHECKING:
+    from jsclient.hints import Unpack
+    from jsclient.jetstream.api.config_fields import ConsumerConfigDict
+
 # The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
 if TYPE_CHECKING:
     DeliverWord = Literal["all", "last", "new", "by_start_sequence", "by_start_time", "last_per_subject"]
@@ -165,6 +169,10 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     """overflow, pinned_client or prioritized: how readers of a group share the messages."""
     priority_timeout: Seconds | None = None
     """Seconds of silence after which a pinned reader loses its place."""
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Unpack[ConsumerConfigDict]) -> ConsumerConfig: ...  # type: ignore[override]
 
     def __post_init__(self) -> None:
         super().__post_init__()

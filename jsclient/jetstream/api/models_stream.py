@@ -11,6 +11,10 @@ from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire
 from protocol.described import described
 
+if TYPE_CHECKING:
+    from jsclient.hints import Unpack
+    from jsclient.jetstream.api.config_fields import StreamConfigDict
+
 # The type checker knows the words of today; at run time they are any text, so that a newer server's words decode.
 if TYPE_CHECKING:
     RetentionWord = Literal["limits", "interest", "workqueue"]
@@ -264,6 +268,10 @@ class StreamConfig(OpenWire, kw_only=True, frozen=True):
     # server 2.14
     allow_batched: bool | None = None
     """Allows `JetStream.fast_batch`."""
+
+    if TYPE_CHECKING:
+
+        def replace(self, **changes: Unpack[StreamConfigDict]) -> StreamConfig: ...  # type: ignore[override]
 
     def check(self) -> None:
         """Refuse what must not or need not reach the server; raises ConfigError, InvalidName or InvalidSubject."""
