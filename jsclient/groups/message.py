@@ -9,7 +9,8 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.api.headers import readable
-from jsclient.jetstream.consuming.typed import UNREAD, Reading, value_of
+from jsclient.jetstream.consuming.typed import Reading
+from jsclient.jetstream.consuming.typed_message import UNREAD, value_of
 from jsclient.shared_options import with_shared_options
 
 T = TypeVar("T")

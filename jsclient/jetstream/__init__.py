@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
     from jsclient.jetstream.consuming.push import PushConsumer
-    from jsclient.jetstream.consuming.typed import TypedMessages, TypedMsg
+    from jsclient.jetstream.consuming.typed import TypedMessages
+    from jsclient.jetstream.consuming.typed_message import TypedMsg
     from jsclient.jetstream.counters import CounterEntry, Counters, counter_sources, counter_value
     from jsclient.jetstream.message import JetStreamMsg, Metadata
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
@@ -94,7 +95,7 @@ _LATER = {
     "PullOptions": "consuming.pull_options",
     "PushConsumer": "consuming.push",
     "TypedMessages": "consuming.typed",
-    "TypedMsg": "consuming.typed",
+    "TypedMsg": "consuming.typed_message",
     "double_ack_many": "consuming.double_ack",
     "trace": "tracing",
 }

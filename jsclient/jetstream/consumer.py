@@ -13,7 +13,6 @@ from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
 from jsclient.hints import Unpack
-from jsclient.instruments import taken
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo, PauseState
 from jsclient.jetstream.consuming import diagnosis
@@ -36,11 +35,12 @@ from jsclient.jetstream.consuming.typed import (
     Reading,
     SiftedMessages,
     TypedMessages,
-    TypedMsg,
+    fetched,
     reading_of,
     refuse_without_decode,
     typed_iterator,
 )
+from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
 
@@ -196,14 +196,12 @@ class Consumer(PullSource):
             self,
             max_messages,
             terms,
-            JetStreamMsg if reading is None else reading.maker(),
+            JetStreamMsg if reading is None else TypedMsg,
             timeout=seconds,
             max_bytes=max_bytes,
             cancel=cancel,
         ).run()
-        if (instrument := self.js.nc.options.instrumentation) is not None:
-            taken(instrument, batch)
-        return batch if reading is None else reading.sifted(batch)
+        return fetched(batch, reading, self.js.nc.options.instrumentation)
 
     @overload
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch: ...
@@ -237,11 +235,10 @@ class Consumer(PullSource):
             return self.fetch(max_messages, 0, decode=decode, on_bad=on_bad, dead_letter=dead_letter)
         check_number(max_messages)
         reading = self._reading(decode, on_bad, dead_letter)
-        make = JetStreamMsg if reading is None else reading.maker()
+        make = JetStreamMsg if reading is None else TypedMsg
         terms = self._limited(terms_for(0, 0.0, no_wait=True))
         batch = Fetch(self, max_messages, terms, make, timeout=0, answer_within=within).run()
-        taken(self.js.nc.options.instrumentation, batch)
-        return batch if reading is None else reading.sifted(batch)
+        return fetched(batch, reading, self.js.nc.options.instrumentation)
 
     @overload
     def fetch_bytes(

@@ -33,7 +33,7 @@ class TypedPoolMessages(TypedIterator[T], PoolMessages):
     def __init__(self, consumer: Consumer, reading: Reading[T], **options: Any) -> None:
         super().__init__(consumer, **options)
         self.reading = reading
-        self._make = reading.later  # decoded by the worker's thread
+        self.makes(reading.later)  # decoded by the worker's thread
 
 
 def pool_reading(js: JetStream, options: PoolOptions) -> Reading[Any] | None:

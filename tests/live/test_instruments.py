@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -13,7 +14,7 @@ import jsclient
 from jsclient import errors, services
 from jsclient.connection import engine_of
 from jsclient.instruments import Instrumentation, Operation, Together
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PushConsumer, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.workers import WorkerPool
 
@@ -123,6 +124,45 @@ def test_jetstream_operations(nc: jsclient.Connection, recorder: Recorder, js: J
     with WorkerPool(consumer, lambda message: None):
         wait_until(lambda: len(recorder.of("deliver")) == 6)
     assert [operation.kind for operation in recorder.began].count("ack") >= 6
+
+
+def test_every_way_of_taking_is_told(nc: jsclient.Connection, recorder: Recorder, js: JetStream) -> None:
+    """Also loops, which take a shorter way than `next` does."""
+    for _ in range(3):
+        js.publish("i.a", b"1")
+    mine = JetStream(nc)
+    stream = mine.stream("I")
+    end = stream.info().state.last_seq
+
+    def consumer() -> Consumer:
+        return stream.create_consumer(ConsumerConfig(ack_policy="explicit", inactive_threshold=60))
+
+    def push() -> PushConsumer:
+        subject = nc.new_inbox()
+        return stream.create_push_consumer(ConsumerConfig(deliver_subject=subject, ack_policy="explicit"))
+
+    ways: dict[str, Callable[[], Iterable[Any]]] = {
+        "fetch": lambda: consumer().fetch(3, timeout=5),
+        "fetch_no_wait": lambda: consumer().fetch_no_wait(3),
+        "fetch_each": lambda: consumer().fetch_each(3, timeout=5),
+        "messages": lambda: consumer().messages(stop_after=3),
+        "messages, decoded": lambda: consumer().messages(stop_after=3, decode=int),
+        "read_until": lambda: consumer().read_until(end),
+        "read_until, decoded": lambda: consumer().read_until(end, decode=int),
+        "ordered": lambda: stream.ordered_consumer().messages(stop_after=3),
+        "ordered, decoded": lambda: stream.ordered_consumer().messages(stop_after=3, decode=int),
+        "ordered fetch": lambda: stream.ordered_consumer().fetch(3, timeout=5),
+        "ordered push": lambda: islice(stream.ordered_push_consumer().messages(), 3),
+        "push": lambda: islice(push().messages(), 3),
+        "ack_next": lambda: [first := consumer().next(timeout=5), first.ack_next(timeout=5).ack_next(timeout=5)],
+    }
+    told = {}
+    for way, take in ways.items():
+        before = len(recorder.of("deliver"))
+        for message in take():
+            assert message.subject == "i.a"
+        told[way] = len(recorder.of("deliver")) - before
+    assert told == dict.fromkeys(ways, 3)
 
 
 def test_services_are_handlers(nc: jsclient.Connection, recorder: Recorder) -> None:

@@ -20,6 +20,7 @@ from jsclient import errors
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout, resolve
+from jsclient.instruments import taken
 from jsclient.jetstream.consuming.credit import Remainder
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull_inboxes import (
@@ -434,4 +435,5 @@ def next_after(message: JetStreamMsg, timeout: Timeout) -> JetStreamMsg:
         )
     if not batch:
         raise errors.NoMessages(f"acked; no next message within {seconds:g} s")
+    taken(message.connection.options.instrumentation, batch)
     return batch[0]

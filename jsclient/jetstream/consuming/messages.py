@@ -18,6 +18,7 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import WindowPump
+from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
 from jsclient.states import WAKE, LinkEvent
@@ -62,8 +63,14 @@ class Messages(MessageIterator):
                     if headers is not None:
                         size += len(headers)
                     state.taken_bytes += size
-                make = self._make
-                return make(item, self._engine)
+                decode = self._decode
+                if decode is None:
+                    make = self._make
+                    return make(item, self._engine)
+                try:
+                    return TypedMsg(item, self._engine, True, None, self.reading, decode(item.payload))
+                except Exception:  # says so when its value is read
+                    return UnreadMsg(item, self._engine, True, None, self.reading)
         except IndexError:
             item = None
         except AttributeError:
@@ -84,8 +91,14 @@ class Messages(MessageIterator):
             if item.raw_headers is None and not self._stopped:
                 if self._pump.count(item):
                     self.stop()
-                make = self._make
-                return make(item, self._engine)
+                decode = self._decode
+                if decode is None:
+                    make = self._make
+                    return make(item, self._engine)
+                try:
+                    return TypedMsg(item, self._engine, True, None, self.reading, decode(item.payload))
+                except Exception:  # says so when its value is read
+                    return UnreadMsg(item, self._engine, True, None, self.reading)
         except IndexError:
             item = None
         except AttributeError:

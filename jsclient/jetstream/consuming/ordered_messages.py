@@ -39,6 +39,7 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, 
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource, QuestionLimit
 from jsclient.jetstream.consuming.pump import Told, WindowPump
+from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.states import WAKE, LinkEvent
@@ -169,8 +170,14 @@ class OrderedMessages(MessageIterator):
                     if item.raw_headers is not None:
                         size += len(item.raw_headers)
                     state.taken_bytes += size
-                make = self._make
-                return make(item, self._engine)
+                decode = self._decode
+                if decode is None:
+                    make = self._make
+                    return make(item, self._engine)
+                try:
+                    return TypedMsg(item, self._engine, True, None, self.reading, decode(item.payload))
+                except Exception:  # says so when its value is read
+                    return UnreadMsg(item, self._engine, True, None, self.reading)
             self._ready.appendleft(item)  # not delivered: the next use begins with it
         except IndexError:
             pass

@@ -25,11 +25,13 @@ import attrs
 from jsclient import codecs, errors
 from jsclient.codecs import OnBad
 from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.instruments import Instrumentation, taken
 from jsclient.jetstream import dead_letters
 from jsclient.jetstream.consuming.fetch import Batch
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import error_hook
+from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg, sequence_of
 from jsclient.shared_options import with_shared_options
 
@@ -49,47 +51,8 @@ T = TypeVar("T")
 Tell: TypeAlias = Callable[[Exception, JetStreamMsg], None]
 """How an iterator, or a fetch, tells of a message that is left out."""
 
-UNREAD: Final = object()
-"""Stands where the value will be."""
-
 AGAIN: Final = 1.0
 """Seconds after which a message comes again whose dead letter could not be stored."""
-
-
-@with_shared_options
-class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
-    """A message whose payload is a value: `msg.value`."""
-
-    _reading: Any = None
-    value: T = None  # type: ignore[assignment]
-    """The decoded payload, of the type given as `decode`. Reading it raises DecodeFailed where that was not possible;
-    the message may then be acked, naked or terminated as any other."""
-
-    def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
-        """As of every message; the next one has a value, too, whatever `on_bad` says."""
-        reading: Reading[T] = self._reading
-        return reading.of(JetStreamMsg.ack_next(self, timeout))
-
-
-class UnreadMsg(TypedMsg[T], Generic[T], gc=False, eq=False):
-    """One that was not decoded when it came: its value is asked for later, or its payload is not of the type."""
-
-    _value: Any = UNREAD
-
-    @property  # type: ignore[misc]
-    def value(self) -> T:  # type: ignore[override]
-        """The decoded payload, decoded when first asked for. Raises DecodeFailed."""
-        value = self._value
-        return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
-
-
-def value_of(message: Any) -> Any:
-    """Decode the payload of a message that was not decoded yet, and keep the value."""
-    try:
-        value = message._value = message._reading.decode(message.msg.payload)
-    except Exception as error:
-        raise message._reading.failed(message, error) from error
-    return value
 
 
 @attrs.frozen
@@ -151,8 +114,19 @@ class Reading(Generic[T]):
         make = self.maker()
         return self.sifted(Batch([make(message.msg, message._engine) for message in batch], batch.ended, batch.error))
 
+    def fill(self, batch: Batch[Any]) -> None:
+        """Give the messages of a fetch their values: it has made TypedMsg of them. In one loop, because a call for each
+        would cost an eighth of what decoding costs."""
+        decode, messages = self.decode, batch._messages
+        for index, message in enumerate(messages):
+            message._reading = self
+            try:
+                message.value = decode(message.msg.payload)
+            except Exception:
+                messages[index] = self.later(message.msg, message._engine)
+
     def sifted(self, batch: Batch[Any]) -> Batch[TypedMsg[T]]:
-        """A batch of messages of `maker` without those that are left out."""
+        """A batch of messages with values without those that are left out."""
         if self.lazy:
             return batch
         skipped: list[Exception] = []
@@ -233,6 +207,15 @@ def reading_of(
     return Reading(js, decode, codecs.decoder(js.decodes_with, decode), on_bad, dead_letter or "", settles)
 
 
+def fetched(batch: Batch[Any], reading: Reading[Any] | None, instrument: Instrumentation | None) -> Batch[Any]:
+    """What a fetch returns: with values, where they were asked for, and told to the instrument."""
+    if reading is not None:
+        reading.fill(batch)
+    if instrument is not None:
+        taken(instrument, batch)
+    return batch if reading is None else reading.sifted(batch)
+
+
 def refuse_without_decode(on_bad: OnBad, dead_letter: str | None, on_error: Any = None) -> None:
     """Raises ConfigError for what means nothing without `decode`; `on_error` where it tells of nothing else."""
     if on_bad != "raise" or dead_letter is not None:
@@ -252,9 +235,8 @@ def ordered_reading(js: JetStream, decode: Any, on_bad: OnBadOrdered) -> Reading
 class TypedIterator(MessageIterator, Generic[T]):
     """What is different about an iterator whose messages have values; stands before the other base."""
 
-    reading: Reading[T]
-
     if TYPE_CHECKING:
+        reading: Reading[T]
 
         def __next__(self) -> TypedMsg[T]: ...
 
@@ -265,7 +247,7 @@ class TypedIterator(MessageIterator, Generic[T]):
     def read_with(self, reading: Reading[T]) -> None:
         """For layers: how its messages become values."""
         self.reading = reading
-        self._make = reading.maker()
+        self.makes(reading.maker(), reading.decode)
 
 
 class Sifting(TypedIterator[T], Generic[T]):

@@ -1,0 +1,53 @@
+"""A message whose payload is a value. Below the loops that hand out messages: they make these themselves."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
+
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.jetstream.message import JetStreamMsg
+from jsclient.shared_options import with_shared_options
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.consuming.typed import Reading
+
+T = TypeVar("T")
+
+UNREAD: Final = object()
+"""Stands where the value will be."""
+
+
+@with_shared_options
+class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
+    """A message whose payload is a value: `msg.value`."""
+
+    _reading: Any = None
+    value: T = None  # type: ignore[assignment]
+    """The decoded payload, of the type given as `decode`. Reading it raises DecodeFailed where that was not possible;
+    the message may then be acked, naked or terminated as any other."""
+
+    def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
+        """As of every message; the next one has a value, too, whatever `on_bad` says."""
+        reading: Reading[T] = self._reading
+        return reading.of(JetStreamMsg.ack_next(self, timeout))
+
+
+class UnreadMsg(TypedMsg[T], Generic[T], gc=False, eq=False):
+    """One that was not decoded when it came: its value is asked for later, or its payload is not of the type."""
+
+    _value: Any = UNREAD
+
+    @property  # type: ignore[misc]
+    def value(self) -> T:  # type: ignore[override]
+        """The decoded payload, decoded when first asked for. Raises DecodeFailed."""
+        value = self._value
+        return value_of(self) if value is UNREAD else value  # type: ignore[no-any-return]
+
+
+def value_of(message: Any) -> Any:
+    """Decode the payload of a message that was not decoded yet, and keep the value."""
+    try:
+        value = message._value = message._reading.decode(message.msg.payload)
+    except Exception as error:
+        raise message._reading.failed(message, error) from error
+    return value
