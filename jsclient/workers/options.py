@@ -81,7 +81,7 @@ class PoolOptions:
     max_prefetch: int = MAX_PREFETCH
     """The most messages that are held beyond those in work."""
     ack_wait: float | None = attrs.field(default=None, converter=plain_or_none)
-    """The consumer's `ack_wait`, where this user may not ask for it."""
+    """Seconds: the consumer's `ack_wait`, where this user may not ask for it."""
     group: str = ""
     """The consumer's priority group."""
     stop_timeout: float = attrs.field(default=STOP_TIMEOUT, converter=plain)

@@ -66,6 +66,25 @@ def test_every_field_of_every_class(name: str) -> None:
     ] == []
 
 
+#: What a field is called, or typed, that is a duration.
+DURATION = re.compile(r"(^|_)(timeout|expires|heartbeat|ttl|delay|interval|wait|stall|backoff|older_than|lease|age)$")
+DURATION_TYPE = re.compile(r"Seconds|timedelta|Delays|Duration")
+UNIT = re.compile(r"second|minute|\d s\b", re.I)
+
+
+def test_every_duration_tells_its_unit() -> None:
+    found = {
+        f"{public_name}.{field}": text
+        for name in MODULES
+        for public_name, cls in public(name)
+        if inspect.isclass(cls)
+        for field, (kind, _, text) in described.fields(cls).items()
+        if DURATION_TYPE.search(str(kind)) or (DURATION.search(field) and "float" in str(kind))
+    }
+    assert [field for field, text in found.items() if not UNIT.search(text or "")] == []
+    assert len(found) > 30
+
+
 def unset(name: str, cls: type) -> list[str]:
     """Attributes that `__init__` sets and of which help() says nothing."""
     found = []
