@@ -46,7 +46,7 @@ class Advisory(Wire, kw_only=True, frozen=True):
     """Everything the server sent, as plain values."""
 
     subject: ClassVar[str] = f"{ADVISORIES}.>"
-    kinds_: ClassVar[tuple[str, ...]] = ()
+    _events: ClassVar[tuple[str, ...]] = ()
 
 
 class OfStream(Advisory, kw_only=True, frozen=True):
@@ -75,7 +75,7 @@ class MaxDeliveries(OfConsumer, kw_only=True, frozen=True):
     deliveries: int = 0
     """How often the message was delivered."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MAX_DELIVERIES.{{stream}}.{{consumer}}"
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.max_deliver",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.max_deliver",)
 
 
 class MessageNaked(OfConsumer, kw_only=True, frozen=True):
@@ -88,7 +88,7 @@ class MessageNaked(OfConsumer, kw_only=True, frozen=True):
     deliveries: int = 0
     """How often the message was delivered."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MSG_NAKED.{{stream}}.{{consumer}}"
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.nak",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.nak",)
 
 
 class MessageTerminated(OfConsumer, kw_only=True, frozen=True):
@@ -103,7 +103,7 @@ class MessageTerminated(OfConsumer, kw_only=True, frozen=True):
     reason: str = ""
     """What term(reason) said; "" without one."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.MSG_TERMINATED.{{stream}}.{{consumer}}"
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.terminated",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.terminated",)
 
 
 class ConsumerPaused(OfConsumer, kw_only=True, frozen=True):
@@ -114,7 +114,7 @@ class ConsumerPaused(OfConsumer, kw_only=True, frozen=True):
     pause_until: Timestamp | None = None
     """Until when it is paused (UTC)."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.PAUSE.{{stream}}.{{consumer}}"
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_pause",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_pause",)
 
 
 class ConsumerAction(OfConsumer, kw_only=True, frozen=True):
@@ -122,7 +122,7 @@ class ConsumerAction(OfConsumer, kw_only=True, frozen=True):
 
     action: str = ""
     """ "create" or "delete"."""
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_action",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_action",)
 
 
 class ConsumerPinned(OfConsumer, kw_only=True, frozen=True):
@@ -133,7 +133,7 @@ class ConsumerPinned(OfConsumer, kw_only=True, frozen=True):
     pinned_id: str = ""
     """Id of the client that is served now."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.PINNED.{{stream}}.{{consumer}}"
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_pinned",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_pinned",)
 
 
 class ConsumerUnpinned(OfConsumer, kw_only=True, frozen=True):
@@ -144,7 +144,7 @@ class ConsumerUnpinned(OfConsumer, kw_only=True, frozen=True):
     reason: str = ""
     """ "admin" or "timeout"."""
     subject: ClassVar[str] = f"{ADVISORIES}.CONSUMER.UNPINNED.{{stream}}.{{consumer}}"
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_unpinned",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_group_unpinned",)
 
 
 class Peer(Wire, kw_only=True, frozen=True):
@@ -169,7 +169,7 @@ class ConsumerLeader(OfConsumer, kw_only=True, frozen=True):
     """Name of the server that leads it now; "" when the quorum was lost."""
     replicas: list[Peer] | None = None
     """The other servers that hold it."""
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_leader_elected", "advisory.v1.consumer_quorum_lost")
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.consumer_leader_elected", "advisory.v1.consumer_quorum_lost")
 
 
 class StreamLeader(OfStream, kw_only=True, frozen=True):
@@ -179,7 +179,7 @@ class StreamLeader(OfStream, kw_only=True, frozen=True):
     """Name of the server that leads it now; "" when the quorum was lost."""
     replicas: list[Peer] | None = None
     """The other servers that hold it."""
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_leader_elected", "advisory.v1.stream_quorum_lost")
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_leader_elected", "advisory.v1.stream_quorum_lost")
 
 
 class StreamAction(OfStream, kw_only=True, frozen=True):
@@ -189,7 +189,7 @@ class StreamAction(OfStream, kw_only=True, frozen=True):
     """ "create", "modify" or "delete"."""
     template: str = ""
     """The template it was made from; only of old servers."""
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_action",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_action",)
 
 
 class BatchAbandoned(OfStream, kw_only=True, frozen=True):
@@ -200,7 +200,7 @@ class BatchAbandoned(OfStream, kw_only=True, frozen=True):
     reason: str = ""
     """Why, in the server's words."""
     subject: ClassVar[str] = f"{ADVISORIES}.STREAM.BATCH_ABANDONED.{{stream}}"
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_batch_abandoned",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.stream_batch_abandoned",)
 
 
 class ApiLimitReached(Advisory, kw_only=True, frozen=True):
@@ -211,7 +211,7 @@ class ApiLimitReached(Advisory, kw_only=True, frozen=True):
     dropped: int = 0
     """Requests that were dropped."""
     subject: ClassVar[str] = f"{ADVISORIES}.API.LIMIT_REACHED"
-    kinds_: ClassVar[tuple[str, ...]] = ("advisory.v1.api_limit_reached",)
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.api_limit_reached",)
 
 
 class AckSample(OfConsumer, kw_only=True, frozen=True):
@@ -226,14 +226,14 @@ class AckSample(OfConsumer, kw_only=True, frozen=True):
     ack_time: Duration | None = None
     """Seconds from the delivery to the ack."""
     subject: ClassVar[str] = f"{METRICS}.CONSUMER.ACK.{{stream}}.{{consumer}}"
-    kinds_: ClassVar[tuple[str, ...]] = ("metric.v1.consumer_ack",)
+    _events: ClassVar[tuple[str, ...]] = ("metric.v1.consumer_ack",)
 
 
 _CLASSES: Final[tuple[type[Advisory], ...]] = (
     *(MaxDeliveries, MessageNaked, MessageTerminated, ConsumerPaused, ConsumerAction, ConsumerPinned),
     *(ConsumerUnpinned, ConsumerLeader, StreamLeader, StreamAction, BatchAbandoned, ApiLimitReached, AckSample),
 )
-_REGISTRY: Final = {_TYPE + kind: cls for cls in _CLASSES for kind in cls.kinds_}
+_REGISTRY: Final = {_TYPE + kind: cls for cls in _CLASSES for kind in cls._events}
 
 E = TypeVar("E", bound=Advisory)
 

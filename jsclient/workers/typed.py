@@ -13,7 +13,8 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from jsclient import codecs, errors
-from jsclient.jetstream.consuming.typed import Reading, TypedIterator, TypedMsg
+from jsclient.jetstream.consuming.typed import Reading, TypedIterator
+from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.workers.outcomes import Outcome, Reject, Skipped
 from jsclient.workers.parts import PoolMessages
 from jsclient.workers.settle import Settler

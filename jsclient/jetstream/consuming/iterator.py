@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from jsclient import errors, hints, waiting
-from jsclient._engine import SLICE, Taker
+from jsclient._engine import SLICE, Engine, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve
 from jsclient.instruments import taking
@@ -21,13 +21,13 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, na
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.message import Msg
 
 if TYPE_CHECKING:
-    from jsclient._engine import Engine, Mailbox
+    from jsclient._engine import Mailbox
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
     from jsclient.jetstream.consuming.pump import Told
-    from jsclient.message import Msg
 
 log: logging.Logger = logging.getLogger("jsclient.jetstream.pull")
 

@@ -40,10 +40,10 @@ from jsclient.jetstream.consuming.typed import (
     Reading,
     Sifting,
     TypedIterator,
-    TypedMsg,
     ordered_reading,
     typed_iterator,
 )
+from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
 

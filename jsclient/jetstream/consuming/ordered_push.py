@@ -43,10 +43,10 @@ from jsclient.jetstream.consuming.typed import (
     OnBadOrdered,
     Sifting,
     TypedIterator,
-    TypedMsg,
     ordered_reading,
     typed_iterator,
 )
+from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.consuming.watchdog import NEVER
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg

@@ -27,11 +27,11 @@ from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions, Pu
 from jsclient.jetstream.consuming.typed import (
     Sifting,
     TypedIterator,
-    TypedMsg,
     reading_of,
     refuse_without_decode,
     typed_iterator,
 )
+from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jsclient import hints
 from jsclient.jetstream.consuming.finite import FiniteRead, OrderedRead
-from jsclient.jetstream.consuming.typed import Reading, TypedMsg, tell
+from jsclient.jetstream.consuming.typed import Reading, tell
+from jsclient.jetstream.consuming.typed_message import TypedMsg
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.pull_options import ErrorHook
