@@ -21,11 +21,19 @@ STEP_TIMEOUT: Final = 30.0
 UNDER_WAY: Final = 2 * 1024 * 1024
 """Bytes that may be unanswered."""
 
+PATIENCE: Final = 5.0
+"""Seconds without any answer after which one piece more goes out: if nobody listens any more, that is told at once."""
+
 _NO_RESPONDERS: Final = 503
 
 
-def upload(nc: Connection, target: str, pieces: Iterable[bytes], deadline: Deadline) -> Iterator[int]:
+def upload(
+    nc: Connection, target: str, pieces: Iterable[bytes], deadline: Deadline, patience: float = PATIENCE
+) -> Iterator[int]:
     """Send pieces to the subject that the server has named; yields the size of each once the server has it.
+
+    The last piece waits until the others are answered. So there is always one to ask with, when a server that had
+    taken the pieces is gone and no answer to them will ever come.
 
     Raises NoResponders when the server has given up, ApiError when it refuses a piece, RequestTimeout, ConnectionLost.
     """
@@ -37,14 +45,26 @@ def upload(nc: Connection, target: str, pieces: Iterable[bytes], deadline: Deadl
         yield len(piece)
     window = _Window(nc, target, deadline)
     try:
-        for piece in pieces:
-            while window.bytes + len(piece) > UNDER_WAY and window.sizes:
-                yield window.next()
+        for piece, last in _with_last(pieces):
+            while window.sizes and (last or window.bytes + len(piece) > UNDER_WAY):
+                size = window.next(patience)
+                if size is None:
+                    break
+                yield size
             window.send(piece)
         while window.sizes:
-            yield window.next()
+            yield window.oldest()
     finally:
         window.close()
+
+
+def _with_last(pieces: Iterator[bytes]) -> Iterator[tuple[bytes, bool]]:
+    """Each piece, and whether it is the last one."""
+    for held in islice(pieces, 1):
+        for piece in pieces:
+            yield held, False
+            held = piece
+        yield held, True
 
 
 class _Window:
@@ -75,12 +95,19 @@ class _Window:
         self.sizes.append(len(piece))
         self.bytes += len(piece)
 
-    def next(self) -> int:
-        """The size of the oldest, once it was answered."""
+    def oldest(self) -> int:
+        """The size of the oldest, once it was answered. Raises RequestTimeout."""
         timeout = self._deadline.at_most(STEP_TIMEOUT)
-        answer = self._inbox.next(timeout)
-        if answer is None:
+        size = self.next(timeout)
+        if size is None:
             raise errors.RequestTimeout(f"no reply from {self._target!r} within {timeout:g} s")
+        return size
+
+    def next(self, timeout: float) -> int | None:
+        """The size of the oldest, once it was answered; None when nothing comes within `timeout`."""
+        answer = self._inbox.next(self._deadline.at_most(timeout))
+        if answer is None:
+            return None
         if not isinstance(answer, Msg):
             raise errors.ConnectionLost("the link went down while pieces of a backup were under way")
         if answer.payload:

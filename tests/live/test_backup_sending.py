@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
+from itertools import accumulate
 
 import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.backup.sending import UNDER_WAY, upload
+from jsclient.backup.sending import PATIENCE, STEP_TIMEOUT, UNDER_WAY, upload
 from jsclient.durations import Deadline
 from jsclient.message import Msg
 from jsclient.testing import NatsServer, Proxy
@@ -23,9 +25,9 @@ def restorer(server: NatsServer) -> Iterator[jsclient.Connection]:
         yield nc
 
 
-def sent(url: str, seconds: float = 20.0) -> list[int]:
+def sent(url: str, seconds: float = 20.0, pieces: list[bytes] = PIECES, patience: float = PATIENCE) -> list[int]:
     with jsclient.connect(url) as nc:
-        return list(upload(nc, TARGET, PIECES, Deadline(seconds)))
+        return list(upload(nc, TARGET, pieces, Deadline(seconds), patience))
 
 
 def test_every_piece_once_in_order_and_only_some_unanswered(server: NatsServer, restorer: jsclient.Connection) -> None:
@@ -90,6 +92,51 @@ def test_a_server_that_has_given_up_is_told_at_once(server: NatsServer, restorer
     restorer.flush()
     with pytest.raises(errors.NoResponders):
         sent(server.url)
+
+
+@pytest.mark.parametrize("count", [40, 4], ids=["a full window", "the last of few"])
+def test_a_server_that_is_gone_with_what_it_had_taken_is_told(
+    server: NatsServer, restorer: jsclient.Connection, count: int
+) -> None:
+    """No answer can come to what it had taken: the piece in hand finds out that nobody listens."""
+    most = min(count - 1, 1 + sum(held <= UNDER_WAY for held in accumulate(map(len, PIECES[1:]))))
+    taken = 0
+
+    def take(message: Msg) -> None:
+        nonlocal taken
+        if taken == 0:
+            message.respond(b"")
+        taken += 1
+        if taken == most:
+            listening.unsubscribe()
+            restorer.flush()
+
+    listening = restorer.subscribe(TARGET, callback=take)
+    restorer.flush()
+    start = time.monotonic()
+    with pytest.raises(errors.NoResponders):
+        sent(server.url, 2 * STEP_TIMEOUT, PIECES[:count], patience=1.0)
+    assert time.monotonic() - start < STEP_TIMEOUT / 2
+
+
+def test_a_server_that_is_slow_for_a_while_gets_every_piece_once(
+    server: NatsServer, restorer: jsclient.Connection
+) -> None:
+    """Pieces beyond the window go out while nothing is answered; their order and their count stay."""
+    got: list[Msg] = []
+
+    def take(message: Msg) -> None:
+        got.append(message)
+        if len(got) == 1:
+            message.respond(b"")
+        elif len(got) == len(PIECES):
+            for one in got[1:]:
+                one.respond(b"")
+
+    with restorer.subscribe(TARGET, callback=take):
+        restorer.flush()
+        assert sent(server.url, patience=0.01) == [len(piece) for piece in PIECES]
+    assert [message.data for message in got] == PIECES
 
 
 def test_an_answer_out_of_turn_is_a_piece_that_was_lost(server: NatsServer, restorer: jsclient.Connection) -> None:
