@@ -1,343 +1,45 @@
-"""A service: endpoints with their worker threads and counters, and the verbs by which tools find it (ADR-32)."""
+"""A service: its endpoints, and the verbs by which tools find it (ADR-32)."""
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-import re
-import threading
-import time
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-import attrs
 import msgspec
 
-from jsclient import codecs, waiting
-from jsclient._engine import SLICE, Taker, start_all
-from jsclient.codecs import Codec
+from jsclient import waiting
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.errors import (
-    ConfigError,
-    ConnectionClosed,
-    DrainTimeout,
-    InvalidName,
-    JsClientError,
-    NatsConnectionError,
-    PermissionViolation,
-    ServiceError,
-    SubscriptionClosed,
-    TimedOut,
-    brief,
-)
-from jsclient.hints import Unpack
-from jsclient.instruments import handling
+from jsclient.errors import ConfigError, InvalidName, NatsConnectionError, SubscriptionClosed, TimedOut
+from jsclient.hints import Unpack, given
 from jsclient.nuid import next_nuid
+from jsclient.services.config import NAME, SUBJECT, ServiceConfig, check_queue_group
+from jsclient.services.endpoint import Endpoint, EndpointDict, Handler
 from jsclient.services.models import (
     DEFAULT_QUEUE_GROUP,
     VERBS,
-    EndpointInfo,
-    EndpointStats,
     ServiceInfo,
     ServicePing,
     ServiceStats,
     control_subject,
 )
-from jsclient.services.request import Request, TypedRequest, one_line, typed_handler
+from jsclient.services.request import TypedRequest, typed_handler
 from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
-from protocol.described import described
 
 if TYPE_CHECKING:
     from jsclient.subscription import Subscription
     from protocol import Msg
 
-logger: logging.Logger = logging.getLogger("jsclient.services")
+log: logging.Logger = logging.getLogger("jsclient.services")
 
 STOP_TIMEOUT: Final = 30.0  # seconds for the requests that are queued or in work, as for a drain
 PENDING_MESSAGES: Final = 65_536
 PENDING_BYTES: Final = 64 << 20
 
 T = TypeVar("T")
-
-Handler = Callable[[Request], object]
-
-_NAME = re.compile(r"[A-Za-z0-9\-_]+")
-_SUBJECT = re.compile(r"[^\s>]+(?:\.>)?|>")
-_SEMVER = re.compile(
-    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
-    r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
-    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?"
-)
-
-
-@described
-@attrs.frozen(kw_only=True)
-class ServiceConfig:
-    """What a service is. `queue_group` None means "q"; "" means none: every instance gets every request.
-
-    `stats_handler(endpoint)` returns what STATS shows as `data` of an endpoint (anything that JSON can carry).
-    `on_stop(service)` is called once when the service has stopped, also when the connection closed (`service.error`
-    says why, if the application has not closed it).
-    """
-
-    name: str
-    """Name of the service: letters, digits, `-` and `_`."""
-    version: str
-    """A semantic version, for example 1.0.0."""
-    description: str = ""
-    """Text for people."""
-    metadata: Mapping[str, str] = attrs.field(factory=dict)
-    """Keys and values for people and tools."""
-    queue_group: str | None = None
-    """None means "q"; "" means none: every instance gets every request."""
-    stats_handler: StatsHandler | None = None
-    """`(endpoint)` -> what STATS shows as its data."""
-    on_error: Callable[[Endpoint, BaseException], object] | None = None
-    """`(endpoint, error)`: what a handler raised, an answer that could not be sent, and what ended an endpoint. Called
-    in the thread of the endpoint; without it these are logged."""
-    on_stop: Callable[[Service], object] | None = None
-    """`(service)`: called once when the service has stopped."""
-    codec: Codec = codecs.JSON
-    """How endpoints with `decode=` read requests and write answers."""
-
-    def __attrs_post_init__(self) -> None:
-        if not _NAME.fullmatch(self.name):
-            raise InvalidName(f"service name {self.name!r} must be letters, digits, '-' and '_' only, and not empty")
-        if not _SEMVER.fullmatch(self.version):
-            raise ConfigError(f"version {self.version!r} of service {self.name} is not a semantic version like 1.2.3")
-        _check_queue_group(self.queue_group)
-        codecs.check(self.codec)
-
-
-def _check_queue_group(group: str | None) -> None:
-    if group and not _SUBJECT.fullmatch(group):
-        raise InvalidName(f"queue group {group!r} must have no spaces, and '>' at its end only")
-
-
-@described
-class EndpointDict(TypedDict, total=False):
-    """Keyword arguments of `add_endpoint`; see there."""
-
-    subject: str | None
-    """The subject below the prefix; default None: the name."""
-    queue_group: str | None
-    """Default None: that of the group or the service; "" means none."""
-    metadata: Mapping[str, str] | None
-    """Words about the endpoint that `info` shows; default None: none."""
-    workers: int
-    """Threads that call the handler; 1 (default) keeps the order of requests."""
-    pending_messages: int
-    """Requests that may wait for the handler (65,536 by default); more are dropped."""
-    pending_bytes: int
-    """The same in bytes (64 MiB by default)."""
-    timeout: Timeout
-    """Seconds in which the server may refuse the subscription (5 by default); a later refusal is `Endpoint.error`."""
-
-
-@described
-class Endpoint(Taker):
-    """One endpoint of a service; made by `add_endpoint`. Its counters are `stats()`.
-
-    `error` is what ended it although the service goes on: PermissionViolation when the server refuses its
-    subscription. Then INFO does not list it any more, and `stats()` tells the error.
-    """
-
-    def __init__(
-        self,
-        service: Service,
-        name: str,
-        subject: str,
-        queue_group: str,
-        handler: Handler,
-        metadata: Mapping[str, str] | None,
-    ) -> None:
-        self.name = name
-        """Its name."""
-        self.subject = subject
-        """Where it listens."""
-        self.queue_group = queue_group
-        """Its queue group; "" when it has none."""
-        self.metadata: dict[str, str] = dict(metadata or {})
-        """Words about it that `info` shows."""
-        self.handler = handling(service.nc.options.instrumentation, handler)
-        """For layers."""
-        self._service = service
-        self._lock = waiting.new_lock()
-        self._requests = self._errors = self._nanoseconds = 0
-        self._last_error = ""
-        self._subscription: Subscription | None = None
-        self._threads: list[threading.Thread] = []
-        self._closing = False
-        self.error: Exception | None = None
-        """What ended it although the service goes on; None while it works."""
-
-    def info(self) -> EndpointInfo:
-        """What INFO says about it."""
-        return EndpointInfo(name=self.name, subject=self.subject, queue_group=self.queue_group, metadata=self.metadata)
-
-    def stats(self) -> EndpointStats:
-        """The counters since the start or the last reset; times in nanoseconds."""
-        data: Any = {}
-        if self._service.config.stats_handler is not None:
-            data = self._service.config.stats_handler(self)
-        with self._lock:
-            return EndpointStats(
-                name=self.name,
-                subject=self.subject,
-                queue_group=self.queue_group,
-                num_requests=self._requests,
-                num_errors=self._errors,
-                last_error=self._last_error,
-                processing_time=self._nanoseconds,
-                average_processing_time=self._nanoseconds // self._requests if self._requests else 0,
-                data=data,
-            )
-
-    def reset(self) -> None:
-        """Set its counters to zero."""
-        with self._lock:
-            self._requests = self._errors = self._nanoseconds = 0
-            self._last_error = ""
-
-    def _start(self, workers: int, pending_messages: int, pending_bytes: int, timeout: Timeout) -> None:
-        self._subscription = self._service.nc.subscribe(
-            self.subject,
-            queue=self.queue_group,
-            pending_messages=pending_messages,
-            pending_bytes=pending_bytes,
-        )
-        label = f"jsclient-worker-{self._service.config.name}-{self.name}"
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{label}-{number}", daemon=True) for number in range(workers)
-        ]
-        try:
-            engine_of(self._service.nc).takers.enter(self)
-            start_all(self._threads, f"endpoint {self.name!r} of service {self._service.config.name}")
-            self._check_accepted(timeout)
-        except BaseException:
-            self._subscription.close()
-            raise
-
-    def _check_accepted(self, timeout: Timeout) -> None:
-        """Raises PermissionViolation when the server refuses the subscription; without a link that comes later."""
-        nc = self._service.nc
-        try:
-            if nc.is_connected:
-                nc.flush(timeout)
-        except (NatsConnectionError, TimedOut):
-            return
-        assert self._subscription is not None
-        refused = self._subscription.mailbox.closed
-        if isinstance(refused, PermissionViolation):
-            self._subscription.mailbox.raise_closed()
-
-    def _work(self) -> None:
-        assert self._subscription is not None
-        while True:
-            try:
-                message = self._subscription.next(timeout=None)
-            except (SubscriptionClosed, NatsConnectionError):
-                return
-            except Exception as error:  # the server refused the subscription, perhaps on a later link
-                self._refused(error)
-                return
-            if self._closing:
-                return  # no handler starts after close()
-            self._serve(message)
-
-    def _refused(self, error: Exception) -> None:
-        with self._lock:
-            first, self.error = self.error is None, self.error or error
-            if first:
-                self._errors += 1
-                self._last_error = one_line(brief(error))
-        if first:
-            self._tell(error, "endpoint %s of service %s ended: %s")
-
-    def _serve(self, message: Msg) -> None:
-        request = Request(message, self._service.nc)
-        started = time.perf_counter_ns()
-        failure: str | None = None
-        try:
-            self.handler(request)
-            failure = request.error_sent
-        except ServiceError as error:
-            failure = f"{error.code}:{error.description}"
-            self._answer_error(request, error.code or "500", error.description or "error", error.data)
-            if self._service.config.on_error is not None:  # it is an answer as others are: not for the log
-                self._tell(error, "endpoint %s of service %s answered with an error: %s")
-        except BaseException as error:  # also SystemExit: it would end this worker, and nobody would answer any more
-            failure = f"500:{one_line(repr(error))}"
-            self._tell(error, "the handler of endpoint %s of service %s failed: %s", trace=True)
-            self._answer_error(request, "500", one_line(repr(error)), b"")
-        elapsed = time.perf_counter_ns() - started
-        with self._lock:
-            self._requests += 1
-            self._nanoseconds += elapsed
-            if failure is not None:
-                self._errors += 1
-                self._last_error = failure
-
-    def _answer_error(self, request: Request, code: str, description: str, data: bytes) -> None:
-        if not request.reply:
-            return
-        try:
-            request.error(code, description, data)
-        except JsClientError as error:
-            self._tell(error, "endpoint %s of service %s could not answer with an error: %s")
-
-    def _tell(self, error: BaseException, text: str, trace: bool = False) -> None:
-        """To `on_error` of the service, or to the log when there is none."""
-        on_error = self._service.config.on_error
-        if on_error is None:
-            logger.error(text, self.name, self._service.config.name, error, exc_info=error if trace else None)
-            return
-        try:
-            on_error(self, error)
-        except Exception:
-            logger.exception("on_error of service %s failed", self._service.config.name)
-
-    def _stop(self, deadline: Deadline) -> None:
-        """Stop taking requests, let the workers finish those that are queued, wait for the workers."""
-        if self._subscription is not None:
-            try:
-                self._subscription.drain(timeout=deadline.remaining())
-            except (SubscriptionClosed, NatsConnectionError):
-                pass
-            except TimedOut:
-                self._subscription.close()
-        for thread in self._threads:
-            if thread is not threading.current_thread():
-                thread.join(deadline.remaining())
-
-    # --- the end of the connection: see Taker -------------------------------------------------------------
-
-    def finish_drain(self, deadline: Deadline) -> None:
-        """What was received is drained with the subscription; here it is waited for the last handlers."""
-        for thread in self._threads:
-            while thread.is_alive() and not (deadline.expired() or self._service.nc.closed):
-                thread.join(deadline.at_most(SLICE))
-        if any(thread.is_alive() for thread in self._threads):
-            raise DrainTimeout(
-                f"a handler of endpoint {self.name!r} did not end in time. Its answer will not arrive. Give it "
-                "more time, or let handlers end sooner."
-            )
-
-    def end(self, reason: ConnectionClosed) -> None:
-        self._closing = True
-        if self._subscription is not None:
-            self._subscription.mailbox.close(reason, discard=True)
-
-    def runs_here(self) -> bool:
-        return threading.current_thread() in self._threads
-
-    def __repr__(self) -> str:
-        return f"<Endpoint {self.name} on {self.subject}>"
-
-
-StatsHandler = Callable[[Endpoint], Any]
 
 
 @with_shared_options
@@ -394,11 +96,11 @@ class Group:
         group = queue_group if queue_group is not None else self._queue_group
         if group is None:
             group = DEFAULT_QUEUE_GROUP
-        if not _NAME.fullmatch(name):
+        if not NAME.fullmatch(name):
             raise InvalidName(f"endpoint name {name!r} must be letters, digits, '-' and '_' only, and not empty")
-        if not _SUBJECT.fullmatch(full):
+        if not SUBJECT.fullmatch(full):
             raise InvalidName(f"endpoint subject {full!r} must have no spaces, and '>' at its end only")
-        _check_queue_group(group)
+        check_queue_group(group)
         if workers < 1:
             raise ConfigError(f"an endpoint needs at least one worker, not {workers}")
         if decode is not None:
@@ -412,9 +114,9 @@ class Group:
         `queue_group`: that of its endpoints; None (default): the one of this group, "" means none.
         """
         prefix = ".".join(part for part in (self._prefix, name) if part)
-        if prefix and (not _SUBJECT.fullmatch(prefix) or prefix.endswith(">")):
+        if prefix and (not SUBJECT.fullmatch(prefix) or prefix.endswith(">")):
             raise InvalidName(f"group {prefix!r} must have no spaces and no '>'")
-        _check_queue_group(queue_group)
+        check_queue_group(queue_group)
         return Group(self._service, prefix, queue_group if queue_group is not None else self._queue_group)
 
 
@@ -562,7 +264,7 @@ class Service(Group):
             if self.nc.is_connected:
                 self.nc.flush(timeout=deadline.remaining())
         except (NatsConnectionError, TimedOut) as error:
-            logger.warning("service %s stopped, but not cleanly: %s", self.config.name, error)
+            log.warning("service %s stopped, but not cleanly: %s", self.config.name, error)
         finally:
             self._engine.remove_link_listener(self._on_link_event)
             self._stopped.set()
@@ -582,7 +284,7 @@ class Service(Group):
         try:
             on_stop(self)
         except Exception:
-            logger.exception("on_stop of service %s failed", self.config.name)
+            log.exception("on_stop of service %s failed", self.config.name)
 
     def _on_link_event(self, event: LinkEvent) -> None:
         """The connection closed: the workers have ended by themselves, so only the books are closed here."""
@@ -607,6 +309,9 @@ class Service(Group):
 
     def __repr__(self) -> str:
         return f"<Service {self.config.name} {self.config.version} {self.id}>"
+
+
+given(Service)
 
 
 def add_service(nc: Connection, config: ServiceConfig, *, timeout: Timeout = DEFAULT) -> Service:

@@ -20,7 +20,8 @@ from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict
 from jsclient.objectstore.models import ObjectStoreConfig, ObjectStoreConfigDict
 from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict
-from jsclient.services.service import EndpointDict, Group
+from jsclient.services.endpoint import EndpointDict
+from jsclient.services.service import Group
 from jsclient.workers.options import PoolOptions, PoolOptionsDict
 
 KEPT = {"extra"}

@@ -1,0 +1,75 @@
+"""What a service is, and which names and subjects services may have (ADR-32)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import attrs
+
+from jsclient import codecs
+from jsclient.codecs import Codec
+from jsclient.errors import ConfigError, InvalidName
+from jsclient.hints import wanted
+from protocol.described import described
+
+if TYPE_CHECKING:
+    from jsclient.services.endpoint import Endpoint
+    from jsclient.services.service import Service
+
+wanted(globals(), "Endpoint", "Service")
+
+StatsHandler = Callable[["Endpoint"], Any]
+
+NAME = re.compile(r"[A-Za-z0-9\-_]+")
+SUBJECT = re.compile(r"[^\s>]+(?:\.>)?|>")
+_SEMVER = re.compile(
+    r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)"
+    r"(?:-((?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*)(?:\.(?:0|[1-9]\d*|\d*[a-zA-Z-][0-9a-zA-Z-]*))*))?"
+    r"(?:\+([0-9a-zA-Z-]+(?:\.[0-9a-zA-Z-]+)*))?"
+)
+
+
+@described
+@attrs.frozen(kw_only=True)
+class ServiceConfig:
+    """What a service is. `queue_group` None means "q"; "" means none: every instance gets every request.
+
+    `stats_handler(endpoint)` returns what STATS shows as `data` of an endpoint (anything that JSON can carry).
+    `on_stop(service)` is called once when the service has stopped, also when the connection closed (`service.error`
+    says why, if the application has not closed it).
+    """
+
+    name: str
+    """Name of the service: letters, digits, `-` and `_`."""
+    version: str
+    """A semantic version, for example 1.0.0."""
+    description: str = ""
+    """Text for people."""
+    metadata: Mapping[str, str] = attrs.field(factory=dict)
+    """Keys and values for people and tools."""
+    queue_group: str | None = None
+    """None means "q"; "" means none: every instance gets every request."""
+    stats_handler: StatsHandler | None = None
+    """`(endpoint)` -> what STATS shows as its data."""
+    on_error: Callable[[Endpoint, BaseException], object] | None = None
+    """`(endpoint, error)`: what a handler raised, an answer that could not be sent, and what ended an endpoint. Called
+    in the thread of the endpoint; without it these are logged."""
+    on_stop: Callable[[Service], object] | None = None
+    """`(service)`: called once when the service has stopped."""
+    codec: Codec = codecs.JSON
+    """How endpoints with `decode=` read requests and write answers."""
+
+    def __attrs_post_init__(self) -> None:
+        if not NAME.fullmatch(self.name):
+            raise InvalidName(f"service name {self.name!r} must be letters, digits, '-' and '_' only, and not empty")
+        if not _SEMVER.fullmatch(self.version):
+            raise ConfigError(f"version {self.version!r} of service {self.name} is not a semantic version like 1.2.3")
+        check_queue_group(self.queue_group)
+        codecs.check(self.codec)
+
+
+def check_queue_group(group: str | None) -> None:
+    if group and not SUBJECT.fullmatch(group):
+        raise InvalidName(f"queue group {group!r} must have no spaces, and '>' at its end only")

@@ -1,0 +1,265 @@
+"""One endpoint of a service: its subscription, its worker threads and its counters."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from jsclient import waiting
+from jsclient._engine import SLICE, Taker, start_all
+from jsclient.connection import engine_of
+from jsclient.durations import Deadline, Timeout
+from jsclient.errors import (
+    ConnectionClosed,
+    DrainTimeout,
+    JsClientError,
+    NatsConnectionError,
+    PermissionViolation,
+    ServiceError,
+    SubscriptionClosed,
+    TimedOut,
+    brief,
+)
+from jsclient.hints import given, wanted
+from jsclient.instruments import handling
+from jsclient.services.models import EndpointInfo, EndpointStats
+from jsclient.services.request import Request, one_line
+from protocol.described import described
+
+if TYPE_CHECKING:
+    from jsclient.services.service import Service
+    from jsclient.subscription import Subscription
+    from protocol import Msg
+
+wanted(globals(), "Service")
+
+log: logging.Logger = logging.getLogger("jsclient.services")
+
+Handler = Callable[[Request], object]
+
+
+@described
+class EndpointDict(TypedDict, total=False):
+    """Keyword arguments of `add_endpoint`; see there."""
+
+    subject: str | None
+    """The subject below the prefix; default None: the name."""
+    queue_group: str | None
+    """Default None: that of the group or the service; "" means none."""
+    metadata: Mapping[str, str] | None
+    """Words about the endpoint that `info` shows; default None: none."""
+    workers: int
+    """Threads that call the handler; 1 (default) keeps the order of requests."""
+    pending_messages: int
+    """Requests that may wait for the handler (65,536 by default); more are dropped."""
+    pending_bytes: int
+    """The same in bytes (64 MiB by default)."""
+    timeout: Timeout
+    """Seconds in which the server may refuse the subscription (5 by default); a later refusal is `Endpoint.error`."""
+
+
+@described
+class Endpoint(Taker):
+    """One endpoint of a service; made by `add_endpoint`. Its counters are `stats()`.
+
+    `error` is what ended it although the service goes on: PermissionViolation when the server refuses its
+    subscription. Then INFO does not list it any more, and `stats()` tells the error.
+    """
+
+    def __init__(
+        self,
+        service: Service,
+        name: str,
+        subject: str,
+        queue_group: str,
+        handler: Handler,
+        metadata: Mapping[str, str] | None,
+    ) -> None:
+        self.name = name
+        """Its name."""
+        self.subject = subject
+        """Where it listens."""
+        self.queue_group = queue_group
+        """Its queue group; "" when it has none."""
+        self.metadata: dict[str, str] = dict(metadata or {})
+        """Words about it that `info` shows."""
+        self.handler = handling(service.nc.options.instrumentation, handler)
+        """For layers."""
+        self._service = service
+        self._lock = waiting.new_lock()
+        self._requests = self._errors = self._nanoseconds = 0
+        self._last_error = ""
+        self._subscription: Subscription | None = None
+        self._threads: list[threading.Thread] = []
+        self._closing = False
+        self.error: Exception | None = None
+        """What ended it although the service goes on; None while it works."""
+
+    def info(self) -> EndpointInfo:
+        """What INFO says about it."""
+        return EndpointInfo(name=self.name, subject=self.subject, queue_group=self.queue_group, metadata=self.metadata)
+
+    def stats(self) -> EndpointStats:
+        """The counters since the start or the last reset; times in nanoseconds."""
+        data: Any = {}
+        if self._service.config.stats_handler is not None:
+            data = self._service.config.stats_handler(self)
+        with self._lock:
+            return EndpointStats(
+                name=self.name,
+                subject=self.subject,
+                queue_group=self.queue_group,
+                num_requests=self._requests,
+                num_errors=self._errors,
+                last_error=self._last_error,
+                processing_time=self._nanoseconds,
+                average_processing_time=self._nanoseconds // self._requests if self._requests else 0,
+                data=data,
+            )
+
+    def reset(self) -> None:
+        """Set its counters to zero."""
+        with self._lock:
+            self._requests = self._errors = self._nanoseconds = 0
+            self._last_error = ""
+
+    def _start(self, workers: int, pending_messages: int, pending_bytes: int, timeout: Timeout) -> None:
+        self._subscription = self._service.nc.subscribe(
+            self.subject,
+            queue=self.queue_group,
+            pending_messages=pending_messages,
+            pending_bytes=pending_bytes,
+        )
+        label = f"jsclient-worker-{self._service.config.name}-{self.name}"
+        self._threads = [
+            threading.Thread(target=self._work, name=f"{label}-{number}", daemon=True) for number in range(workers)
+        ]
+        try:
+            engine_of(self._service.nc).takers.enter(self)
+            start_all(self._threads, f"endpoint {self.name!r} of service {self._service.config.name}")
+            self._check_accepted(timeout)
+        except BaseException:
+            self._subscription.close()
+            raise
+
+    def _check_accepted(self, timeout: Timeout) -> None:
+        """Raises PermissionViolation when the server refuses the subscription; without a link that comes later."""
+        nc = self._service.nc
+        try:
+            if nc.is_connected:
+                nc.flush(timeout)
+        except (NatsConnectionError, TimedOut):
+            return
+        assert self._subscription is not None
+        refused = self._subscription.mailbox.closed
+        if isinstance(refused, PermissionViolation):
+            self._subscription.mailbox.raise_closed()
+
+    def _work(self) -> None:
+        assert self._subscription is not None
+        while True:
+            try:
+                message = self._subscription.next(timeout=None)
+            except (SubscriptionClosed, NatsConnectionError):
+                return
+            except Exception as error:  # the server refused the subscription, perhaps on a later link
+                self._refused(error)
+                return
+            if self._closing:
+                return  # no handler starts after close()
+            self._serve(message)
+
+    def _refused(self, error: Exception) -> None:
+        with self._lock:
+            first, self.error = self.error is None, self.error or error
+            if first:
+                self._errors += 1
+                self._last_error = one_line(brief(error))
+        if first:
+            self._tell(error, "endpoint %s of service %s ended: %s")
+
+    def _serve(self, message: Msg) -> None:
+        request = Request(message, self._service.nc)
+        started = time.perf_counter_ns()
+        failure: str | None = None
+        try:
+            self.handler(request)
+            failure = request.error_sent
+        except ServiceError as error:
+            failure = f"{error.code}:{error.description}"
+            self._answer_error(request, error.code or "500", error.description or "error", error.data)
+            if self._service.config.on_error is not None:  # it is an answer as others are: not for the log
+                self._tell(error, "endpoint %s of service %s answered with an error: %s")
+        except BaseException as error:  # also SystemExit: it would end this worker, and nobody would answer any more
+            failure = f"500:{one_line(repr(error))}"
+            self._tell(error, "the handler of endpoint %s of service %s failed: %s", trace=True)
+            self._answer_error(request, "500", one_line(repr(error)), b"")
+        elapsed = time.perf_counter_ns() - started
+        with self._lock:
+            self._requests += 1
+            self._nanoseconds += elapsed
+            if failure is not None:
+                self._errors += 1
+                self._last_error = failure
+
+    def _answer_error(self, request: Request, code: str, description: str, data: bytes) -> None:
+        if not request.reply:
+            return
+        try:
+            request.error(code, description, data)
+        except JsClientError as error:
+            self._tell(error, "endpoint %s of service %s could not answer with an error: %s")
+
+    def _tell(self, error: BaseException, text: str, trace: bool = False) -> None:
+        """To `on_error` of the service, or to the log when there is none."""
+        on_error = self._service.config.on_error
+        if on_error is None:
+            log.error(text, self.name, self._service.config.name, error, exc_info=error if trace else None)
+            return
+        try:
+            on_error(self, error)
+        except Exception:
+            log.exception("on_error of service %s failed", self._service.config.name)
+
+    def _stop(self, deadline: Deadline) -> None:
+        """Stop taking requests, let the workers finish those that are queued, wait for the workers."""
+        if self._subscription is not None:
+            try:
+                self._subscription.drain(timeout=deadline.remaining())
+            except (SubscriptionClosed, NatsConnectionError):
+                pass
+            except TimedOut:
+                self._subscription.close()
+        for thread in self._threads:
+            if thread is not threading.current_thread():
+                thread.join(deadline.remaining())
+
+    # --- the end of the connection: see Taker -------------------------------------------------------------
+
+    def finish_drain(self, deadline: Deadline) -> None:
+        """What was received is drained with the subscription; here it is waited for the last handlers."""
+        for thread in self._threads:
+            while thread.is_alive() and not (deadline.expired() or self._service.nc.closed):
+                thread.join(deadline.at_most(SLICE))
+        if any(thread.is_alive() for thread in self._threads):
+            raise DrainTimeout(
+                f"a handler of endpoint {self.name!r} did not end in time. Its answer will not arrive. Give it "
+                "more time, or let handlers end sooner."
+            )
+
+    def end(self, reason: ConnectionClosed) -> None:
+        self._closing = True
+        if self._subscription is not None:
+            self._subscription.mailbox.close(reason, discard=True)
+
+    def runs_here(self) -> bool:
+        return threading.current_thread() in self._threads
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name} on {self.subject}>"
+
+
+given(Endpoint)
