@@ -74,6 +74,12 @@ def plain_or_none(duration: float | dt.timedelta | None) -> float | None:
     return duration.total_seconds() if isinstance(duration, dt.timedelta) else duration
 
 
+def doubled(first: float, times: int, most: float) -> float:
+    """`first` seconds, doubled so many times, and at most `most`. A float ends at 2**1024: what is tried again for
+    hours gets there."""
+    return min(most, first * 2.0 ** min(times, 64))
+
+
 def to_seconds(nanoseconds: int) -> float:
     """Integer nanoseconds as float seconds."""
     return nanoseconds / NANOSECONDS

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from jsclient import errors, groups
+from jsclient._engine import start_all
 from jsclient.cli.arguments import command, connect, jetstream, positive, seconds
 from jsclient.cli.output import line
 from jsclient.waiting import Gate
@@ -114,8 +115,12 @@ def _work(options: argparse.Namespace) -> int:
         over = Gate()
         reporter = threading.Thread(target=_report, args=(pool, options.child, over), name="jsclient-worker-report")
         reporter.daemon = True
-        reporter.start()
         try:
+            try:
+                start_all([reporter], "what this process reports to its parent")
+            except errors.NoThread:
+                pool.stop(options.stop_timeout)
+                raise
             report = pool.run_until_signal(options.stop_timeout)
         finally:
             over.set()

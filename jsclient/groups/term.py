@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
 from jsclient._engine import start_all
-from jsclient.durations import Deadline, elapsed
+from jsclient.durations import Deadline, doubled, elapsed
 from jsclient.groups.config import PRIORITY_GROUP
 from jsclient.groups.message import GroupMessage, of_member
 from jsclient.waiting import Gate
@@ -165,7 +165,7 @@ class Term:
         """When to ask the server again; on the monotonic clock."""
         pause = self.pool.terms.priority_timeout * LOOK_PART
         if self.order.missing:
-            pause = min(pause, HOLD_LOOK, FIRST_LOOKS * 2**self._looks)
+            pause = min(pause, doubled(FIRST_LOOKS, self._looks, HOLD_LOOK))
         return self._looked_at + pause
 
     def look(self) -> None:

@@ -3,17 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
+from jsclient._engine import start_all
 from jsclient.errors import ConfigError
 from jsclient.workers.metrics import text_of
 
 if TYPE_CHECKING:
     from jsclient.workers.supervisor import Supervisor
 
+log = logging.getLogger("jsclient.workers")
+
 REQUEST_TIMEOUT: Final = 10.0
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        try:
+            super().process_request(request, client_address)
+        except RuntimeError:  # no thread for it: a probe has to be answered all the same, one after the other
+            self.process_request_thread(request, client_address)
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        log.info("a request of %s was not answered: %s", client_address, sys.exc_info()[1])
 
 
 class Endpoint:
@@ -38,11 +56,14 @@ class Endpoint:
             def log_message(self, *arguments: Any) -> None:
                 """A probe every second is nothing to log."""
 
-        self._server = ThreadingHTTPServer((host.strip("[]"), int(port)), Handler)
-        self._server.daemon_threads = True
+        self._server = _Server((host.strip("[]"), int(port)), Handler)
         self.port = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, name="jsclient-worker-http", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._server.serve_forever, name="jsclient-worker-http", daemon=True)
+        try:
+            start_all([thread], f"the endpoint for {address}")
+        except BaseException:
+            self._server.server_close()
+            raise
 
     def close(self) -> None:
         self._server.shutdown()

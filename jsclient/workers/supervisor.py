@@ -23,6 +23,8 @@ from typing import Any, Final
 
 import attrs
 
+from jsclient.durations import doubled
+
 log = logging.getLogger("jsclient.workers")
 
 FIRST_BACKOFF: Final = 0.2
@@ -203,9 +205,19 @@ class Supervisor:
                 child.tell(signal.SIGKILL)
         if slot.child is None:
             if not self._stopping and now >= slot.start_at:
-                slot.child = Child(slot.number, self._command)
+                slot.child = self._started(slot)
+                if slot.child is None:
+                    slot.start_at = now + backoff(slot)
         elif slot.child.process.poll() is not None:
             self._ended(slot, slot.child)
+
+    def _started(self, slot: Slot) -> Child | None:
+        """A new process, or None when the system gives none: those that run go on."""
+        try:
+            return Child(slot.number, self._command)
+        except OSError as error:
+            log.error("no process could be started: %s", error)
+            return None
 
     def _ended(self, slot: Slot, child: Child) -> None:
         code, lived = child.process.returncode, time.monotonic() - child.started
@@ -219,8 +231,9 @@ class Supervisor:
         if code in HOPELESS and not child.ready and not self._was_ready:
             self._stop(code)  # it has said why: no other start would go better
             return
-        slot.failures = 1 if lived > HEALTHY_AFTER else slot.failures + 1
-        pause = min(MOST_BACKOFF, FIRST_BACKOFF * 2 ** (slot.failures - 1))
+        if lived > HEALTHY_AFTER:
+            slot.failures = 0
+        pause = backoff(slot)
         slot.start_at = time.monotonic() + pause
         self.restarts += 1
         how = f"was killed by signal {-code}" if code < 0 else f"ended with status {code}"
@@ -239,7 +252,10 @@ class Supervisor:
         elif old.leaving:
             return
         elif new is None:
-            slot.successor = Child(slot.number, self._command)
+            slot.successor = self._started(slot)
+            if slot.successor is None:
+                log.error("the processes are not replaced: the old ones go on")
+                self._reloads.clear()
         elif new.process.poll() is not None or time.monotonic() > new.started + READY_TIMEOUT:
             log.error("the new process %d does not work: the old ones go on", new.process.pid)
             new.tell(signal.SIGKILL)
@@ -251,6 +267,12 @@ class Supervisor:
             old.leaving = time.monotonic()
             old.tell(signal.SIGTERM)
             self._reloads.pop(0)
+
+
+def backoff(slot: Slot) -> float:
+    """Seconds until the next start, after one more failure."""
+    slot.failures += 1
+    return doubled(FIRST_BACKOFF, slot.failures - 1, MOST_BACKOFF)
 
 
 def processes_of(text: str, groups: Path = CGROUPS) -> int:

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import coordination, errors
+from jsclient import coordination, errors, groups
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, wait_until
@@ -161,6 +161,9 @@ def test_no_thread_for_what_is_begun(js: JetStream, server: NatsServer, no_threa
         "lock": take_lock,
         "election": lambda: coordination.Election(leases, "election").close(),
     }
+    if nc.server_info.at_least(2, 11):
+        group = groups.create_elastic(js, "S", "group", partitions=2)
+        begin["group pool"] = lambda: groups.GroupPool(group, lambda message: None, ack_wait=2, lease=2).stop()
     for name, call in begin.items():
         with no_threads() as refused, pytest.raises(errors.NoThread):
             call()
@@ -168,7 +171,9 @@ def test_no_thread_for_what_is_begun(js: JetStream, server: NatsServer, no_threa
         call()
     assert [endpoint.name for endpoint in service.info().endpoints] == ["e"]
     service.stop()
-    js.delete_stream("KV_leases")
+    for stream in list(js.stream_names()):
+        if stream != "S":
+            js.delete_stream(stream)
 
 
 def test_no_thread_for_a_callback_is_for_the_moment(js: JetStream, no_threads: NoThreads) -> None:

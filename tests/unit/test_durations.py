@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from jsclient.durations import FOREVER, Deadline, seconds_of, to_ns, to_seconds
+from jsclient.durations import FOREVER, Deadline, doubled, seconds_of, to_ns, to_seconds
 
 
 def test_seconds_become_nanoseconds_without_loss() -> None:
@@ -36,3 +36,8 @@ def test_a_prolonged_deadline_begins_with_the_first() -> None:
     assert later.at == pytest.approx(first.at + 4.5)
     assert later.seconds == 5.0  # what an error says
     assert first.prolonged(None).remaining() is None
+
+
+def test_a_pause_that_doubles_has_an_end() -> None:
+    assert [doubled(0.2, times, 1.0) for times in range(4)] == [0.2, 0.4, 0.8, 1.0]
+    assert doubled(0.03, 100_000, 0.25) == 0.25, "2**1024 is no float any more"

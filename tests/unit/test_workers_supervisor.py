@@ -1,14 +1,24 @@
-"""How many processes `--processes auto` starts."""
+"""The parent of a service: how many processes it starts, and what it does when the system gives none."""
 
 from __future__ import annotations
 
+import logging
 import os
+import signal
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
 
-from jsclient.workers.supervisor import processes_of
+from jsclient import errors
+from jsclient.testing import wait_until
+from jsclient.workers.health import Endpoint
+from jsclient.workers.supervisor import MOST_BACKOFF, Slot, Supervisor, backoff, processes_of
 
 
 @pytest.mark.parametrize(
@@ -37,3 +47,94 @@ def test_a_number_is_itself() -> None:
     assert processes_of("3") == 3
     with pytest.raises(ValueError, match="many"):
         processes_of("many")
+
+
+PROGRAM = """#!{python}
+import json, sys, time
+while True:
+    print(json.dumps({{"running": True}}), file=open(int(sys.argv[1]), "w", closefd=False), flush=True)
+    time.sleep(0.05)
+"""
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """What a process of the service runs: it tells that all is well."""
+    path = tmp_path / "program"
+    path.write_text(PROGRAM.format(python=sys.executable))
+    path.chmod(0o755)
+    return path
+
+
+def supervised(supervisor: Supervisor, drive: Callable[[], None]) -> int:
+    """Run it until `drive`, which is called in a thread of its own as soon as it works, has ended."""
+
+    def driven() -> None:
+        try:
+            drive()
+        except BaseException as error:
+            failed.append(error)
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    failed: list[BaseException] = []
+    driver = threading.Thread(target=driven)
+    status = supervisor.run(driver.start)
+    driver.join()
+    if failed:
+        raise failed[0]
+    return status
+
+
+def test_the_processes_go_on_when_no_other_can_be_started(program: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A reload, then a crash, while the program cannot be started: a venv is being replaced, or there is no room."""
+    supervisor = Supervisor([str(program)], 2, 5.0)
+    away = program.with_name("away")
+
+    def pids() -> list[int]:
+        return [slot.child.process.pid for slot in supervisor.slots if slot.child is not None]
+
+    def drive() -> None:
+        first = pids()
+        program.rename(away)
+        os.kill(os.getpid(), signal.SIGHUP)
+        wait_until(lambda: "the old ones go on" in caplog.text)
+        assert pids() == first
+        assert supervisor.healthy
+        os.kill(first[0], signal.SIGKILL)
+        wait_until(lambda: caplog.text.count("no process could be started") > 2)
+        assert pids() == first[1:], "the other one goes on"
+        away.rename(program)
+        wait_until(lambda: supervisor.healthy, 20)
+
+    with caplog.at_level(logging.ERROR, "jsclient.workers"):
+        supervised(supervisor, drive)
+
+
+def test_a_service_that_crashes_for_days_is_started_again(program: Path) -> None:
+    assert backoff(Slot(0)) < 1
+    assert backoff(Slot(0, failures=100_000)) == MOST_BACKOFF
+
+
+def test_probes_are_answered_without_a_thread(program: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervisor = Supervisor([str(program)], 1, 5.0)
+
+    def refuse(thread: threading.Thread) -> Any:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(errors.NoThread, match="raise the system's limit"):
+            Endpoint(supervisor, "127.0.0.1:0")
+
+    def drive() -> None:
+        endpoint = Endpoint(supervisor, "127.0.0.1:0")
+        try:
+            with monkeypatch.context() as patch:
+                patch.setattr(threading.Thread, "start", refuse)
+                with urllib.request.urlopen(f"http://127.0.0.1:{endpoint.port}/healthz", timeout=10) as answer:
+                    assert answer.status == 200
+        finally:
+            endpoint.close()
+
+    assert supervised(supervisor, drive) == 1, "it was killed by the signal to stop"
