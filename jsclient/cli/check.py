@@ -17,6 +17,7 @@ from jsclient import errors
 from jsclient.cli.arguments import command, connect, jetstream
 from jsclient.cli.output import line, record, size
 from jsclient.durations import Deadline
+from jsclient.jetstream import JetStream
 
 NEARLY_FULL: Final = 0.9
 SLOW: Final = 0.1
@@ -25,6 +26,7 @@ WHOLE: Final = 10.0
 """Seconds for all of it."""
 CLOCK_OFF: Final = 2.0
 """Seconds between our clock and the server's from which on times in headers and TTLs mislead."""
+UNHEARD: Final = "is the server overloaded, or the line cut?"
 
 
 @attrs.frozen
@@ -57,8 +59,27 @@ def run(options: argparse.Namespace) -> int:
     return 1 if worst == 2 else 0
 
 
+@attrs.define
+class _Look:
+    """What a look needs. Every request takes `left()`: together they never take longer than the whole may."""
+
+    nc: jsclient.Connection
+    options: argparse.Namespace
+    deadline: Deadline
+
+    @property
+    def js(self) -> JetStream:
+        return jetstream(self.nc, self.options)
+
+    def left(self) -> float:
+        """Seconds that the next request may take. Raises TimedOut when there are none."""
+        if self.deadline.expired():
+            raise errors.TimedOut("the time was over")
+        return self.deadline.at_most(self.options.timeout)
+
+
 def _findings(options: argparse.Namespace) -> Iterator[Finding]:
-    deadline, each = Deadline(max(WHOLE, options.timeout)), options.timeout
+    deadline = Deadline(max(WHOLE, options.timeout))
     try:
         nc = connect(options)
     except errors.AuthError as error:
@@ -72,7 +93,7 @@ def _findings(options: argparse.Namespace) -> Iterator[Finding]:
             "is the server up, is the URL right, does a firewall stand between?",
         )
         return
-    looks: list[tuple[str, Callable[[jsclient.Connection, argparse.Namespace], Iterator[Finding]]]] = [
+    looks: list[tuple[str, Callable[[_Look], Iterator[Finding]]]] = [
         ("round trip", _connection),
         ("inbox", _rights),
         ("JetStream", _account),
@@ -81,64 +102,71 @@ def _findings(options: argparse.Namespace) -> Iterator[Finding]:
     if options.stream:
         looks.append((f"stream {options.stream}", _stream))
     with nc:
+        at = _Look(nc, options, deadline)
         for what, look in looks:
-            if deadline.expired():
-                yield Finding("warn", what, "not looked at: the time was over", "give more time with --timeout")
-                continue
-            options.timeout = deadline.at_most(each)
             try:
-                for finding in look(nc, options):
+                for finding in look(at):
                     yield finding
                     if finding.level == "fail" and finding.what in ("inbox", "JetStream"):
                         return  # what follows would fail for the same reason
             except errors.JsClientError as error:
-                yield Finding("fail", what, errors.brief(error), "is the server overloaded, or the line cut?")
+                if deadline.expired() and isinstance(error, errors.TimedOut):
+                    yield Finding("warn", what, "not looked at whole: the time was over", "give more with --timeout")
+                else:
+                    yield Finding("fail", what, errors.brief(error), UNHEARD)
 
 
-def _connection(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Finding]:
-    info = nc.server_info
+def _connection(at: _Look) -> Iterator[Finding]:
+    nc, info = at.nc, at.nc.server_info
     yield Finding("ok", "connection", f"{nc.connected_url}, {info.server_name} {info.version}")
-    first = nc.rtt(options.timeout)
-    median = first if first > 0.5 else sorted([first, *(nc.rtt(options.timeout) for _ in range(4))])[2]
-    advice = "use publish_async and fetch in batches: every call that waits takes a round trip" if median > SLOW else ""
-    yield Finding("warn" if advice else "ok", "round trip", f"{median * 1000:.2f} ms", advice)
+    yield Finding("ok", "max payload", size(nc.max_payload))
     if not info.at_least(2, 9):
         yield Finding("fail", "version", info.version, "nats-server 2.9 or later is needed")
     elif not info.at_least(2, 10):
         advice = "2.10 brings several filters per consumer, compression, repairs of consumers"
         yield Finding("warn", "version", f"{info.version} is old", advice)
-    yield Finding("ok", "max payload", size(nc.max_payload))
     if not info.headers:
         yield Finding("fail", "headers", "the server allows none", "remove no_header_support: JetStream needs headers")
     if info.ldm:
         yield Finding("warn", "server", "it is in lame duck mode and will stop soon")
+    first = nc.rtt(at.left())
+    median = first if first > 0.5 else sorted([first, *(nc.rtt(at.left()) for _ in range(4))])[2]
+    advice = "use publish_async and fetch in batches: every call that waits takes a round trip" if median > SLOW else ""
+    yield Finding("warn" if advice else "ok", "round trip", f"{median * 1000:.2f} ms", advice)
 
 
-def _rights(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Finding]:
+def _rights(at: _Look) -> Iterator[Finding]:
     """Whether an answer can reach us: without the inbox nothing that waits works."""
-    subject, told = nc.new_inbox(), ""
-    try:
-        with nc.subscribe(subject) as subscription:
-            nc.publish(subject, b"check")
-            subscription.next(min(options.timeout, 2.0))
-    except (errors.PermissionViolation, errors.TimedOut, errors.SubscriptionClosed) as error:
-        told = errors.brief(error)
-    if told:
-        prefix = nc.options.inbox_prefix
-        yield Finding(
-            "fail", "inbox", told, f"permit subscribe on {prefix}.>, or set inbox_prefix to what is permitted"
-        )
-    else:
-        yield Finding("ok", "inbox", "answers reach us")
+    nc = at.nc
+    subject, prefix = nc.new_inbox(), nc.options.inbox_prefix
+    with nc.subscribe(subject) as subscription:
+        nc.publish(subject, b"check")
+        nc.flush(at.left())  # what the server delivers to us, or refuses us, comes before its answer to this
+        try:
+            subscription.next(0)
+        except (errors.PermissionViolation, errors.SubscriptionClosed) as error:
+            advice = f"permit subscribe on {prefix}.>, or set inbox_prefix to what is permitted"
+            yield Finding("fail", "inbox", errors.brief(error), advice)
+        except errors.TimedOut:
+            # Nobody else needs that right: answers are published by those who give them.
+            yield Finding("ok", "inbox", "we may listen there; this user may not publish there, which is no harm")
+        else:
+            yield Finding("ok", "inbox", "answers reach us")
 
 
-def _account(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Finding]:
+def _account(at: _Look) -> Iterator[Finding]:
+    timeout = at.left()
     try:
-        info = jetstream(nc, options).account_info()
+        info = at.js.account_info(timeout=timeout)
+    except errors.TimedOut:
+        raise
     except errors.JsClientError as error:
-        yield Finding(
-            "fail", "JetStream", errors.brief(error), "enable jetstream in the server and the account, or name --domain"
-        )
+        advice = "enable jetstream in the server and the account, or name --domain"
+        if isinstance(error, errors.NatsConnectionError):
+            advice = UNHEARD
+        elif isinstance(error, errors.PermissionViolation):
+            advice = "permit publish on $JS.API.>, or what this user needs of it"
+        yield Finding("fail", "JetStream", errors.brief(error), advice)
         return
     level = f", API level {info.api.level}" if info.api.level else ""
     yield Finding("ok", "JetStream", f"{info.streams} streams, {info.consumers} consumers{level}")
@@ -158,14 +186,15 @@ def _account(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[F
         yield Finding("warn", "API errors", share, "`jsclient events` shows some of the reasons")
 
 
-def _clock(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Finding]:
+def _clock(at: _Look) -> Iterator[Finding]:
     """The server's clock, from the answer about a stream that exists (server 2.10)."""
-    js = jetstream(nc, options)
-    name = next(iter(js.stream_names(timeout=options.timeout)), None)
+    js = at.js
+    name = next(iter(js.stream_names(timeout=at.left())), None)
     if name is None:
         return
+    stream = js.stream(name, fetch_info=False)
     before = dt.datetime.now(dt.timezone.utc)
-    theirs = js.stream(name).info().ts
+    theirs = stream.info(timeout=at.left()).ts
     after = dt.datetime.now(dt.timezone.utc)
     if theirs is None:
         return
@@ -174,11 +203,11 @@ def _clock(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Fin
     yield Finding("warn" if advice else "ok", "clock", f"{off:.3f} s apart", advice)
 
 
-def _stream(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Finding]:
-    js = jetstream(nc, options)
+def _stream(at: _Look) -> Iterator[Finding]:
+    js, options, timeout = at.js, at.options, at.left()
     try:
-        info = js.stream(options.stream).info()
-    except errors.JsClientError as error:
+        info = js.stream(options.stream, fetch_info=False).info(timeout=timeout)
+    except (errors.ApiError, errors.ConfigError) as error:
         yield Finding(
             "fail", f"stream {options.stream}", errors.brief(error), "`jsclient stream ls` lists what there is"
         )
@@ -195,7 +224,7 @@ def _stream(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Fi
             )
     if info.state.lost:
         yield Finding("fail", "lost data", f"{len(info.state.lost.msgs or ()):,} messages", "restore from a backup")
-    for consumer in js.consumers(options.stream, timeout=options.timeout):
+    for consumer in js.consumers(options.stream, timeout=at.left()):
         what, limit = f"consumer {consumer.name}", consumer.config.max_ack_pending or 0
         if limit > 0 and consumer.num_ack_pending >= limit:
             advice = "its handlers do not acknowledge, or too slowly: nothing more is delivered before they do"

@@ -8,8 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 import attrs
 import pytest
@@ -19,7 +22,7 @@ from jsclient import coordination, errors, services
 from jsclient.cli.top import CONSUMERS, STREAMS, layout, spark
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.monitor import Monitor
-from jsclient.testing import NatsServer
+from jsclient.testing import NatsServer, Proxy
 from jsclient.waiting import Gate
 from tests.live.test_cli import cli, environ, lines
 
@@ -145,7 +148,56 @@ def test_check_says_what_is_wrong(server: NatsServer, js: JetStream) -> None:
     assert told["consumer stuck"]["level"] == "fail"
     assert "stuck: 1 unacknowledged" in told["consumer stuck"]["text"]
     assert "nobody pulls" in told["consumer idle"]["text"]
-    assert cli(server, "check", "--stream", "NOPE").returncode == 1
+    for name in ("NOPE", "no.name"):
+        told = {one["what"]: one for one in lines_of(cli(server, "check", "--stream", name, "--json"))}
+        assert told[f"stream {name}"]["level"] == "fail"
+
+
+def checked(server: NatsServer, between: Callable[[Proxy], None], *arguments: str) -> dict[str, Any]:
+    """What `check` finds, by name, when the line becomes what `between` makes of it once the link is there."""
+    real = jsclient.connect
+
+    def connect(**options: Any) -> jsclient.Connection:
+        nc = real(**options)
+        between(proxy)
+        return nc
+
+    with Proxy(server.port) as proxy, mock.patch("jsclient.connect", connect):
+        start = time.monotonic()
+        done = cli(proxy.url, "check", "--json", *arguments)
+        took = time.monotonic() - start
+    assert took < 10 + 3, "it ends in ten seconds, and closes its connection"
+    return {one["what"]: one for one in lines_of(done)}
+
+
+@pytest.mark.slow
+def test_check_of_a_slow_server_says_what_it_could_not_see(server: NatsServer, js: JetStream) -> None:
+    js.create_stream(StreamConfig(name="CK", storage="memory"))
+    slow = checked(server, lambda proxy: proxy.delay(0.3), "--stream", "CK")
+    assert slow["round trip"]["level"] == "warn"
+    assert {name: one["level"] for name, one in slow.items() if one["level"] == "fail"} == {}
+    assert slow["stream CK"]["level"] == "ok"
+    # Each answer takes 2.8 s: after the third there is no time left, and none of it is a finding about rights.
+    slower = checked(server, lambda proxy: proxy.delay(1.4), "--stream", "CK", "--timeout", "4")
+    assert slower["round trip"]["level"] == "warn"
+    assert slower["inbox"]["level"] == slower["JetStream"]["level"] == "ok"
+    assert slower["stream CK"]["text"] == "not looked at whole: the time was over"
+    silent = checked(server, lambda proxy: proxy.stall("down"), "--timeout", "1")
+    assert {one["advice"] for one in silent.values() if one["level"] == "fail"} == {
+        "is the server overloaded, or the line cut?"
+    }
+
+
+def test_check_of_a_user_with_few_rights(js: JetStream) -> None:
+    """To listen on an inbox is what answers need; to publish there is nobody's business."""
+    rights = 'publish: ["$JS.API.INFO", "$JS.API.STREAM.NAMES"], subscribe: ["_INBOX.>"]'
+    accounts = (
+        f"accounts {{ A {{ jetstream: enabled, users: [{{user: few, password: p, permissions: {{{rights}}}}}] }} }}"
+    )
+    with NatsServer(accounts) as own:
+        told = {one["what"]: one for one in lines_of(cli(own, "check", "--json", "--user", "few", "--password", "p"))}
+        assert told["inbox"]["level"] == "ok"
+        assert told["JetStream"]["level"] == "ok"
 
 
 def test_locks_are_shown_and_taken_away(server: NatsServer, js: JetStream) -> None:
