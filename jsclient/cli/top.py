@@ -16,6 +16,9 @@ from jsclient.cli.output import line, record, size, table
 from jsclient.monitor import Monitor, Snapshot
 
 BARS: Final = "▁▂▃▄▅▆▇█"
+FIRST: Final = 8
+"""Streams that a look begins with, of the 15 that it takes."""
+
 HELP: Final = "1 streams  2 consumers  s sort  / filter  q quit"
 
 
@@ -97,17 +100,23 @@ CONSUMERS: Final[tuple[Column, ...]] = (
 )
 
 
+def on_screen(rows: Sequence[Any], columns: Sequence[Column], sort: int, wanted: str, height: int) -> list[Any]:
+    """The rows that fit below the titles."""
+    chosen = [row for row in rows if wanted in row.name or wanted in getattr(row, "stream", "")]
+    chosen.sort(key=columns[sort][2])
+    return chosen[: max(0, height - 1)]
+
+
 def layout(
     rows: Sequence[Any], columns: Sequence[Column], sort: int, wanted: str, height: int
 ) -> list[tuple[str, bool]]:
     """(text, whether it names a trouble) of each line: the titles and as many rows as fit."""
-    chosen = [row for row in rows if wanted in row.name or wanted in getattr(row, "stream", "")]
-    chosen.sort(key=columns[sort][2])
-    cells = [[column[1](row) for column in columns] for row in chosen[: max(0, height - 1)]]
+    chosen = on_screen(rows, columns, sort, wanted, height)
+    cells = [[column[1](row) for column in columns] for row in chosen]
     titles = [f"{title}*" if number == sort else title for number, (title, _, _) in enumerate(columns)]
     widths = [max(map(len, column)) for column in zip(titles, *cells, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)) for one in [titles, *cells]]
-    troubles = [False, *(bool(row.trouble) for row in chosen[: len(cells)])]
+    troubles = [False, *(bool(row.trouble) for row in chosen)]
     return list(zip(lines, troubles, strict=True))
 
 
@@ -131,6 +140,7 @@ class Screen:
         curses.curs_set(0)
         while True:
             try:
+                self._monitor.first = self._seen()
                 self._last, self._error = self._monitor.snapshot(), ""
             except errors.ConnectionClosed:
                 raise
@@ -142,6 +152,14 @@ class Screen:
                 self._screen.timeout(int(left * 1000) + 1)
                 if not self._key(self._screen.getch()):
                     return
+
+    def _seen(self) -> list[str]:
+        """Streams of the consumers on the screen: they are looked at each time, and the others still get their turn."""
+        if self._last is None or not self._consumers:
+            return []
+        height = self._screen.getmaxyx()[0] - 3
+        rows = on_screen(self._last.consumers, CONSUMERS, self._sort[True], self._filter, height)
+        return list(dict.fromkeys(row.stream for row in rows))[:FIRST]
 
     def _key(self, key: int) -> bool:
         """Act on a key; False ends it."""
