@@ -57,6 +57,14 @@ def storage(text: str) -> str:
     raise argparse.ArgumentTypeError(f"must be file or memory, not {text}")
 
 
+def pair(text: str) -> tuple[str, str]:
+    """An argument KEY=VALUE."""
+    key, found, value = text.partition("=")
+    if not found or not key:
+        raise argparse.ArgumentTypeError(f"must be KEY=VALUE, not {text}")
+    return key, value
+
+
 def split(texts: str | list[str] | None) -> list[str]:
     """What an option was given with commas, or several times."""
     given = [texts] if isinstance(texts, str) else texts or []

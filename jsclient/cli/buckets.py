@@ -28,6 +28,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     listing.add_argument("bucket", nargs="?")
     listing.add_argument("pattern", nargs="?", default=keyvalue.ALL_KEYS, help="wildcards allowed (default: all)")
     listing.add_argument("-n", "--names", action="store_true", help="names alone")
+    listing.add_argument("-v", "--verbose", action="store_true", help="keys with their revision, operation and time")
+    listing.add_argument("--display-value", action="store_true", help="with --verbose: the values, too")
     add = command(kv, common, "add", add_bucket, "Create a bucket.", aliases=("new",))
     add.add_argument("bucket")
     add.add_argument("--history", type=positive, default=1, help="revisions kept per key (default 1)")
@@ -36,6 +38,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     add.add_argument("--replicas", type=positive, default=1)
     add.add_argument("--max-value-size", type=count_of_bytes, help="bytes, or as 64KB")
     add.add_argument("--max-bucket-size", type=count_of_bytes, help="bytes, or as 10GB")
+    add.add_argument("--marker-ttl", type=seconds, help="lets values have a TTL of their own (server 2.11)")
     add.add_argument("--compress", action="store_true", help="compress it on disk (server 2.10)")
     add.add_argument("--description")
     known = ("nfo", "i", "view", "status")
@@ -51,6 +54,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     create = command(kv, common, "create", create_value, "Set a key that has no value yet; prints the revision.")
     _bucket_and_key(create)
     create.add_argument("value", nargs="?", help="- or nothing: standard input")
+    create.add_argument("--ttl", type=seconds, help="seconds until it expires (a bucket with --marker-ttl)")
     update = command(kv, common, "update", update_value, "Set a key whose revision is known; prints the new one.")
     _bucket_and_key(update)
     update.add_argument("value", help="-: standard input")
@@ -63,6 +67,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         removal.add_argument("bucket")
         removal.add_argument("key", nargs="?" if name == "del" else None)
         removal.add_argument("-f", "--force", action="store_true", help="do not ask")
+        if name == "purge":
+            removal.add_argument("--ttl", type=seconds, help="seconds until the marker goes, too (server 2.11)")
     revert = command(kv, common, "revert", revert_key, "Set a key to what it was at a revision; prints the new one.")
     _bucket_and_key(revert)
     revert.add_argument("revision", type=positive)
@@ -99,11 +105,33 @@ def list_keys(options: argparse.Namespace) -> None:
             else:
                 _list_buckets(found, options.json)
             return
+        if options.verbose:
+            _list_entries(_open(nc, options), options)
+            return
         for key in sorted(_open(nc, options).keys(options.pattern)):
             if options.json:
                 record({"bucket": options.bucket, "key": key})
             else:
                 line(key)
+
+
+def _list_entries(bucket: keyvalue.KeyValue, options: argparse.Namespace) -> None:
+    """All of them from one watch: a key that changes meanwhile is shown once, as it was or as it is."""
+    values = options.display_value
+    with bucket.watch(options.pattern, ignore_deletes=True, meta_only=not values, timeout=options.timeout) as watcher:
+        entries = sorted(watcher.initial(), key=lambda entry: entry.key)
+    if options.json:
+        for entry in entries:
+            plain = _plain(entry)
+            record(plain if values else {name: value for name, value in plain.items() if name != "value"})
+        return
+    titles = ("KEY", "REVISION", "OPERATION", "CREATED", *(("VALUE",) if values else ()))
+    rows = [(*_columns(entry, entry.key), *((payload_text(entry.value),) if values else ())) for entry in entries]
+    table(titles, rows)
+
+
+def _columns(entry: keyvalue.KeyValueEntry, *first: str) -> tuple[Any, ...]:
+    return (*first, entry.revision, entry.operation.name, entry.created.isoformat(timespec="milliseconds"))
 
 
 def _list_buckets(found: list[keyvalue.KeyValueStatus], as_json: bool) -> None:
@@ -127,6 +155,7 @@ def add_bucket(options: argparse.Namespace) -> None:
         max_value_size=options.max_value_size,
         max_bytes=options.max_bucket_size,
         compression=options.compress,
+        limit_marker_ttl=options.marker_ttl,
         description=options.description,
     )
     with connect(options) as nc:
@@ -182,7 +211,7 @@ def _store(options: argparse.Namespace, revision: int | None) -> None:
         if revision is None:
             stored = bucket.put(options.key, value)
         elif revision == 0:
-            stored = bucket.create(options.key, value)
+            stored = bucket.create(options.key, value, ttl=getattr(options, "ttl", None))
         else:
             stored = bucket.update(options.key, value, revision)
     if options.json:
@@ -236,7 +265,7 @@ def purge_key(options: argparse.Namespace) -> int:
     if not ask(f"Delete key {options.key} of bucket {options.bucket} with its history?", options.force):
         return 1
     with connect(options) as nc:
-        _open(nc, options).purge(options.key)
+        _open(nc, options).purge(options.key, ttl=options.ttl)
     return _done(options, "purged", options.key)
 
 
@@ -255,15 +284,7 @@ def history(options: argparse.Namespace) -> None:
         for entry in entries:
             record(_plain(entry))
         return
-    rows = [
-        (
-            entry.revision,
-            entry.operation.name,
-            entry.created.isoformat(timespec="milliseconds"),
-            payload_text(entry.value),
-        )
-        for entry in entries
-    ]
+    rows = [(*_columns(entry), payload_text(entry.value)) for entry in entries]
     table(("REVISION", "OPERATION", "CREATED", "VALUE"), rows)
 
 

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 from typing import Any
 
 from jsclient import errors
-from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, split, taken_as_it_is
+from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, taken_as_it_is
+from jsclient.cli.consumer_settings import (
+    copied_consumer,
+    duration,
+    named_consumer,
+    new_consumer,
+    point_in_time,
+    present_consumer,
+    settings,
+    wanted_consumer,
+)
 from jsclient.cli.output import ask, fields, line, name_alone, print_message, record, struct_record, table
-from jsclient.jetstream import ConsumerConfig, ConsumerInfo
+from jsclient.jetstream import ConsumerConfig, ConsumerInfo, JetStream
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -23,6 +32,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         ("info", consumer_info, "Configuration and state of a consumer."),
         ("add", add_consumer, "Create a consumer."),
         ("edit", edit_consumer, "Change settings of a consumer."),
+        ("copy", copy_consumer, "Create a consumer with the settings of another."),
         ("rm", remove_consumer, "Delete a consumer."),
         ("pause", pause_consumer, "Deliver nothing until a point in time (server 2.11)."),
         ("resume", resume_consumer, "End a pause."),
@@ -33,19 +43,12 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         made.add_argument("stream")
         made.add_argument("consumer")
         if name == "add":
-            _settings(made)
-            made.add_argument(
-                "--deliver",
-                default="all",
-                help="all, last, new, subject (the last of each), a sequence, 1h ago, RFC 3339",
-            )
-            made.add_argument("--ack", choices=("explicit", "all", "none"), default="explicit")
-            made.add_argument("--ephemeral", action="store_true", help="removed when nobody uses it")
-            for taken in ("--pull", "--defaults"):
-                taken_as_it_is(made, taken)
+            new_consumer(made)
         elif name == "edit":
-            _settings(made)
-            taken_as_it_is(made, "-f", "--force")
+            present_consumer(made)
+        elif name == "copy":
+            made.add_argument("copy", help="name of the new consumer")
+            copied_consumer(made)
         elif name == "rm":
             made.add_argument("-f", "--force", action="store_true", help="do not ask")
         elif name == "pause":
@@ -60,17 +63,6 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     following = command(commands, common, "next", next_messages, "Take messages from a pull consumer.")
     _next_arguments(following)
     _next_arguments(command(consumer, common, "next", next_messages, "Take messages from a pull consumer."))
-
-
-def _settings(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--filter", action="append", help="subjects, with commas")
-    parser.add_argument("--ack-wait", "--wait", type=seconds, help="seconds")
-    parser.add_argument("--max-deliver", type=int, help="-1: without limit")
-    parser.add_argument("--max-pending", type=int, help="messages delivered and not acknowledged, at the most")
-    parser.add_argument("--max-waiting", type=positive, help="pulls that wait, at the most")
-    parser.add_argument("--inactive-threshold", type=seconds, help="seconds unused until it is removed")
-    parser.add_argument("--replicas", type=positive)
-    parser.add_argument("--description")
 
 
 def _next_arguments(parser: argparse.ArgumentParser) -> None:
@@ -147,73 +139,43 @@ def consumer_info(options: argparse.Namespace) -> None:
     _show(info, options.json)
 
 
-def _config(options: argparse.Namespace) -> dict[str, Any]:
-    filters = split(options.filter)
-    wanted = {
-        "ack_wait": options.ack_wait,
-        "max_deliver": options.max_deliver,
-        "max_ack_pending": options.max_pending,
-        "max_waiting": options.max_waiting,
-        "inactive_threshold": options.inactive_threshold,
-        "num_replicas": options.replicas,
-        "description": options.description,
-        "filter_subject": filters[0] if len(filters) == 1 else None,
-        "filter_subjects": filters if len(filters) > 1 else None,
-    }
-    return {key: value for key, value in wanted.items() if value is not None}
-
-
-def _start(text: str) -> dict[str, Any]:
-    """--deliver as fields of the configuration."""
-    if text in ("all", "last", "new", "last_per_subject"):
-        return {"deliver_policy": text}
-    if text == "subject":
-        return {"deliver_policy": "last_per_subject"}
-    if text.isdigit():
-        return {"deliver_policy": "by_start_sequence", "opt_start_seq": int(text)}
-    if (ago := _duration(text)) is not None:
-        start = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=ago)
-        return {"deliver_policy": "by_start_time", "opt_start_time": start}
-    return {"deliver_policy": "by_start_time", "opt_start_time": point_in_time(text)}
-
-
-def _duration(text: str) -> float | None:
-    """`1h30m` in seconds; None for what is a date."""
-    try:
-        return seconds(text)
-    except argparse.ArgumentTypeError:
-        return None
-
-
-def point_in_time(text: str) -> dt.datetime:
-    """RFC 3339 as a datetime; without a zone it is the local one."""
-    try:
-        found = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
-    except ValueError:
-        raise errors.ConfigError(f"{text!r} is no point in time such as 2026-01-31T12:00:00Z") from None
-    return found if found.tzinfo is not None else found.astimezone()
-
-
 def add_consumer(options: argparse.Namespace) -> None:
-    name = {"name" if options.ephemeral else "durable_name": options.consumer}
-    config = ConsumerConfig(**name, ack_policy=options.ack, **_start(options.deliver), **_config(options))
+    config = wanted_consumer(options)
     with connect(options) as nc:
-        info = jetstream(nc, options).create_consumer(options.stream, config).info()
+        info = _created(jetstream(nc, options), options.stream, config)
+    _show(info, options.json)
+
+
+def _created(js: JetStream, stream: str, config: ConsumerConfig) -> ConsumerInfo:
+    if config.is_push:
+        return js.create_push_consumer(stream, config).info()
+    return js.create_consumer(stream, config).info()
+
+
+def copy_consumer(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        js = jetstream(nc, options)
+        config = js.consumer_info(options.stream, options.consumer).config
+        info = _created(js, options.stream, named_consumer(config, options, options.copy))
     _show(info, options.json)
 
 
 def edit_consumer(options: argparse.Namespace) -> None:
+    changes = settings(options)
+    if not changes:
+        raise errors.ConfigError("nothing to change: name at least one setting")
     with connect(options) as nc:
         js = jetstream(nc, options)
-        changes = _config(options)
-        if not changes:
-            raise errors.ConfigError("nothing to change: name at least one setting")
-        if "filter_subject" in changes:
-            changes["filter_subjects"] = None
-        elif "filter_subjects" in changes:
-            changes["filter_subject"] = None
-        config = js.consumer_info(options.stream, options.consumer).config.replace(**changes)
-        info = js.update_consumer(options.stream, config).info()
+        config = js.consumer_info(options.stream, options.consumer).config
+        if options.dry_run:
+            for key, value in changes.items():
+                line(f"{key}: {getattr(config, key)} -> {value}")
+            return
+        config = config.replace(**changes)
+        if config.is_push:
+            info = js.update_push_consumer(options.stream, config).info()
+        else:
+            info = js.update_consumer(options.stream, config).info()
     _show(info, options.json)
 
 
@@ -234,10 +196,10 @@ def _done(options: argparse.Namespace, what: str, **more: Any) -> None:
 
 
 def pause_consumer(options: argparse.Namespace) -> None:
-    ahead = _duration(options.until)
-    until = point_in_time(options.until) if ahead is None else ahead
+    ahead = duration(options.until)
+    end = point_in_time(options.until) if ahead is None else ahead
     with connect(options) as nc:
-        state = jetstream(nc, options).pause_consumer(options.stream, options.consumer, until)
+        state = jetstream(nc, options).pause_consumer(options.stream, options.consumer, end)
     _done(options, "paused", until=state.pause_until.isoformat() if state.pause_until else None)
 
 

@@ -8,7 +8,18 @@ from typing import Any
 
 import jsclient
 from jsclient import objectstore
-from jsclient.cli.arguments import command, connect, count_of_bytes, group, jetstream, positive, seconds, storage
+from jsclient.cli.arguments import (
+    command,
+    connect,
+    count_of_bytes,
+    group,
+    headers_of,
+    jetstream,
+    positive,
+    seconds,
+    storage,
+    taken_as_it_is,
+)
 from jsclient.cli.output import ask, fields, line, name_alone, record, size, table
 
 
@@ -33,9 +44,14 @@ def _add_group(obj: Any, common: argparse.ArgumentParser) -> None:
     put.add_argument("bucket")
     put.add_argument("file", help="-: standard input")
     put.add_argument("--name", help="name of the object (default: the file as given)")
+    put.add_argument("--description", help="words about it")
+    put.add_argument("-H", "--header", action="append", metavar="NAME:VALUE", help="kept with it; may be repeated")
+    put.add_argument("--chunk-size", type=count_of_bytes, help="bytes of each stored message, or as 128KB")
+    taken_as_it_is(put, "-f", "--force")
     get = command(obj, common, "get", get_object, "Write an object to a file, or to standard output.")
     get.add_argument("bucket")
     get.add_argument("name")
+    taken_as_it_is(get, "-f", "--force")
     get.add_argument("-O", "--output", default="-", help="file (default: standard output)")
     known = ("show", "nfo", "i")
     info = command(obj, common, "info", object_info, "What is known about an object, or a store.", known)
@@ -66,6 +82,8 @@ def _plain(info: objectstore.ObjectInfo) -> dict[str, Any]:
         "chunks": info.chunks,
         "digest": info.digest,
         "deleted": info.deleted,
+        "description": info.description,
+        "headers": info.headers,
         "modified": info.mtime.isoformat() if info.mtime else None,
     }
 
@@ -118,10 +136,14 @@ def add_store(options: argparse.Namespace) -> None:
 def put_object(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         store = _open(nc, options)
-        if options.file == "-":
-            info = store.put(options.name or "stdin", sys.stdin.buffer)
-        else:
-            info = store.put_file(options.file, options.name)
+        piped = options.file == "-"
+        meta = objectstore.ObjectMeta(
+            name=options.name or ("stdin" if piped else options.file),
+            description=options.description,
+            headers=headers_of(options.header),
+            **({} if options.chunk_size is None else {"chunk_size": options.chunk_size}),
+        )
+        info = store.put(meta, sys.stdin.buffer) if piped else store.put_file(options.file, meta)
     if options.json:
         record(_plain(info))
     else:

@@ -7,8 +7,15 @@ from pathlib import Path
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient.cli.arguments import count_of_bytes, positive, seconds, split, storage, taken_as_it_is
-from jsclient.jetstream import StreamConfig, StreamSource
+from jsclient.cli.arguments import count_of_bytes, pair, positive, seconds, split, storage, taken_as_it_is
+from jsclient.jetstream import (
+    Placement,
+    Republish,
+    StreamConfig,
+    StreamConsumerLimits,
+    StreamSource,
+    SubjectTransform,
+)
 from jsclient.jetstream.api import model_base
 
 RETENTIONS: Final = {"limits": "limits", "interest": "interest", "workqueue": "workqueue", "work": "workqueue"}
@@ -19,12 +26,18 @@ _SWITCHES: Final = {
     "deny-delete": "deny_delete",
     "deny-purge": "deny_purge",
     "allow-direct": "allow_direct",
+    "allow-mirror-direct": "mirror_direct",
     "allow-msg-ttl": "allow_msg_ttl",
     "allow-schedules": "allow_msg_schedules",
     "allow-counter": "allow_msg_counter",
     "allow-batch": "allow_atomic",
+    "allow-fast": "allow_batched",
+    "discard-per-subject": "discard_new_per_subject",
 }
 """Option -> field; each has a --no- of its own."""
+
+_REMOVALS: Final = {"no-mirror": "mirror", "no-transform": "subject_transform", "no-republish": "republish"}
+"""Options of `stream edit` that end what a stream was made for."""
 
 
 def new_stream(parser: argparse.ArgumentParser) -> None:
@@ -33,18 +46,26 @@ def new_stream(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--mirror", metavar="STREAM", help="a copy of this stream, without subjects of its own")
     parser.add_argument("--source", action="append", metavar="STREAM", help="copy from this stream; may be repeated")
     parser.add_argument("--config", type=Path, metavar="FILE", help="JSON of a stream; options change it")
-    _settings(parser)
+    parser.add_argument("--first-sequence", type=positive, help="sequence of its first message (server 2.10)")
+    parser.add_argument("--limit-consumer-inactive", type=seconds, help="longest --inactive-threshold of a consumer")
+    parser.add_argument("--limit-consumer-max-pending", type=positive, help="largest --max-pending of a consumer")
+    parser.add_argument("--persist-mode", choices=("default", "async"))
+    all_streams(parser)
     taken_as_it_is(parser, "--defaults")
 
 
 def present_stream(parser: argparse.ArgumentParser) -> None:
     """Options of `stream edit`."""
-    _settings(parser)
+    all_streams(parser)
+    parser.add_argument("--no-mirror", action="store_true", help="a mirror becomes a stream of its own (server 2.12)")
+    parser.add_argument("--no-transform", action="store_true", help="end the transform of subjects")
+    parser.add_argument("--no-republish", action="store_true", help="end republishing")
     parser.add_argument("--dry-run", action="store_true", help="print what would change")
     taken_as_it_is(parser, "-f", "--force")
 
 
-def _settings(parser: argparse.ArgumentParser) -> None:
+def all_streams(parser: argparse.ArgumentParser) -> None:
+    """The options that new, copied and present streams share."""
     parser.add_argument("--subjects", action="append", help="with commas")
     parser.add_argument("--retention", choices=tuple(RETENTIONS_TOO), metavar="|".join(RETENTIONS))
     parser.add_argument("--replicas", type=positive)
@@ -58,6 +79,15 @@ def _settings(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--discard", choices=("old", "new"))
     parser.add_argument("--compression", choices=("none", "s2"))
     parser.add_argument("--description")
+    parser.add_argument("--metadata", type=pair, action="append", metavar="KEY=VALUE", help="may be repeated")
+    parser.add_argument("--cluster", help='where its servers have to be; "": anywhere')
+    parser.add_argument("--tag", "--tags", action="append", help='tags that its servers have; "": any')
+    parser.add_argument("--transform-source", metavar="SUBJECT", help="with --transform-destination (server 2.10)")
+    parser.add_argument("--transform-destination", metavar="SUBJECT", help="the subject under which it is stored")
+    parser.add_argument("--republish-source", metavar="SUBJECT", help="what is published again, once stored")
+    parser.add_argument("--republish-destination", metavar="SUBJECT")
+    parser.add_argument("--republish-headers", action="store_true", help="its headers alone")
+    parser.add_argument("--subject-del-markers-ttl", type=seconds, help="how long markers stay (server 2.11)")
     for option in _SWITCHES:
         parser.add_argument(f"--{option}", action=argparse.BooleanOptionalAction)
 
@@ -81,6 +111,12 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
     """What the options say, as keywords of StreamConfig; what they do not mention is left out."""
     sources = [StreamSource(name=name) for name in split(getattr(options, "source", None))]
     mirror = getattr(options, "mirror", None)
+    limits = {
+        "inactive_threshold": getattr(options, "limit_consumer_inactive", None),
+        "max_ack_pending": getattr(options, "limit_consumer_max_pending", None),
+    }
+    transform = _both(options, "transform")
+    republish = _both(options, "republish")
     wanted = {
         "subjects": split(options.subjects) or None,
         "storage": getattr(options, "storage", None),
@@ -98,6 +134,45 @@ def settings(options: argparse.Namespace) -> dict[str, Any]:
         "discard": options.discard,
         "compression": options.compression,
         "description": options.description,
+        "metadata": dict(options.metadata) if options.metadata else None,
+        "placement": _placement(options),
+        "subject_transform": SubjectTransform(src=transform[0], dest=transform[1]) if transform else None,
+        "republish": Republish(src=republish[0], dest=republish[1], headers_only=options.republish_headers or None)
+        if republish
+        else None,
+        "subject_delete_marker_ttl": options.subject_del_markers_ttl,
+        "first_seq": getattr(options, "first_sequence", None),
+        "consumer_limits": StreamConsumerLimits(**limits) if any(limits.values()) else None,
+        "persist_mode": getattr(options, "persist_mode", None),
         **{field: getattr(options, option.replace("-", "_")) for option, field in _SWITCHES.items()},
     }
-    return {key: value for key, value in wanted.items() if value is not None}
+    ended = {field: None for option, field in _REMOVALS.items() if getattr(options, option.replace("-", "_"), False)}
+    return {**{key: value for key, value in wanted.items() if value is not None}, **ended}
+
+
+def _both(options: argparse.Namespace, what: str) -> tuple[str, str] | None:
+    """--WHAT-source and --WHAT-destination, which belong together."""
+    source, destination = getattr(options, f"{what}_source"), getattr(options, f"{what}_destination")
+    if (source is None) != (destination is None):
+        raise errors.ConfigError(f"--{what}-source and --{what}-destination belong together: give both")
+    return None if source is None else (source, destination)
+
+
+def _placement(options: argparse.Namespace) -> Placement | None:
+    if options.cluster is None and options.tag is None:
+        return None
+    return Placement(cluster=options.cluster, tags=None if options.tag is None else split(options.tag))
+
+
+def changed(config: StreamConfig, changes: dict[str, Any]) -> StreamConfig:
+    """A present stream with these settings; of where it is placed only what was said changes."""
+    placed = changes.get("placement")
+    if placed is not None:
+        before = config.placement or Placement()
+        cluster = before.cluster if placed.cluster is None else placed.cluster
+        tags = before.tags if placed.tags is None else placed.tags
+        changes = {
+            **changes,
+            "placement": Placement(cluster=cluster or None, tags=tags or None) if cluster or tags else None,
+        }
+    return config.replace(**changes)

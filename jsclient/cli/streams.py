@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from jsclient import backup, errors
@@ -21,7 +21,7 @@ from jsclient.cli.output import (
     struct_record,
     table,
 )
-from jsclient.cli.stream_settings import new_stream, present_stream, settings, wanted_stream
+from jsclient.cli.stream_settings import all_streams, changed, new_stream, present_stream, settings, wanted_stream
 from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
 
 
@@ -32,11 +32,17 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     listing.add_argument("-n", "--names", action="store_true", help="names alone")
     report = command(stream, common, "report", report_streams, "Streams by what they hold.")
     order = report.add_mutually_exclusive_group()
-    order.add_argument("--messages", action="store_const", const="messages", dest="order", help="most messages first")
     order.add_argument(
-        "--consumers", action="store_const", const="consumers", dest="order", help="most consumers first"
+        "-m", "--messages", action="store_const", const="messages", dest="order", help="most messages first"
     )
-    order.add_argument("--storage", action="store_const", const=None, dest="order", help="most bytes first (default)")
+    order.add_argument(
+        "-o", "--consumers", action="store_const", const="consumers", dest="order", help="most consumers first"
+    )
+    order.add_argument("-n", "--name", action="store_const", const="name", dest="order", help="by name")
+    order.add_argument(
+        "-t", "--storage", action="store_const", const=None, dest="order", help="most bytes first (default)"
+    )
+    report.add_argument("--subject", help="only streams that store this subject")
     for name, run, text in (
         ("info", stream_info, "Configuration and state of a stream."),
         ("state", stream_state, "State of a stream."),
@@ -60,14 +66,19 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     restore.add_argument("--subjects", action="append", help="other subjects, with commas")
     restore.add_argument("--storage", type=storage, help="file or memory, instead of what it was")
     restore.add_argument("--replicas", type=positive)
+    restore.add_argument("--cluster", help="where its servers have to be, instead of where they were")
+    restore.add_argument("--tag", action="append", help="tags that its servers have, instead of those of before")
 
 
 def _copy(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("copy", help="name of the new stream")
+    all_streams(parser)
     parser.add_argument(
-        "--subjects", action="append", help="with commas; needed unless it gets the messages as a source"
+        "--source",
+        dest="as_source",
+        action="store_true",
+        help="let it copy the messages of the first (as a source); without it --subjects are needed",
     )
-    parser.add_argument("--source", action="store_true", help="let it copy the messages of the first (as a source)")
 
 
 def _purge(parser: argparse.ArgumentParser) -> None:
@@ -154,8 +165,9 @@ def list_streams(options: argparse.Namespace) -> None:
 
 def report_streams(options: argparse.Namespace) -> None:
     with connect(options) as nc:
-        infos = list(jetstream(nc, options).streams())
-    keys = {
+        infos = list(jetstream(nc, options).streams(subject=options.subject))
+    keys: dict[str | None, Callable[[StreamInfo], Any]] = {
+        "name": lambda info: info.config.name,
         "messages": lambda info: -info.state.messages,
         "consumers": lambda info: -info.state.consumer_count,
         None: lambda info: -info.state.bytes,
@@ -224,7 +236,7 @@ def edit_stream(options: argparse.Namespace) -> None:
             for key, value in changes.items():
                 line(f"{key}: {getattr(config, key)} -> {value}")
             return
-        info = js.update_stream(config.replace(**changes)).info()
+        info = js.update_stream(changed(config, changes)).info()
     _show(info, options.json)
 
 
@@ -232,15 +244,11 @@ def copy_stream(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         js = jetstream(nc, options)
         config = js.stream(options.stream).info().config
-        if not options.subjects and not options.source:
+        if not options.subjects and not options.as_source:
             raise errors.ConfigError("two streams cannot take the same subjects: give --subjects, or --source")
-        made = config.replace(
-            name=options.copy,
-            subjects=split(options.subjects) or None,
-            sources=[StreamSource(name=options.stream)] if options.source else config.sources,
-            first_seq=None,
-        )
-        info = js.create_stream(made).info()
+        source = [StreamSource(name=options.stream)] if options.as_source else config.sources
+        made = config.replace(name=options.copy, subjects=None, sources=source, first_seq=None)
+        info = js.create_stream(changed(made, settings(options))).info()
     _show(info, options.json)
 
 
@@ -353,6 +361,7 @@ def backup_stream(options: argparse.Namespace) -> None:
 
 
 def restore_stream(options: argparse.Namespace) -> None:
+    placed = {"cluster": options.cluster, "tags": split(options.tag)}
     with connect(options) as nc:
         js = jetstream(nc, options)
         with Progress(f"restore of {options.name or options.folder}") as progress:
@@ -363,6 +372,7 @@ def restore_stream(options: argparse.Namespace) -> None:
                 subjects=split(options.subjects) or None,
                 storage=options.storage,
                 replicas=options.replicas,
+                placement={key: value for key, value in placed.items() if value} or None,
                 progress=progress,
             )
     _show(info, options.json)

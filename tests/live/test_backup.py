@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import os
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import jsclient
 from jsclient import backup, errors, keyvalue
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, StreamSource
 from jsclient.testing import NatsServer, wait_until
+
+YEAR = 365 * 86400 * 10**9
 
 
 @pytest.fixture
@@ -134,13 +137,18 @@ def test_under_another_name_and_in_part(js: JetStream, archives: bool, tmp_path:
     assert info.state.messages == 299
 
     def american(entry: backup.Entry) -> backup.Entry | None:
-        return attrs.evolve(entry, name="us." + entry.name) if entry.name == "orders.us" else None
+        moved = attrs.evolve(entry, name="us." + entry.name, time=entry.time - YEAR)
+        return moved if entry.name == "orders.us" else None
 
     info = backup.restore_stream(
         js, tmp_path, name="US", subjects=["us.>"], messages=american, consumers=False, replicas=1
     )
     assert (info.state.messages, info.state.first_seq, info.state.last_seq) == (99, 1, 300)
     assert list(js.consumer_names("US")) == []
+    stored = js.stream("US").get_msg(info.state.first_seq).time
+    assert stored is not None
+    age = dt.datetime.now(dt.timezone.utc) - stored
+    assert dt.timedelta(days=365) <= age < dt.timedelta(days=366), "restored into the past"
     for subject, seq, data, _ in contents(js, "US"):
         assert ("us." + before[seq][0], before[seq][1]) == (subject, data)
 

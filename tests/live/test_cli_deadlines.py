@@ -44,6 +44,7 @@ WAITS: dict[str, str] = {
     "stream subjects": "S", "stream view": "S", "stream get": "S 1", "stream rmm": "S 1 -f",
     "stream backup": "S FOLDER", "stream restore": "BACKUP",
     "consumer ls": "S", "consumer report": "S", "consumer info": "S C", "consumer add": "S C",
+    "consumer copy": "S C D",
     "consumer edit": "S C --ack-wait 1m", "consumer rm": "S C -f", "consumer pause": "S C 60", "consumer resume": "S C",
     "consumer reset": "S C", "consumer unpin": "S C G", "consumer next": f"S C --wait {WAIT}",
     "kv ls": "B", "kv add": "B", "kv info": "B", "kv get": "B k", "kv put": "B k v", "kv create": "B k v",
@@ -60,6 +61,7 @@ WAITS: dict[str, str] = {
     "dead adopt": "", "trace": "x", "latency": "--msgs 3", "check": "", "top": "--once --interval 0.01",
     "account info": "", "account backup": "FOLDER", "account restore": "BACKUPS",
     "server ls": "", "server info": "", "server ping": "", "server report": "jetstream", "server kick": "7 x",
+    "server request kick": "7 x",
     "server ldm": "7 x", "server reload": "x", "server check connection": "",
     "server check stream": "--stream S", "server check consumer": "--stream S --consumer C",
 }  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,9 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient.jetstream import JetStream
+from jsclient.cli.commands import parser
+from jsclient.cli.stream_settings import changed, settings
+from jsclient.jetstream import JetStream, Placement, StreamConfig
 from jsclient.testing import NatsServer
 from tests.live.test_cli import cli
 
@@ -61,9 +64,51 @@ def test_streams(run: Run, tmp_path: Path, server: NatsServer) -> None:
     assert done(run, "stream cp F G --subjects g")["config"]["max_msgs"] == 4
     assert done(run, "stream add M --mirror F")["config"]["mirror"]["name"] == "F"
     assert [one["name"] for one in done(run, "stream add N --source F --source G")["config"]["sources"]] == ["F", "G"]
+    assert done(run, "stream copy F H --subjects h --replicas 1 --max-msgs 9")["config"]["max_msgs"] == 9
+    assert (
+        done(run, "stream edit M --metadata a=b --metadata c=d --description mirror")["config"]["description"]
+        == "mirror"
+    )
+    assert [one["config"]["name"] for one in done(run, "stream report -n")] == ["F", "G", "H", "M", "N", "S"]
     assert run("stream del G -f")[0] == 0
     for wrong in ("stream add X", "stream add X --subjects x --max-bytes ten", f"stream add X --config {__file__}"):
         assert run(wrong)[0] == 2, wrong
+
+
+def test_what_a_stream_was_made_for_is_ended(run: Run, server: NatsServer) -> None:
+    if server.version < (2, 10, 0):
+        pytest.skip("transforms of subjects begin with nats-server 2.10")
+    made = done(
+        run,
+        "stream add S --subjects s.> --transform-source s.* --transform-destination t.{{Wildcard(1)}}"
+        " --first-sequence 5 --republish-source t.> --republish-destination r.> --republish-headers --discard new"
+        " --discard-per-subject"
+        " --max-msgs-per-subject 1 --limit-consumer-max-pending 9 --limit-consumer-inactive 1m",
+    )["config"]
+    assert made["subject_transform"] == {"src": "s.*", "dest": "t.{{Wildcard(1)}}"}
+    assert made["republish"] == {"src": "t.>", "dest": "r.>", "headers_only": True}
+    assert (made["first_seq"], made["discard_new_per_subject"]) == (5, True)
+    assert made["consumer_limits"] == {"inactive_threshold": 60 * 10**9, "max_ack_pending": 9}
+    made = done(run, "stream edit S -f --no-transform --no-republish --no-discard-per-subject")["config"]
+    assert made.get("subject_transform") is made.get("republish") is made.get("discard_new_per_subject") is None
+    assert run("stream edit S --republish-source x")[0] == 2
+    if server.version >= (2, 12, 0):
+        done(run, "stream add M --mirror S")
+        assert done(run, "stream edit M --no-mirror --subjects m")["config"].get("mirror") is None
+
+
+def test_where_a_stream_is_placed_changes_in_parts() -> None:
+    here = Placement(cluster="C", tags=["a"])
+    config = StreamConfig(name="S", placement=here)
+
+    def placed(words: str) -> Placement | None:
+        options = parser().parse_args(["stream", "edit", "S", *shlex.split(words)])
+        return changed(config, settings(options)).placement
+
+    assert placed("--description d") == here
+    assert placed("--cluster D") == Placement(cluster="D", tags=["a"])
+    assert placed("--tag b --tag c,d") == Placement(cluster="C", tags=["b", "c", "d"])
+    assert placed("--cluster '' --tag ''") is None
 
 
 def test_consumers(run: Run, server: NatsServer) -> None:
@@ -82,9 +127,44 @@ def test_consumers(run: Run, server: NatsServer) -> None:
         assert done(run, "consumer pause S D 1h30m -f")["done"] == "paused"
         assert done(run, "consumer resume S D -f")["done"] == "resumed"
     assert run("consumer delete S D -f")[0] == 0
+    done(run, "consumer add S E --max-pull-batch 5 --max-pull-expire 9s --sample 50 --replay original --memory")
+    copied = done(run, "consumer cp S E F --max-deliver 3 --headers-only --deliver new --filter s.c")["config"]
+    assert (copied["durable_name"], copied["max_deliver"], copied["headers_only"]) == ("F", 3, True)
+    assert (copied["max_batch"], copied["max_expires"], copied["sample_freq"]) == (5, 9 * 10**9, "50%")
+    assert (copied["replay_policy"], copied["deliver_policy"], copied["filter_subject"]) == ("original", "new", "s.c")
+    assert "durable_name" not in done(run, "consumer copy S E G --ephemeral")["config"]
+    assert run("consumer copy S NOPE H")[0] == 3
+    status, text = run("consumer edit S F --max-deliver 4 --dry-run")
+    assert (status, text) == (0, "max_deliver: 3 -> 4\n")
+    pushed = done(run, "consumer add S P --target out --deliver-group q --flow-control --heartbeat 1s --ack none")[
+        "config"
+    ]
+    assert (pushed["deliver_subject"], pushed["deliver_group"], pushed["idle_heartbeat"]) == ("out", "q", 10**9)
+    assert done(run, "consumer edit S P --target other --description d")["config"]["deliver_subject"] == "other"
 
 
-def test_buckets_and_objects(run: Run, tmp_path: Path) -> None:
+def test_consumers_of_newer_servers(run: Run, tmp_path: Path, server: NatsServer) -> None:
+    done(run, "stream add S --subjects s.>")
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"config": {"durable_name": "other", "ack_policy": "all", "max_deliver": 7}}))
+    made = done(run, f"consumer add S C --config {file} --wait 9s")["config"]
+    assert (made["durable_name"], made["ack_policy"], made["max_deliver"], made["ack_wait"]) == (
+        "C",
+        "all",
+        7,
+        9 * 10**9,
+    )
+    assert run(f"consumer add S D --config {__file__}")[0] == 2
+    if server.version < (2, 11, 0):
+        pytest.skip("groups and pauses begin with nats-server 2.11")
+    made = done(run, "consumer add S G --pinned-groups g --pinned-ttl 3s --pause 1h")["config"]
+    assert (made["priority_groups"], made["priority_policy"]) == (["g"], "pinned_client")
+    assert made["priority_timeout"] == 3 * 10**9
+    assert "pause_until" in made
+    assert run("consumer add S H --pinned-groups g --overflow-groups g")[0] == 2
+
+
+def test_buckets_and_objects(run: Run, tmp_path: Path, server: NatsServer) -> None:
     assert done(run, "kv new b --history 5 --ttl 1h --max-bucket-size 1MB --max-value-size 1k --storage f")
     assert done(run, "kv ls -n") == {"name": "b"}
     done(run, "kv put b k one")
@@ -92,12 +172,26 @@ def test_buckets_and_objects(run: Run, tmp_path: Path) -> None:
     assert run("kv revert b k 1 -f") == (0, "3\n")
     assert run("kv get b k --raw") == (0, "one\n")
     assert done(run, "kv status b")["values"] == 3
+    shown = done(run, "kv ls b -v --display-value")
+    assert (shown["key"], shown["revision"], shown["operation"], shown["value"]) == ("k", 3, "PUT", "one")
+    assert "value" not in done(run, "kv ls b -v")
+    assert run("kv ls b -v")[1].splitlines()[0].split() == ["KEY", "REVISION", "OPERATION", "CREATED"]
     assert run("kv rm b k -f")[0] == 0
+    assert run("kv ls b -v")[1].splitlines()[1:] == []
+    if server.version >= (2, 11, 0):
+        done(run, "kv add expiring --marker-ttl 1h")
+        done(run, "kv create expiring k v --ttl 1h")
+        assert run("kv purge expiring k --ttl 1h -f")[0] == 0
+        assert run("kv del expiring -f")[0] == 0
     done(run, "obj create o --max-bucket-size 1MB")
     (tmp_path / "f").write_bytes(b"x")
     done(run, f"object put o {tmp_path / 'f'} --name f")
     assert done(run, "object ls o -n") == {"name": "f"}
     assert done(run, "object show o f")["size"] == 1
+    made = done(run, f"object put o {tmp_path / 'f'} --name f -f -H Kind:a -H Kind:b --description d --chunk-size 1k")
+    assert (made["headers"], made["description"]) == ({"Kind": ["a", "b"]}, "d")
+    assert done(run, "object info o f")["headers"] == {"Kind": ["a", "b"]}
+    assert run(f"object put o {tmp_path / 'f'} -H wrong")[0] == 2
     assert done(run, "object seal o -f") == {"bucket": "o", "sealed": True}
     assert run(f"object put o {tmp_path / 'f'}")[0] == 1
 
