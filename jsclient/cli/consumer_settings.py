@@ -44,7 +44,9 @@ def copied_consumer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--ephemeral", action="store_true", help="removed when nobody uses it")
     parser.add_argument("--memory", action="store_true", default=None, help="keep its state in memory")
     parser.add_argument("--pause", metavar="UNTIL", help="RFC 3339, or as 1h30m: deliver nothing before (server 2.11)")
-    parser.add_argument("--deliver-group", metavar="QUEUE", help="with --target: who shares the messages")
+    parser.add_argument(
+        "--deliver-group", metavar="QUEUE", help="with --target: subscribers of this queue group share the messages"
+    )
     parser.add_argument("--flow-control", action="store_true", default=None, help="with --target")
     parser.add_argument("--heartbeat", type=seconds, help="with --target: seconds between signs of life")
     parser.add_argument("--bps", type=positive, help="with --target: bits per second at the most")
