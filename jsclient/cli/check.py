@@ -74,9 +74,7 @@ class _Look:
     def left(self) -> float:
         """Seconds that the next request may take. Raises TimedOut when there are none."""
         if self.deadline.expired():
-            raise errors.TimedOut(
-                "the time of this check is over. It has asked nothing more. Give more with --timeout."
-            )
+            raise errors.TimedOut("the time of this check is over. Nothing more was asked. Give more with --timeout.")
         return self.deadline.at_most(self.options.timeout)
 
 
