@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jsclient.spark")
 
-SETTLED: Final = 15.0  # seconds after which the tasks of another run have noticed that they are fenced
+SETTLED: Final = 15.0  # seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there
+DRAIN: Final = 2.0  # seconds that a task which fails waits for the acks of what it has sent
+ROWS_AT_ONCE: Final = 1000  # that the driver publishes between two looks
 LOOK_EVERY: Final = 5.0  # seconds between two looks at which run writes the batch
 RUN_CHARS: Final = 8
 
@@ -72,18 +74,18 @@ class JournaledTask:
         self._takers: list[StreamConfig] = []
         self._known: set[bytes] = set()  # subjects whose stream is in the entry of the batch
         self._nameless = False  # rows go out without their ids
+        self._alone = not journal.overtook  # no earlier attempt of this run can have rows under way
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
         with TaskPublisher(self._nc, self._options, self._job.query, self._job.batch, self._job.partition) as publisher:
             publisher.guard = self._journal.check  # an outage may be long enough for another run to take over
             forget_others(self._key)
-            if self._journal.fresh:
-                return self._write_all(batches, publisher)
-            spool = Spool()
             try:
-                return self._write_missing(batches, spool, publisher)
-            finally:
-                spool.close()
+                return self._write_all(batches, publisher) if self._journal.fresh else self._replay(batches, publisher)
+            except BaseException:
+                if self._alone and publisher.settle(DRAIN):
+                    self._journal.leave()
+                raise
 
     # --- the first attempt ------------------------------------------------------------------------------
 
@@ -123,6 +125,13 @@ class JournaledTask:
 
     # --- a replay ---------------------------------------------------------------------------------------
 
+    def _replay(self, batches: Iterable[pa.RecordBatch], publisher: TaskPublisher) -> Outcome:
+        spool = Spool()
+        try:
+            return self._write_missing(batches, spool, publisher)
+        finally:
+            spool.close()
+
     def _write_missing(self, batches: Iterable[pa.RecordBatch], spool: Spool, publisher: TaskPublisher) -> Outcome:
         first = _Counted(self._options, self._key, self._job.partition)
         first.ids = set()
@@ -152,8 +161,10 @@ class JournaledTask:
     def _sorter(self, atomic: AtomicPublisher | None, notes: list[str], first: _Counted) -> Sorter | Behind:
         """What tells the rows that are stored; `atomic` is the publisher if the rows go in chunks with markers."""
         again = self._journal.batch.again
-        if again:
-            _settle(self._job, self._journal)
+        # The stream itself refuses a chunk of an earlier attempt, because the marker has changed.
+        self._alone = self._alone or atomic is not None
+        _settle(self._job, self._journal, self._alone)
+        self._alone = True
         prefix = None if atomic is None else atomic.prefix()
         if atomic is not None and prefix is not None and not again:
             # All attempts belong to one run, which cuts a batch one way only: no row lies under another partition.
@@ -223,11 +234,17 @@ class _Counted:
         return rows
 
 
-def _settle(job: Job, journal: Journal) -> None:
-    """Wait until tasks of the run before, which may still publish, have seen that the batch is no longer theirs."""
-    left = SETTLED - journal.age() if SETTLED else 0.0
+def _settle(job: Job, journal: Journal, alone: bool) -> None:
+    """Wait until earlier attempts, which may still publish, have seen that the partition is no longer theirs.
+
+    Those of another run are fenced by the entry of the batch, those of this run by that of the partition.
+    """
+    ages = [journal.age()] if journal.batch.again else []
+    if not alone:
+        ages.append(journal.held())
+    left = SETTLED - min(ages, default=SETTLED) if SETTLED else 0.0
     if left > 0:
-        log.info("%s: waiting %.1f s for the tasks of an earlier run to end", job.where, left)
+        log.info("%s: waiting %.1f s for the rows of an earlier attempt", job.where, left)
         time.sleep(left)
 
 
@@ -265,7 +282,7 @@ def conclude(nc: Connection, options: SparkOptions, journal: Journal, job: Job, 
         else:
             missing.append(row)
     if missing:
-        _publish(nc, options, missing, b"%br%b" % (tag_of(key), job.run.encode()[:RUN_CHARS]))
+        _publish(nc, options, missing, b"%br%b" % (tag_of(key), job.run.encode()[:RUN_CHARS]), journal)
     others = sum(unclaimed.values())
     if others:
         notes.append(
@@ -275,17 +292,25 @@ def conclude(nc: Connection, options: SparkOptions, journal: Journal, job: Job, 
     return notes
 
 
-def _publish(nc: Connection, options: SparkOptions, rows: list[Row], owner: bytes) -> None:
-    """The ids name the run: the next replay recognises the rows, and no two runs give the same id to different ones."""
+def _publish(nc: Connection, options: SparkOptions, rows: list[Row], owner: bytes, journal: Journal) -> None:
+    """The ids name the run: the next replay recognises the rows, and no two runs give the same id to different ones.
+
+    Ends when another run takes the batch over, as a task does.
+    """
     numbers: Counter[bytes] = Counter()
     named: list[Row] = []
     for subject, lines, value, msg_id in rows:
         digest = (msg_id or b"")[:DIGEST_CHARS]
         named.append((subject, lines, value, b"%b.%b.%d" % (digest, owner, numbers[digest])))
         numbers[digest] += 1
-    publisher = row_publisher(nc, options)
+    publisher = row_publisher(nc, options, journal.check)
+    looked_at = elapsed()
     try:
-        publisher.publish(named)
+        for at in range(0, len(named), ROWS_AT_ONCE):
+            if elapsed() - looked_at > LOOK_EVERY:
+                journal.check()
+                looked_at = elapsed()
+            publisher.publish(named[at : at + ROWS_AT_ONCE])
         publisher.finish()
     finally:
         publisher.close()

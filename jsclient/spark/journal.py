@@ -1,16 +1,19 @@
 """Receipts of what a query has written: small entries in a key-value bucket, every one written by compare-and-set.
 
     <query>          {"b":N,"run":...,"from":{"SINK":seq},"again":0|1}   which run writes batch N, and from where on
-    <query>.<part>   {"b":N,"n":rows,"sum":...,"end":0|1}                a partition: under way, or written whole
+    <query>.<part>   {"b":N,"n":rows,"sum":...,"end":0|1,"run":...,"settled":0|1}
+                                                                         a partition: under way, or written whole
 
 An entry of a partition is also a fence: an attempt that takes the partition over writes it anew, and an older attempt
-that still runs cannot give its receipt any more. `from` is where a stream of the sink ended before the batch wrote to
+that still runs cannot give its receipt any more. `settled` says that no row of an attempt is on its way any more: what
+the sink has then is all that it will get of it. An attempt that was killed cannot say so. `from` is where a stream of the sink ended before the batch wrote to
 it, so whatever the batch has stored lies behind it. `again` says that more than one run has written the batch, and
 `gone` names runs whose batch was taken over: they do not take it back, also when Spark starts their tasks again.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -33,6 +36,7 @@ log = logging.getLogger("jsclient.spark")
 HISTORY: Final = 64
 REPLICAS: Final = (3, 1)  # of a journal that is made here: as many as the servers allow
 MOST_GONE: Final = 8  # runs that are remembered
+LEAVE_TIMEOUT: Final = 2.0  # seconds; an attempt that could not say that it is settled costs the next one a wait
 LEDGER: Final = "(a ledger of the first version)"
 REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # a user that cannot have a journal
 
@@ -71,6 +75,8 @@ class PartEntry:
     rows: int = 0
     total: int = 0
     ended: bool = False
+    run: str = ""
+    settled: bool = False  # no row of the attempts until then is under way
 
 
 class Journal:
@@ -81,7 +87,9 @@ class Journal:
         self._kv = kv
         self._job = job
         self._part_key = f"{job.query}.{job.partition}"
+        self._part: dict[str, Any] = {}
         self._part_revision = 0
+        self._began = 0.0  # when the partition was taken
         self.batch = BatchEntry("", {}, False, 0)
         self.before = PartEntry()
         self.notes: list[str] = []  # what the user has to see although nothing failed
@@ -96,10 +104,12 @@ class Journal:
         if number > self._job.batch:
             raise self._ahead(number)
         if number == self._job.batch:
-            self.before = PartEntry(number, found["n"], int(found["sum"], 16), bool(found["end"]))
+            run, settled = found.get("run", self._job.run), bool(found.get("settled"))
+            self.before = PartEntry(number, found["n"], int(found["sum"], 16), bool(found["end"]), run, settled)
         before = self.before
         # An entry of this batch is written as it was: the new revision is the fence.
-        self._write_part(before.rows, before.total, before.ended)
+        self._write_part(before.rows, before.total, before.ended, False)
+        self._began = time.monotonic()
 
     @property
     def fresh(self) -> bool:
@@ -132,17 +142,32 @@ class Journal:
         # The entry of the partition was written by this attempt, so its time is nearly the present one.
         return (part.created - batch.created).total_seconds() + time.monotonic() - started
 
+    @property
+    def overtook(self) -> bool:
+        """Whether an earlier attempt of this run, Spark's first try of the task, may still have rows under way."""
+        return self.before.batch >= 0 and self.before.run == self._job.run and not self.before.settled
+
+    def held(self) -> float:
+        """Seconds since this attempt took the partition."""
+        return time.monotonic() - self._began
+
     def reopen(self) -> None:
         """Before a row of a replay goes out: a partition that was whole is so no longer.
 
         Else a crash would leave rows under its number behind which nobody looks for, because it counts as written.
         """
         if self.before.ended:
-            self._write_part(0, 0, False)
+            self._write_part(0, 0, False, False)
 
     def end(self, rows: int, total: int, whole: bool) -> None:
         """The receipt: all rows are acknowledged; `whole` if nothing of the partition is left to the driver."""
-        self._write_part(rows, total, whole)
+        self._write_part(rows, total, whole, True)
+
+    def leave(self) -> None:
+        """The attempt failed, and no row of it is under way: the next one need not wait. Tried once, and not long."""
+        body = {**self._part, "settled": 1}
+        with contextlib.suppress(errors.JsClientError):
+            self._kv.update(self._part_key, _encoded(body), self._part_revision, timeout=LEAVE_TIMEOUT)
 
     # --- entries ----------------------------------------------------------------------------------------
 
@@ -185,12 +210,13 @@ class Journal:
         self.batch = attrs.evolve(entry, revision=revision)
         return True
 
-    def _write_part(self, rows: int, total: int, ended: bool) -> None:
-        body = {"b": self._job.batch, "n": rows, "sum": f"{total:x}", "end": int(ended)}
+    def _write_part(self, rows: int, total: int, ended: bool, settled: bool) -> None:
+        body: dict[str, Any] = {"b": self._job.batch, "n": rows, "sum": f"{total:x}", "end": int(ended)}
+        body |= {"run": self._job.run, "settled": int(settled)}
         revision = self._update(self._part_key, body, self._part_revision)
         if revision is None:
             raise self._fenced("another attempt has taken the partition over")
-        self._part_revision = revision
+        self._part, self._part_revision = body, revision
 
     def _read(self, key: str) -> tuple[dict[str, Any], int]:
         """({} if there is none, revision), as the leader of the bucket knows it."""
@@ -233,7 +259,7 @@ class Journal:
 
         When the answer of a put was lost it is repeated, and then conflicts with itself: what is stored decides.
         """
-        value = json.dumps(body, separators=(",", ":")).encode()
+        value = _encoded(body)
 
         def put() -> int | None:
             try:
@@ -265,6 +291,10 @@ class Journal:
             f"{self._job.where}: {how}. If this is no copy of a task that Spark has started again, another driver runs "
             f"the query {self._job.query!r}: stop one of the two, or give each its own checkpoint",
         )
+
+
+def _encoded(body: dict[str, Any]) -> bytes:
+    return json.dumps(body, separators=(",", ":")).encode()
 
 
 # --- the bucket -----------------------------------------------------------------------------------------------------

@@ -79,6 +79,12 @@ class TaskPublisher:
         self._check_duration()
         return totals
 
+    def settle(self, timeout: float) -> bool:
+        """Whether no row is under way any more, `timeout` seconds from now at the latest. For a task that fails."""
+        deadline = Deadline(timeout)
+        used = [each for each in (self._window, self._fast) if each is not None]
+        return self.atomic is None and all(each.settle(deadline.remaining()) for each in used)
+
     def _check_duration(self) -> None:
         """A retry of a task that takes longer than the window repeats rows that are no longer recognised."""
         took = time.monotonic() - self._started

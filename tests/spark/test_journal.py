@@ -126,8 +126,8 @@ class Sink:
             return True
         real = exactly._publish
 
-        def half(nc: Any, given: Any, rows: list[Any], owner: bytes) -> None:
-            real(nc, given, rows[: len(rows) // 2], owner)
+        def half(nc: Any, given: Any, rows: list[Any], *more: Any) -> None:
+            real(nc, given, rows[: len(rows) // 2], *more)
             raise Crash
 
         with self.monkeypatch.context() as patch:
@@ -365,6 +365,102 @@ def test_a_new_run_waits_for_the_tasks_of_the_old_one(
     sink.write("run-2", 1, rows)
     assert len(waited) == 2
     assert 14 < waited[1] < waited[0] - WINDOW, "the time is that of the journal, for all tasks and workers alike"
+
+
+class Slow(TaskPublisher):
+    """Dies with rows under way, which are stored later: as if their link were slow."""
+
+    late: list[Any] = []  # noqa: RUF012 - the test empties it
+
+    def publish(self, rows: Any) -> None:
+        rows = list(rows)
+        super().publish(rows[:50])
+        self.finish()
+        Slow.late = rows[50:]
+        raise Crash
+
+    def settle(self, timeout: float) -> bool:
+        return False
+
+
+def store_late(server: NatsServer, rows: list[Any]) -> None:
+    with jsclient.connect(server.url) as nc:
+        for subject, _, value, msg_id in rows:
+            JetStream(nc).publish(subject.decode(), value, msg_id=msg_id.decode())
+
+
+def test_a_retry_waits_for_the_rows_of_the_attempt_before(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A task was killed, and Spark starts it again in the same run, while its last rows are on their way."""
+    sink = Sink(server, js, stream_name, monkeypatch)
+    rows = [b"%d" % n for n in range(100)]
+    monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run", 5))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(exactly, "TaskPublisher", Slow)
+        sink.writer().write(record_batches(rows, 100))
+    waited: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        store_late(server, Slow.late)
+        pass_the_window()
+
+    monkeypatch.setattr(exactly, "SETTLED", 15.0)
+    monkeypatch.setattr(exactly, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
+    outcome = sink.write("run", 0, rows).outcome
+    assert [round(seconds) for seconds in waited] == [15]
+    assert outcome.totals.duplicates == 100
+    assert sink.contents() == Counter(rows)
+
+
+@pytest.mark.parametrize("mode", ["async", "fast"])
+def test_a_retry_of_a_task_that_has_settled_waits_for_nothing(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, mode: str
+) -> None:
+    """It failed with rows under way, waited for their acks, and said so in the journal."""
+    with mode_works(server, mode):
+        sink = Sink(server, js, stream_name, monkeypatch, mode)
+        rows = [b"%d" % n for n in range(5000)]
+
+        def failing() -> Iterator[Any]:
+            yield from record_batches(rows[:4000], 500)
+            raise Crash
+
+        monkeypatch.setattr(exactly, "SETTLED", 15.0)
+        monkeypatch.setattr(exactly, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pytest.fail))
+        monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run", 5))
+        for _ in range(2):
+            with pytest.raises(Crash):
+                sink.writer().write(failing())
+            pass_the_window()
+        outcome = sink.write("run", 0, rows).outcome
+        assert outcome.totals.duplicates == 4000
+        assert sink.contents() == Counter(rows)
+
+
+def test_an_attempt_that_failed_before_it_had_waited_vouches_for_nobody(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    rows = [b"%d" % n for n in range(100)]
+    monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run", 5))
+    with monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(exactly, "TaskPublisher", Slow)
+        sink.writer().write(record_batches(rows, 100))
+
+    def failing() -> Iterator[Any]:
+        yield from record_batches(rows[:50], 50)
+        raise Crash
+
+    with pytest.raises(Crash):
+        sink.writer().write(failing())  # while it puts its rows aside
+    waited: list[float] = []
+    monkeypatch.setattr(exactly, "SETTLED", 15.0)
+    monkeypatch.setattr(exactly, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waited.append))
+    sink.write("run", 0, rows)
+    assert len(waited) == 1
+    assert sink.contents() == Counter(rows)
 
 
 @pytest.mark.parametrize("mode", ["async", "fast"])

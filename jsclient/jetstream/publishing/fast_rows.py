@@ -64,6 +64,7 @@ class FastRowPublisher:
         self._guard = guard
         self._engine = engine_of(js.nc)
         self._starts: dict[bytes, bytes] = {}
+        self._under_way = False
         self._engine.check_headers()  # ids, and whatever rows have
 
     def publish(self, rows: Sequence[Row]) -> None:
@@ -81,7 +82,9 @@ class FastRowPublisher:
             nbytes += len(value)
         if checked:
             last = rows[-1][0].decode("utf-8", "surrogateescape")
+            self._under_way = True
             ack = _Rows(self._js, self._rules, checked, last, self._guard).store()
+            self._under_way = False
             self.seen.add(ack.stream)
             if ack.seq:  # 0: every row of the batch was there already
                 self.totals.acked(ack.stream, ack.seq, ack.seq)
@@ -90,6 +93,10 @@ class FastRowPublisher:
 
     def finish(self) -> Totals:
         return self.totals
+
+    def settle(self, timeout: float | None) -> bool:
+        """Whether no row is under way: each list was stored, or raised. It does not take `timeout` seconds."""
+        return not self._under_way
 
     def close(self) -> None:
         """Nothing is left open between two lists."""

@@ -148,6 +148,10 @@ class RowPublisher:
         self._look()
         return self.totals
 
+    def settle(self, timeout: float | None) -> bool:
+        """Whether all rows that were sent are acknowledged within `timeout` seconds: then none is under way."""
+        return self._unacked.window.wait_empty(timeout, self._all_counted) and self._error is None
+
     def close(self) -> None:
         self._unacked.close()
 
