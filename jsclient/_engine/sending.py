@@ -134,6 +134,7 @@ class Queue(Protocol):
 
     frames: deque[Frame]
     size: int
+    relief: int
 
 
 class Sending:
@@ -196,6 +197,7 @@ class Sending:
 
     def _take(self, permit: list[int]) -> Batch:
         """A new batch, filled from the queue."""
+        self._queue.relief = 0
         batch, queue = Batch(), self._queue.frames
         self.batches.append(batch)
         frames = batch.frames

@@ -186,7 +186,7 @@ class Link(World):
         box, sending = self.box, self.box._sending
         lock, permit, _ = box._right
         return (
-            *(tuple(box.frames), box.size, box.offline, box._stalled, box._pushing, box._seen),
+            *(tuple(box.frames), box.size, box.offline, box._stalled, box.relief, box._seen),
             *(lock.owner, lock.depth, len(permit)),
             None if sending is None else (seen(sending.batches), sending.broken, sending.bytes_taken),
             tuple((wire.got, len(wire.answers), wire.lost) for wire in self.wires),

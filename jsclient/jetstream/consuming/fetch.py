@@ -231,17 +231,17 @@ class Fetch:
     def _handle(self, item: Any) -> None:
         """Take one item, and every plain message behind it."""
         self._just_pulled = False  # the end of a pull may have come before the first wait
-        engine, make, append = self._engine, self._make, self.messages.append
-        popleft, group = self._pump.mailbox.popleft, self.group
+        engine, make, messages, want, max_bytes = self._engine, self._make, self.messages, self.want, self.max_bytes
+        append, popleft, group = messages.append, self._pump.mailbox.popleft, self.group
         try:
             # A blank there may be the server's status. A pinned group learns its pin from the headers.
             while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
                 append(make(item, engine))
-                if self.max_bytes:
+                if max_bytes:
                     self._count(item)
                     if self.ended is not None:
                         return
-                if len(self.messages) == self.want:
+                if len(messages) == want:
                     self.ended = Ended.COMPLETE
                     return
                 item = popleft()
