@@ -42,7 +42,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jsclient.spark")
 
-SETTLED: Final = 15.0  # seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there
+SETTLED: Final = (
+    15.0  # seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there
+)
 DRAIN: Final = 2.0  # seconds that a task which fails waits for the acks of what it has sent
 ROWS_AT_ONCE: Final = 1000  # that the driver publishes between two looks
 LOOK_EVERY: Final = 5.0  # seconds between two looks at which run writes the batch

@@ -370,7 +370,7 @@ def test_a_new_run_waits_for_the_tasks_of_the_old_one(
 class Slow(TaskPublisher):
     """Dies with rows under way, which are stored later: as if their link were slow."""
 
-    late: list[Any] = []  # noqa: RUF012 - the test empties it
+    late: list[Any] = []
 
     def publish(self, rows: Any) -> None:
         rows = list(rows)
