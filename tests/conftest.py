@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from jsclient.testing import NatsServer, running_servers, wait_until
+from tests.pauses import time_passes
 
 HERE = Path(__file__).parent
 SPARK = importlib.util.find_spec("pyspark") is not None
@@ -121,7 +122,7 @@ def pytest_runtest_teardown() -> None:
     meanwhile; a new stream of that name begins with the old messages (measured: 79 of 500, with this pause 0 of 500).
     """
     if any(any(Path(server.store_dir).glob("jetstream/*/streams/*/msgs")) for server in running_servers()):
-        threading.Event().wait(WRITTEN_AFTER)
+        time_passes(WRITTEN_AFTER, "nothing tells when the server has written a block")
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ import pytest
 
 from jsclient import errors
 from jsclient._engine import Takers
+from jsclient.jetstream.publishing import ack_timeouts as publish_ack_timeouts
 from jsclient.jetstream.publishing import questions as publish_questions
 from jsclient.jetstream.publishing import recovery as publish_recovery
 from jsclient.jetstream.publishing import refusals as publish_refusals
@@ -164,6 +165,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[Rig, float], None]:
 
     monkeypatch.setattr(publish_recovery, "time", FakeTime)
     monkeypatch.setattr(publish_recovery, "elapsed", FakeTime.monotonic)
+    monkeypatch.setattr(publish_ack_timeouts, "time", FakeTime)
+    monkeypatch.setattr(publish_ack_timeouts, "elapsed", FakeTime.monotonic)
     monkeypatch.setattr(publish_refusals, "time", FakeTime)
     monkeypatch.setattr(publish_questions, "time", FakeTime)
 

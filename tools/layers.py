@@ -3,11 +3,12 @@
     python tools/layers.py [ROOT]       prints one line per finding, exit status 1 when there is one
 
 The rules: imports point one way only (LAYERS); `protocol` knows no socket, thread, queue or clock and nothing of
-jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep;
-nothing imports tools; threads of the library wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event;
-only `waiting` makes locks, and nothing waits beneath one (testing and the command line may do both); only
-`protocol.frames` knows how PUB, HPUB, SUB and UNSUB look. Imports under `if TYPE_CHECKING:` are for the type checker
-and are left out.
+jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep; a
+test lets time pass only by `pauses.time_passes`, which wants a reason; nothing imports tools; threads of the library
+wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event; only `waiting` makes locks, and nothing waits
+beneath one (testing and the command line may do both); only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look,
+and only `jetstream.api.headers` how the headers of JetStream are called. Imports under `if TYPE_CHECKING:` are for the
+type checker and are left out.
 
 And of the tree as a whole: no modules import each other in a circle, not even from within functions; no package uses
 a private name of another one; what lives behind a door (DOORS) is imported through it; a Connection has the public
@@ -62,6 +63,9 @@ WAITS = {"start", "join", "sleep", "wait", "waiting.get", "recv", "shutdown", "c
 ENCODER = "protocol/frames.py"
 SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
 
+
+#: The names of headers that JetStream gives a meaning have one owner.
+HEADERS = "jsclient.jetstream.api.headers"
 
 #: Packages of which others import nothing but what the package itself offers; and which modules are at home in there.
 DOORS = {"jsclient._engine": {"__init__", "connection", "subscription", "process"}}
@@ -273,12 +277,46 @@ def check_tests_private(root: Path, found: list[Module]) -> Iterator[str]:
         yield f"tests/{key[0]}: {key[1]} is named in PRIVATE_IN_TESTS and no longer used"
 
 
+def hidden_sleeps(tree: ast.Module) -> Iterator[int]:
+    """Lines that wait for an Event which nothing sets: one that is made on the spot, or a local one."""
+    waits: list[tuple[int, str]] = []
+    made: set[str] = set()
+    used: set[str] = set()
+    for node in nodes(tree):
+        if isinstance(node, ast.Assign):
+            made.update(events_made(node.targets[0], node.value))
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.attr == "set":
+            used.add(node.value.id)
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "wait":
+            if is_event(node.func.value):
+                yield node.lineno
+            waits.append((node.lineno, getattr(node.func.value, "id", "")))
+    yield from (line for line, name in waits if name in made - used)
+
+
+def events_made(target: ast.expr, value: ast.expr) -> Iterator[str]:
+    """The local names that an assignment gives to new Events."""
+    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+        for inner, what in zip(target.elts, value.elts, strict=False):
+            yield from events_made(inner, what)
+    elif isinstance(target, ast.Name) and is_event(value):
+        yield target.id
+
+
+def is_event(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and last_name(node.func) == "Event"
+
+
 def check_test(root: Path, path: Path) -> Iterator[str]:
-    """Findings in one test file: calls of anything named sleep."""
+    """Findings in one test file: what sleeps, by that name or another."""
     relative = path.relative_to(root)
-    for line, name in calls(parse(path.read_text(), str(relative))):
+    tree = parse(path.read_text(), str(relative))
+    for line, name in calls(tree):
         if name == "sleep":
             yield f"{relative}:{line}: sleeps; wait on a condition (jsclient.testing.wait_until)"
+    if path.stem.startswith(("test_", "conftest")):  # what they start as programs of their own cannot import from here
+        for line in hidden_sleeps(tree):
+            yield f"{relative}:{line}: waits for an Event that nothing sets; say why time passes (pauses.time_passes)"
 
 
 class Module(NamedTuple):
@@ -447,13 +485,33 @@ def class_names(made: ast.ClassDef) -> Iterator[str]:
             yield inner.attr
 
 
+def check_headers(found: list[Module]) -> Iterator[str]:
+    """Findings: names of headers that are typed once more, instead of the constant."""
+    names = {
+        node.value
+        for module in found
+        if module.name == HEADERS
+        for node in nodes(module.tree)
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.startswith("Nats-")
+    }
+    for module in found:
+        if module.name == HEADERS or module.package.partition(".")[0] == "protocol":
+            continue
+        for node in nodes(module.tree):
+            if not isinstance(node, ast.Constant) or not isinstance(node.value, (str, bytes)):
+                continue
+            text = node.value if isinstance(node.value, str) else node.value.decode("latin-1")
+            if text in names:
+                yield f"{module.path}:{node.lineno}: types {text} once more; {HEADERS} has it"
+
+
 def findings(root: Path = ROOT) -> list[str]:
     found: list[str] = []
     for folder in ("protocol", "jsclient"):
         for path in sorted((root / folder).rglob("*.py")):
             found += check_library(root, path)
     whole = modules(root)
-    for check in (check_circles, check_private, check_doors, check_connection):
+    for check in (check_circles, check_private, check_doors, check_connection, check_headers):
         found += check(whole)
     found += check_tests_private(root, whole)
     for path in sorted((root / "tests").rglob("*.py")):

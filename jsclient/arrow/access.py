@@ -17,6 +17,7 @@ from jsclient.arrow.chunks import Times
 from jsclient.arrow.ranges import StreamState
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
+from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api
@@ -206,7 +207,7 @@ class StreamAccess:
         if message.status is not None:
             return state.end
         # The last one: a message may have been stored with such a header, the server's own comes behind it.
-        found = headers.get_all("Nats-Sequence")
+        found = headers.get_all(header_names.SEQUENCE)
         return int(found[-1]) if found else state.end
 
     def stored_at(self, seq: int) -> int | None:

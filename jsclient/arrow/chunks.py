@@ -15,6 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from jsclient import waiting
+from jsclient.jetstream.api import headers as header_names
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
 from protocol.columns import Acks
@@ -158,6 +159,15 @@ _DIRECT = re.compile(
     rb"(?:Nats-Last-Sequence: ?(\d+)\r\n)?"
     rb"\r\n\Z"
 )
+_STREAM: Final = header_names.STREAM.encode()
+_SUBJECT: Final = header_names.SUBJECT.encode()
+_SEQUENCE: Final = header_names.SEQUENCE.encode()
+_TIME_STAMP: Final = header_names.TIME_STAMP.encode()
+_NUM_PENDING: Final = header_names.NUM_PENDING.encode()
+_LAST_SEQUENCE: Final = header_names.LAST_SEQUENCE.encode()
+_OURS: Final = frozenset({
+    _STREAM, _SUBJECT, _SEQUENCE, _TIME_STAMP, _NUM_PENDING, _LAST_SEQUENCE, header_names.UP_TO_SEQUENCE.encode(),
+})  # fmt: skip
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
 
@@ -227,24 +237,18 @@ def _direct_slowly(message: Msg) -> DirectParts:
         elif line:
             rest.append(line)
     try:
-        pending, previous = values.get(b"Nats-Num-Pending"), values.get(b"Nats-Last-Sequence")
+        pending, previous = values.get(_NUM_PENDING), values.get(_LAST_SEQUENCE)
         return DirectParts(
-            values[b"Nats-Stream"],
-            values[b"Nats-Subject"],
-            int(values[b"Nats-Sequence"]),
-            values[b"Nats-Time-Stamp"],
+            values[_STREAM],
+            values[_SUBJECT],
+            int(values[_SEQUENCE]),
+            values[_TIME_STAMP],
             None if pending is None else int(pending),
             None if previous is None else int(previous),
             b"\r\n".join([b"NATS/1.0", *reversed(rest), b"", b""]) if rest else None,
         )
     except KeyError as error:
         raise ValueError(f"a direct get answered without the header {error}") from None
-
-
-_OURS: Final = frozenset({
-    b"Nats-Stream", b"Nats-Subject", b"Nats-Sequence", b"Nats-Time-Stamp", b"Nats-Num-Pending", b"Nats-Last-Sequence",
-    b"Nats-UpTo-Sequence",
-})  # fmt: skip
 
 
 def direct_chunk(parts: list[DirectParts], messages: list[Msg], times: Times) -> Chunk:

@@ -21,6 +21,7 @@ from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
+from jsclient.jetstream.api import headers as header_names
 from jsclient.message import Msg
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
@@ -178,9 +179,9 @@ class RangeDirect:
         assert status is not None
         headers = end.headers
         if status.code == 204:
-            if "Nats-Last-Sequence" in headers:
-                self._follows(int(headers["Nats-Last-Sequence"]))
-            if self.next < self._part.end and headers.get("Nats-Num-Pending") == "0":
+            if header_names.LAST_SEQUENCE in headers:
+                self._follows(int(headers[header_names.LAST_SEQUENCE]))
+            if self.next < self._part.end and headers.get(header_names.NUM_PENDING) == "0":
                 self._ask_leader()
         elif status.code == 404:
             if self.next < self._part.end:

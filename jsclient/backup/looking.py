@@ -14,10 +14,11 @@ from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupCorrupt
 from jsclient.backup.files import Backup
 from jsclient.errors import NotSupported
+from jsclient.jetstream.api.headers import STREAM_SOURCE
 from protocol.described import described
 from protocol.subjects import matches
 
-STREAM_SOURCE: Final = "Nats-Stream-Source"
+_STREAM_SOURCE: Final = STREAM_SOURCE.encode()
 
 
 @described
@@ -141,7 +142,7 @@ def newest_of_sources(backup: Backup) -> dict[str, int]:
     found: dict[str, int] = {}
     with backup.entries() as contents:
         for entry in contents:
-            if not entry.seq or b"Nats-Stream-Source" not in entry.raw_headers:
+            if not entry.seq or _STREAM_SOURCE not in entry.raw_headers:
                 continue
             headers = entry.headers
             fields = (headers.get(STREAM_SOURCE) or "").split(" ")

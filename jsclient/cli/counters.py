@@ -9,6 +9,7 @@ from jsclient import errors, nuid
 from jsclient.cli.arguments import command, connect, group, jetstream
 from jsclient.cli.output import fields, line, record, table
 from jsclient.jetstream import JetStream, RawStreamMsg, Stream
+from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.counters import counter_sources, counter_value
 
 
@@ -59,7 +60,7 @@ def _print(options: argparse.Namespace, value: int) -> None:
 def show_counter(options: argparse.Namespace) -> None:
     message = _read(options)
     value, sources = counter_value(message), counter_sources(message)
-    last = message.headers.get("Nats-Incr")
+    last = message.headers.get(header_names.INCREMENT)
     if options.json:
         told = {stream: {subject: str(part) for subject, part in of.items()} for stream, of in sources.items()}
         record({"subject": message.subject, "value": str(value), "increment": last, "sources": told})

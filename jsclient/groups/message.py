@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from jsclient._engine import Engine
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream import JetStreamMsg
-from jsclient.jetstream.api.headers import readable
+from jsclient.jetstream.api.headers import STREAM_SOURCE, readable
 from jsclient.jetstream.consuming.typed import Reading
 from jsclient.jetstream.consuming.typed_message import UNREAD, value_of
 from jsclient.shared_options import with_shared_options
 
 T = TypeVar("T")
-
-_SOURCE: Final = "Nats-Stream-Source"
 
 
 class Fence(NamedTuple):
@@ -50,7 +48,7 @@ class GroupMessage(JetStreamMsg, gc=False, eq=False):
     @property
     def origin_seq(self) -> int:
         """The sequence in the stream to which it was published."""
-        source = readable(self.msg).get(_SOURCE)
+        source = readable(self.msg).get(STREAM_SOURCE)
         if source:
             fields = source.split(" ")
             if len(fields) > 1 and fields[1].isdigit():

@@ -11,6 +11,7 @@ import msgspec
 
 from jsclient import codecs
 from jsclient.durations import to_seconds
+from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.model_base import parse_time
 from protocol import MalformedHeaders
 from protocol.described import described
@@ -19,7 +20,12 @@ if TYPE_CHECKING:
     from protocol import Msg
 
 OPERATION_HEADER: Final = "KV-Operation"
-MARKER_HEADER: Final = "Nats-Marker-Reason"
+
+OPERATION_BYTES: Final = OPERATION_HEADER.encode()
+MARKER_BYTES: Final = names.MARKER_REASON.encode()
+_SUBJECT: Final = names.SUBJECT.encode()
+_SEQUENCE: Final = names.SEQUENCE.encode()
+_TIME_STAMP: Final = names.TIME_STAMP.encode()
 
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -96,19 +102,19 @@ def operation_of(headers: Any) -> Operation:
     """What the headers of a stored message say: those of the client first, then those of a server's marker."""
     if not headers:
         return Operation.PUT
-    word = headers.get(OPERATION_HEADER) or headers.get(MARKER_HEADER) or ""
+    word = headers.get(OPERATION_HEADER) or headers.get(names.MARKER_REASON) or ""
     return _OPERATIONS.get(word, Operation.PUT)
 
 
 def operation_of_message(message: Msg) -> Operation:
     """The same from a raw header block; almost all messages have none of the two headers, so look before parsing."""
     block = message.raw_headers
-    if block is None or (b"KV-Operation" not in block and b"Nats-Marker-Reason" not in block):
+    if block is None or (OPERATION_BYTES not in block and MARKER_BYTES not in block):
         return Operation.PUT
     try:
         return operation_of(message.headers)
     except MalformedHeaders:  # the server itself looks for the name in the bytes
-        word = field(block, b"KV-Operation") or field(block, b"Nats-Marker-Reason")
+        word = field(block, OPERATION_BYTES) or field(block, MARKER_BYTES)
         return _OPERATIONS.get(word.decode("latin-1"), Operation.PUT)
 
 
@@ -137,9 +143,9 @@ def direct_fields(block: bytes, message: Msg) -> tuple[bytes, bytes, bytes, Oper
         subject, sequence, stamp = plain.groups()
         return subject, sequence, stamp, Operation.PUT
     return (
-        field(block, b"Nats-Subject"),
-        field(block, b"Nats-Sequence"),
-        field(block, b"Nats-Time-Stamp"),
+        field(block, _SUBJECT),
+        field(block, _SEQUENCE),
+        field(block, _TIME_STAMP),
         operation_of_message(message),
     )
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from jsclient import errors
 from jsclient.arrow.access import StreamAccess
+from jsclient.jetstream.api import headers as header_names
 
 if TYPE_CHECKING:
     from jsclient.arrow.ranges import StreamState
@@ -59,7 +60,7 @@ class SparkAccess(StreamAccess):
             if message.status is not None:
                 return (0, None) if message.status.code == 404 else None
             # The last ones: a message may have been stored with such headers, the server's own come behind them.
-            names = ("Nats-Stream", "Nats-Sequence", "Nats-Num-Pending")
+            names = (header_names.STREAM, header_names.SEQUENCE, header_names.NUM_PENDING)
             stream, sequence, pending = (message.headers.get_all(name)[-1:] for name in names)
             if stream != [self.stream] or not sequence or not pending:
                 return None

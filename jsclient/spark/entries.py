@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 
 from jsclient.arrow.columns import BatchBuilder
-from jsclient.keyvalue.entry import Operation, operation_of
+from jsclient.keyvalue.entry import MARKER_BYTES, OPERATION_BYTES, Operation, operation_of
 from protocol import Headers
 
 
@@ -47,6 +47,6 @@ class EntryBuilder(BatchBuilder):
 
 
 def _operation(block: bytes | None) -> Operation:
-    if block is None or (b"KV-Operation" not in block and b"Nats-Marker-Reason" not in block):
+    if block is None or (OPERATION_BYTES not in block and MARKER_BYTES not in block):
         return Operation.PUT
     return operation_of(Headers.decode(block))

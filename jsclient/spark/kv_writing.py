@@ -12,6 +12,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from jsclient import errors
 from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+from jsclient.keyvalue.entry import OPERATION_HEADER
 from jsclient.keyvalue.keys import check_key
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
 from jsclient.spark.errors import JetStreamSparkError
@@ -115,7 +116,7 @@ class _Task:
             self._settle()  # the later value of a key must be stored later, also when a row is sent again
         mark = b"" if revision is None else b"%d" % revision
         id_ = self._ids.next(key.encode(), mark, b"-" if value is None else b"+" + value).decode()
-        headers = None if value is not None else {"KV-Operation": "DEL"}
+        headers = None if value is not None else {OPERATION_HEADER: "DEL"}
         future = self._publisher.publish(
             self._prefix + key, value or b"", headers=headers, msg_id=id_, expected_last_subject_seq=revision
         )

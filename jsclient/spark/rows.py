@@ -7,6 +7,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 from jsclient import checks
+from jsclient.jetstream.api import headers as header_names
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SINK_COLUMNS
 from protocol import Headers
@@ -21,9 +22,9 @@ if TYPE_CHECKING:
 
 # Columns that are headers by another name; the server checks them while storing.
 FENCES = {
-    "expected_last_subject_seq": "Nats-Expected-Last-Subject-Sequence",
-    "expected_last_seq": "Nats-Expected-Last-Sequence",
-    "ttl": "Nats-TTL",
+    "expected_last_subject_seq": header_names.EXPECTED_LAST_SUBJECT_SEQ,
+    "expected_last_seq": header_names.EXPECTED_LAST_SEQ,
+    "ttl": header_names.MSG_TTL,
 }
 
 # What stored messages may have from the client that wrote them, and what would mean something else on a copy.

@@ -17,7 +17,6 @@ import struct
 import subprocess
 import sys
 import textwrap
-import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -28,6 +27,7 @@ import jsclient
 from jsclient import coordination, keyvalue
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
+from tests.pauses import time_passes
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(120)]
 
@@ -209,7 +209,7 @@ def test_a_clock_that_jumps(tmp_path: Path) -> None:
                 jump(seconds)
                 state = user.goes_on()
                 assert abs(state["now"] - time.time() - seconds) < 60, "the clock was not set"
-            time_passes(ttl)
+            time_passes(ttl, "a lease that is not renewed would be over")
             assert user.ask()["valid"], "a clock that is set ends no lease, and hinders no renewal"
             last = user.end()
         assert last["token"] == first["token"]
@@ -218,10 +218,6 @@ def test_a_clock_that_jumps(tmp_path: Path) -> None:
         assert js.stream("S").info().state.messages == 2 * last["published"]
         assert last["taken"] == list(range(len(last["taken"]))), "once, in order"
         assert sorted(last["pooled"]) == list(range(len(last["pooled"])))
-
-
-def time_passes(seconds: float) -> None:
-    threading.Event().wait(seconds)
 
 
 def test_a_suspended_machine() -> None:
@@ -234,7 +230,7 @@ def test_a_suspended_machine() -> None:
             connections = server.monitor("connz")["num_connections"]
             user.process.send_signal(signal.SIGSTOP)
             wait_until(lambda: server.monitor("connz")["num_connections"] < connections, 30)
-            time_passes(ttl)
+            time_passes(ttl, "a lease that is not renewed would be over")
             user.process.send_signal(signal.SIGCONT)
             assert not user.ask()["valid"]
             state = user.goes_on(60)

@@ -13,6 +13,7 @@ from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.testing import Cluster, NatsServer, wait_until
+from tests.pauses import time_passes
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 
@@ -127,7 +128,7 @@ def test_the_loss_of_the_leader_is_told_within_two_heartbeats(cluster: Cluster, 
         try:
             publish(js, 1, 10)
             wait_until(lambda: js.consumer_info("W", "C").ack_floor.stream_seq == 10, 10)
-            threading.Event().wait(0.2)  # every pull is out
+            time_passes(0.2, "every pull is out; the server does not tell")
             since = time.monotonic()
             if how == "kill":
                 victim.kill()

@@ -20,6 +20,7 @@ from jsclient.groups import Filter
 from jsclient.jetstream import JetStream, StreamConfig, SubjectTransform
 from jsclient.keyvalue import KeyValueConfig
 from jsclient.testing import Cluster, NatsServer, wait_until
+from tests.pauses import time_passes
 
 MEMBER = Path(__file__).with_name("group_member.py")
 PROCESSES = 4
@@ -121,9 +122,8 @@ def test_keys_keep_their_order_through_kills_of_members_and_servers(cluster: Clu
             chance.shuffle(kills)
             started = time.monotonic()
             total, now, beats = keys * per_key, 0, 0
-            pause = threading.Event()
             while now < total and time.monotonic() < started + 1200:
-                pause.wait(2)
+                time_passes(2, "the beat of the drill")
                 beats += 1
                 members.leave()
                 if beats % 3 == 0:
@@ -177,11 +177,11 @@ def test_static_members_take_over_from_each_other_in_order(cluster: Cluster, tmp
             members.start(name)
         publisher = threading.Thread(target=publish, args=(cluster, keys, per_key))
         publisher.start()
-        pause, kills, now, beats = threading.Event(), 4, 0, 0
+        kills, now, beats = 4, 0, 0
         started = time.monotonic()
         try:
             while (now < keys * per_key or kills) and time.monotonic() < started + 500:
-                pause.wait(1)
+                time_passes(1, "the beat of the drill")
                 beats += 1
                 if beats % 3 == 0:
                     step_down(group, "ab"[beats % 2])
@@ -264,7 +264,7 @@ def test_a_message_that_kills_its_process_is_found_and_given_up(tmp_path: Path) 
         try:
             deadline = time.monotonic() + 120
             while not js.stream("DEAD").info().state.messages and time.monotonic() < deadline:
-                threading.Event().wait(0.1)
+                time_passes(0.1, "between two looks, at what is there and who has died")
                 if members.all[0].poll() is not None:
                     members.all.pop()
                     members.start()

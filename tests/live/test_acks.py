@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Iterator
 
@@ -15,6 +14,7 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.testing import NatsServer, wait_until
+from tests.pauses import time_passes
 
 
 @pytest.fixture
@@ -77,7 +77,7 @@ def test_in_progress_restarts_the_clock(js: JetStream) -> None:
     for _ in range(6):
         message.in_progress()
         js.nc.flush()
-        threading.Event().wait(0.2)
+        time_passes(0.2, "in all it takes longer than ack_wait")
     assert consumer.info().num_redelivered == 0
     message.double_ack()
 

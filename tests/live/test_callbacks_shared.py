@@ -14,6 +14,7 @@ import jsclient
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, wait_until
+from tests.pauses import time_passes
 
 Count = Callable[[int, int], int]
 
@@ -53,11 +54,10 @@ def test_many_subscriptions_take_few_threads(server: NatsServer, count: Count) -
 def test_order_holds_beside_callbacks_that_block(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         got: dict[int, list[int]] = {index: [] for index in range(20)}
-        pause = threading.Event()
 
         def callback(index: int, message: jsclient.Msg) -> None:
             if index % 4 == 0 and int(message.data) % 50 == 0:
-                pause.wait(0.005)
+                time_passes(0.005, "the callback takes its time")
             got[index].append(int(message.data))
 
         for index in got:

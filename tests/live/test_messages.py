@@ -18,6 +18,7 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions, PullOptionsDict, Resumed
 from jsclient.testing import NatsServer, Proxy, wait_until
+from tests.pauses import time_passes
 
 
 @pytest.fixture
@@ -433,7 +434,7 @@ def test_a_slow_application_is_no_alarm(js: JetStream) -> None:
     with durable(js).messages(heartbeat=0.2, expires=1, on_error=reported.append) as messages:
         for _ in range(3):
             messages.next(timeout=5)
-            threading.Event().wait(1.5)
+            time_passes(1.5, "the application takes longer than pulls and heartbeats")
         publish(js, 1)
         messages.next(timeout=5)
         assert messages.missed_heartbeats == 0

@@ -245,7 +245,6 @@ def test_the_end_is_found_when_the_last_messages_are_filtered_out(js: JetStream,
 def test_read_until_a_time(js: JetStream, kind: str) -> None:
     publish(js, 50)
     moment = js.stream("O").get_msg(50).time
-    threading.Event().wait(0.01)
     publish(js, 50, first=51)
     until = moment + dt.timedelta(microseconds=1)
     assert read(everything(js, kind), time=until) == list(range(1, 51))

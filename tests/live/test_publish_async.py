@@ -263,7 +263,7 @@ def test_nothing_stays_behind(js: JetStream) -> None:
     assert not publisher.recovery.held
     assert not publisher.recovery.retries
     assert not publisher.window.large
-    wait_until(lambda: not publisher.recovery.ticking)
+    wait_until(lambda: not publisher.recovery.ack_timeouts.running)
 
 
 def test_drain_waits_for_the_acks(js: JetStream, server: NatsServer) -> None:

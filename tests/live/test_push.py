@@ -14,6 +14,7 @@ from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consuming.push import PushConsumer
 from jsclient.testing import NatsServer, Proxy, wait_until
+from tests.pauses import time_passes
 
 
 @pytest.fixture
@@ -68,7 +69,7 @@ def test_flow_control_bounds_what_is_buffered(js: JetStream) -> None:
     consumer = push(js, flow_control=True, idle_heartbeat=1.0, ack_policy="none")
     with consumer.messages() as messages:
         messages.next(timeout=5)
-        threading.Event().wait(1)
+        time_passes(1, "the server sends all that it may")
         assert messages.buffered < 9_000
         for _ in range(9_999):
             messages.next(timeout=10)

@@ -17,6 +17,7 @@ from jsclient import ConnectionState, errors
 from jsclient.connection import engine_of
 from jsclient.jetstream import AsyncPublisher, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
+from tests.pauses import time_passes
 
 
 @pytest.fixture
@@ -282,10 +283,9 @@ def test_drain_delivers_everything_and_sends_the_answers(server: NatsServer) -> 
         answers = other.subscribe("answers", pending_messages=10_000)
         other.flush()
         nc = jsclient.connect(server.url)
-        pause = threading.Event()
 
         def work(message: jsclient.Msg) -> None:
-            pause.wait(0.0005)
+            time_passes(0.0005, "the callback takes its time")
             nc.publish("answers", message.data)
 
         for group in range(4):

@@ -13,6 +13,7 @@ import jsclient
 from jsclient import errors
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, wait_until
+from tests.pauses import time_passes
 
 
 def test_next_and_its_timeouts(server: NatsServer) -> None:
@@ -325,10 +326,9 @@ def test_limits_must_be_positive(server: NatsServer) -> None:
 def test_drain_of_a_subscription_lets_the_callback_finish(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc, jsclient.connect(server.url) as other:
         done: list[bytes] = []
-        pause = threading.Event()
 
         def callback(message: jsclient.Msg) -> None:
-            pause.wait(0.001)
+            time_passes(0.001, "the callback takes its time")
             done.append(message.data)
 
         sub = nc.subscribe("drain", callback)

@@ -16,6 +16,7 @@ from jsclient import errors
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import BatchFailed, PoolEvent, Reject, Retry, WorkerPool
+from tests.pauses import time_passes
 
 Count = Callable[[int, int], int]
 
@@ -111,11 +112,11 @@ def test_a_pool_takes_part_in_a_priority_group(stream: Stream, server: NatsServe
 def test_a_long_handler_is_not_redelivered(stream: Stream) -> None:
     """A handler of 5 x ack_wait."""
     fill(stream, 2)
-    consumer, calls, free = consumer_of(stream, ack_wait=0.6), [], threading.Event()
+    consumer, calls = consumer_of(stream, ack_wait=0.6), list[bytes]()
 
     def handle(message: Any) -> None:
         calls.append(message.data)
-        free.wait(3.0)
+        time_passes(3.0, "the handler takes five times ack_wait")
 
     with WorkerPool(consumer, handle, threads=2):
         wait_until(settled(consumer, 2), 10)
@@ -156,7 +157,7 @@ def test_order_by_key(stream: Stream, count: Count) -> None:
         if roll < 0.05:
             raise Retry(roll / 10)
         if roll < 0.1:
-            threading.Event().wait(roll / 100)
+            time_passes(roll / 100, "some handlers take longer than others")
         with lock:
             seen.setdefault(message.subject, []).append(int(message.data))
 

@@ -16,6 +16,7 @@ from jsclient.connection import engine_of
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import PoolEvent, Reject, Retry, WorkerPool
+from tests.pauses import time_passes
 
 
 @pytest.fixture
@@ -154,11 +155,11 @@ def test_a_message_that_kills_its_workers_is_given_up(stream: Stream, dead: Stre
 def test_waiting_behind_its_key_is_not_hanging(stream: Stream) -> None:
     """The limit counts from when the handler begins, and a message that waits here is not delivered again."""
     fill(stream, 8)
-    consumer, calls, never = consumer_of(stream, ack_wait=0.6), list[bytes](), threading.Event()
+    consumer, calls = consumer_of(stream, ack_wait=0.6), list[bytes]()
 
     def handle(message: Any) -> None:
         calls.append(message.data)
-        never.wait(0.3)
+        time_passes(0.3, "the handler of the message before takes this long")
 
     with WorkerPool(consumer, handle, threads=2, key=lambda message: message.subject, progress_limit=1.0) as pool:
         wait_until(lambda: pool.snapshot().backlog > 0, 5)
@@ -171,11 +172,11 @@ def test_waiting_behind_its_key_is_not_hanging(stream: Stream) -> None:
 @pytest.mark.slow
 def test_a_message_delivered_again_while_it_waits_here_is_handled_once(stream: Stream) -> None:
     fill(stream, 4)
-    consumer, calls, never = consumer_of(stream, ack_wait=0.5), list[bytes](), threading.Event()
+    consumer, calls = consumer_of(stream, ack_wait=0.5), list[bytes]()
 
     def handle(message: Any) -> None:
         calls.append(message.data)
-        never.wait(0.8)
+        time_passes(0.8, "the handler takes longer than ack_wait")
 
     with WorkerPool(consumer, handle, threads=2, key=lambda message: message.subject, in_progress=False):
         wait_until(settled(consumer, 4), 20)
@@ -213,7 +214,6 @@ def test_stop_in_a_signal_handler_a_thousand_times(stream: Stream) -> None:
     consumer, threads = consumer_of(stream), list[int]()
     pool = WorkerPool(consumer, lambda message: None, threads=4)
     wait_until(settled(consumer, 100), 10)
-    enough = threading.Event()
 
     def stop(number: int, frame: Any) -> None:
         pool.stop(wait=False)
@@ -226,7 +226,7 @@ def test_stop_in_a_signal_handler_a_thousand_times(stream: Stream) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
         while len(threads) < 1000:
             pool.snapshot()
-            enough.wait(0.001)
+            time_passes(0.001, "a signal comes each millisecond")
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
@@ -286,12 +286,12 @@ def test_an_account_that_may_only_work() -> None:
         consumer = JetStream(nc).consumer("LEAST", "pool", fetch_info=False)
         with pytest.raises(errors.ConfigError, match="ack_wait"):
             WorkerPool(consumer, print)
-        calls, never = list[bytes](), threading.Event()
+        calls = list[bytes]()
 
         def handle(message: Any) -> None:
             calls.append(message.data)
             if message.data == b"3":
-                never.wait(3.0)
+                time_passes(3.0, "the handler takes three times ack_wait")
             if message.data == b"5":
                 raise Reject("no")
 

@@ -15,6 +15,7 @@ from jsclient._engine.flusher import IDLE_TICKS, SLOW_TICK, Flusher
 from jsclient._engine.outbox import COALESCE
 from jsclient._engine.relay import Relay
 from jsclient.testing import wait_until
+from tests.pauses import time_passes
 
 
 class Box:
@@ -118,23 +119,21 @@ def test_a_timer_that_raises_ends_nothing(made: Any, caplog: pytest.LogCaptureFi
 def test_an_idle_flusher_uses_no_time(made: Any) -> None:
     flusher, _ = made
     flusher.call_later(60, lambda: None)
-    pause = threading.Event()
     used = time.process_time()
-    pause.wait(0.5)
+    time_passes(0.5, "what idling costs is measured")
     assert time.process_time() - used < 0.1
 
 
 def test_publishes_that_have_just_left_are_a_crowd_too(made: Any) -> None:
     """The flusher mostly comes while a publisher sends, which has emptied the queue: that is no quiet moment."""
     flusher, box = made
-    pause = threading.Event()
 
     def publish() -> bool:
         """What a busy publisher does: bytes leave at every moment, and the queue is empty again."""
         flusher.kick()
         for _ in range(20):
             box.bytes_out += COALESCE
-            pause.wait(0.0005)
+            time_passes(0.0005, "a busy publisher takes this long for a chunk")
             if box.crowded:
                 return True
         return False

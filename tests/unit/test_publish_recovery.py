@@ -78,20 +78,6 @@ def test_no_stream_fails_those_that_were_refused_three_times(clock: Turn) -> Non
     assert outcome(later) is errors.NoStreamForSubject
 
 
-def test_503s_until_the_ack_timeout_are_certainly_not_stored(clock: Turn) -> None:
-    rig = Rig(ack_timeout=2)
-    future = rig.publish()
-    clock(rig, 0)
-    for _ in range(20):
-        for frame in rig.take():
-            if frame.startswith(b"PUB s.a"):
-                rig.no_responders(frame)
-        clock(rig, 0.25)
-        if future.done():
-            break
-    assert outcome(future) is errors.NoStreamResponse
-
-
 def test_number_of_retries() -> None:
     rig = Rig(retry_attempts=1)
     future = rig.publish()
@@ -117,24 +103,6 @@ def test_other_errors_are_final() -> None:
     future = rig.publish()
     rig.error(rig.take()[0], 10077)
     assert outcome(future) is errors.StoreFailed
-
-
-def test_silence_is_unknown_and_an_id_is_sent_again(clock: Turn) -> None:
-    rig = Rig(ack_timeout=30)
-    plain, with_id = rig.publish(), rig.publish(msg_id="1")
-    rig.take()
-    clock(rig, 4)
-    assert not rig.take()
-    clock(rig, 2)
-    (again,) = rig.take()
-    assert b"Nats-Msg-Id: 1" in again
-    clock(rig, 6)
-    assert len(rig.take()) == 1
-    rig.answer(again, b'{"stream":"S","seq":9,"duplicate":true}')
-    assert with_id.result(0).duplicate
-    clock(rig, 20)
-    assert outcome(plain) is errors.PublishUnknown
-    assert not rig.take()
 
 
 def test_lost_link(clock: Turn) -> None:
@@ -176,20 +144,6 @@ def test_withdrawn_frames_go_out_later_without_an_id(clock: Turn) -> None:
     (again,) = rig.take()
     rig.ack(again, 2)
     assert queued.result(0).seq == 2
-
-
-def test_held_messages_are_given_up_in_the_end(clock: Turn) -> None:
-    rig = Rig(ack_timeout=10, duplicate_window=60)
-    with_id = rig.publish(msg_id="1")
-    clock(rig, 1)
-    rig.lose()
-    never = rig.publish()
-    clock(rig, 30)
-    assert not with_id.done()
-    assert not never.done()
-    clock(rig, 61)
-    assert outcome(with_id) is errors.PublishUnknown
-    assert outcome(never) is errors.NotStored
 
 
 def test_no_same_id_beyond_the_duplicate_window(clock: Turn) -> None:
@@ -252,18 +206,6 @@ def test_no_permission_to_ask_means_two_retries(clock: Turn) -> None:
     assert outcome(future) is errors.NoStreamResponse
 
 
-def test_the_sweep_ends_when_nothing_is_pending() -> None:
-    rig = Rig()
-    rig.publish()
-    assert rig.publisher.recovery.ticking
-    rig.ack(rig.take()[0])
-    rig.nc.clock.run()
-    assert not rig.publisher.recovery.ticking
-    assert not rig.nc.clock.calls
-    rig.publish()
-    assert rig.publisher.recovery.ticking
-
-
 def test_result_waits_no_longer_than_asked() -> None:
     future = Rig().publish()
     start = time.monotonic()
@@ -311,49 +253,6 @@ def test_a_refusal_that_overtakes_the_opening_of_the_inbox_is_told_every_time(mo
     assert rig.take() == []
 
 
-# --- a slow line ------------------------------------------------------------------------------------------------------
-
-
-def test_what_waits_behind_others_on_a_slow_line_is_not_late(clock: Turn) -> None:
-    """Each ack takes 4 s: the last message would have been sent ten times, and called unknown after 30 s."""
-    rig = Rig(ack_timeout=30)
-    futures = [rig.publish(msg_id=str(number)) for number in range(12)]
-    frames = rig.take()
-    for seq, frame in enumerate(frames, 1):
-        for _ in range(8):
-            clock(rig, 0.5)
-        assert not rig.take()
-        rig.ack(frame, seq)
-    assert [future.result(0).seq for future in futures] == list(range(1, 13))
-
-
-def test_one_that_others_have_overtaken_is_late(clock: Turn) -> None:
-    rig = Rig(ack_timeout=30)
-    lost = rig.publish(msg_id="lost")
-    rig.take()
-    again = 0
-    for number in range(16):
-        later = rig.publish(msg_id=str(number))
-        *others, frame = rig.take()
-        again += len(others)
-        rig.ack(frame, number + 1)
-        assert later.done()
-        clock(rig, 0.5)
-    again += len(rig.take())
-    assert again >= 1
-    assert not lost.done()
-
-
-def test_a_timeout_is_no_progress(clock: Turn) -> None:
-    """Two without an id and without an ack end together, and not one after the other."""
-    rig = Rig(ack_timeout=10)
-    futures = [rig.publish(), rig.publish()]
-    rig.take()
-    for _ in range(22):
-        clock(rig, 0.5)
-    assert [outcome(future) for future in futures] == [errors.PublishUnknown] * 2
-
-
 def test_a_copy_that_was_refused_for_the_moment_says_nothing_about_an_earlier_one(clock: Turn) -> None:
     rig = Rig(ack_timeout=6)
     future, only = rig.publish(msg_id="1"), rig.publish("s.b", msg_id="2")
@@ -364,19 +263,6 @@ def test_a_copy_that_was_refused_for_the_moment_says_nothing_about_an_earlier_on
     rig.error(again, 10008)
     assert outcome(future) is errors.PublishUnknown
     del only
-
-
-def test_an_only_copy_that_was_refused_until_the_end_is_not_stored(clock: Turn) -> None:
-    rig = Rig(ack_timeout=2)
-    future = rig.publish(msg_id="1")
-    clock(rig, 0)
-    for _ in range(20):
-        for frame in rig.take():
-            rig.error(frame, 10008)
-        clock(rig, 0.25)
-        if future.done():
-            break
-    assert outcome(future) is errors.JetStreamTemporarilyUnavailable
 
 
 def test_a_forked_child_has_nothing_under_way() -> None:
@@ -441,13 +327,6 @@ def test_those_that_come_while_held_ones_are_sent_go_out_behind_them() -> None:
     rig.come_back()
     found = [frame.partition(b"Nats-Msg-Id: ")[2][:1] for frame in rig.nc.sent]
     assert found == [b"1", b"2", b"3", b"4"]
-
-
-def test_the_sweep_is_started_once() -> None:
-    rig = Rig()
-    rig.publisher.recovery.start()
-    rig.publisher.recovery.start()
-    assert len(rig.nc.clock.calls) == 1
 
 
 def test_a_refused_subscription_is_not_a_refused_publish() -> None:

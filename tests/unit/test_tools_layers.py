@@ -70,6 +70,8 @@ class A:
         ("jsclient/workers/a.py", "import jsclient._engine.b", "only jsclient._engine itself is for others"),
         ("tests/unit/test_a.py", "import time\ntime.sleep(1)", "sleeps"),
         ("tests/unit/test_a.py", "from time import sleep\nsleep(1)", "sleeps"),
+        ("tests/unit/test_a.py", "threading.Event().wait(1)", "an Event that nothing sets"),
+        ("tests/unit/test_a.py", "a, pause = 1, threading.Event()\npause.wait(1)", "an Event that nothing sets"),
     ],
 )
 def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -> None:
@@ -98,6 +100,8 @@ def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -
         ("jsclient/spark/a.py", "import pyspark\nfrom jsclient.jetstream import x\nfrom jsclient import connect"),
         ("jsclient/keyvalue/a.py", "from jsclient.jetstream.api.requests import Api"),
         ("tests/unit/test_a.py", "from jsclient.testing import wait_until\nwait_until(lambda: 1)"),
+        ("tests/unit/test_a.py", "done = threading.Event()\nstart(done.set)\ndone.wait(1)"),
+        ("tests/unit/test_a.py", "def f(self):\n    self.done = threading.Event()\n    self.done.wait(1)"),
     ],
 )
 def test_what_is_allowed_is_not_found(tmp_path: Path, file: str, text: str) -> None:
@@ -154,6 +158,21 @@ def test_what_is_no_circle(tmp_path: Path) -> None:
     checking = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from jsclient.a import A"
     assert not tree(tmp_path, a="import jsclient.b\nimport jsclient.c", b="import jsclient.c", c=checking)
     assert not tree(tmp_path, d__x="from jsclient.d import y", d__y="import jsclient.a", d____init__="")
+
+
+def test_names_of_headers_are_typed_once(tmp_path: Path) -> None:
+    owner = 'STREAM = "Nats-Stream"\nTIME = "Nats-Time-Stamp"'
+    found = tree(
+        tmp_path,
+        **{
+            "jetstream__api/headers": owner,
+            "arrow__a": 'a = b"Nats-Stream"',
+            "cli__a": 'f"{a} Nats-Stream", "Nats-Other"',
+        },
+    )
+    assert [one for one in found if "types" in one] == [
+        "jsclient/arrow/a.py:1: types Nats-Stream once more; jsclient.jetstream.api.headers has it"
+    ]
 
 
 def test_private_names_of_ones_own_package_and_of_others_are_no_business_of_ours(tmp_path: Path) -> None:

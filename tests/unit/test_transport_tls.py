@@ -17,6 +17,7 @@ from jsclient._transport.tls import ENCRYPT_SLICE, TlsAlert, TlsTransport, defau
 from jsclient.errors import ConfigError, TlsError
 from jsclient.testing import wait_until
 from jsclient.testing.certs import Certificates, Pair, certificates
+from tests.pauses import time_passes
 
 
 @pytest.fixture(scope="module")
@@ -380,7 +381,7 @@ def test_a_record_that_comes_in_drops_does_not_hold_up_the_reader(
     drops = iter([sealed[index : index + 1] for index in range(len(sealed))])
 
     def drop() -> bytes | None:
-        threading.Event().wait(0.001)
+        time_passes(0.001, "a byte comes each millisecond")
         return next(drops, None)
 
     monkeypatch.setattr(transport._inner, "recv", drop)

@@ -1,6 +1,7 @@
-"""What becomes of asynchronous publishes whose ack does not simply come: 503s, silence, lost links, the end.
+"""What becomes of asynchronous publishes whose ack does not simply come: 503s, lost links, the end.
 
-A message is in one of four places while it is pending: under way, in `retries` (the server said 503 or something
+How long a message waits for its ack is decided by `ack_timeouts`, which looks at all of them from time to time. A
+message is in one of four places while it is pending: under way, in `retries` (the server said 503 or something
 that passes; it will be sent again in a moment), `held` (the link is down), or in `questions.inquiries` (it was refused,
 and that may not be the outcome). It may be sent again when it is certain that it was not stored, or when it has an id
 and the stream is known to remember ids of its time.
@@ -28,8 +29,9 @@ from jsclient.errors import (
     PublishUnknown,
     brief,
 )
+from jsclient.jetstream.publishing.ack_timeouts import AckTimeouts
 from jsclient.jetstream.publishing.attempts import has_id
-from jsclient.jetstream.publishing.entries import in_doubt, no_stream, unknown
+from jsclient.jetstream.publishing.entries import in_doubt, unknown
 from jsclient.jetstream.publishing.questions import Questions
 from jsclient.jetstream.publishing.streams import WINDOW_NOT_KNOWN, same_id_for
 from jsclient.jetstream.publishing.verdict import WINDOW_ENDED, Verdict
@@ -57,29 +59,25 @@ class Recovery:
 
     def __init__(self, owner: Unacked, rules: Rules, streams: Streams) -> None:
         self.owner = owner
-        self.ticking = False
-        self.calm = False  # the sweep runs and nothing is held: a publish needs nothing from here
+        self.lock = waiting.new_lock()
+        self.calm = False  # the acks are timed and nothing is held: a publish needs nothing from here
         self.by_hand = False
         self.due = False
+        self.link_since = 0.0
         self._nc = owner.nc
         self._engine = engine_of(self._nc)
         self._rules = rules
-        self._tick = rules.tick
-        self._lock = waiting.new_lock()
         self.held: dict[bytes, Entry] = {}
         self.retries: dict[bytes, Entry] = {}
         self.questions = Questions(owner, streams)
         self._retry_due = False
         self._sending = False  # some thread sends what was held; those that come meanwhile are its, too
         self._send_more = False
-        self._swept = 0.0  # when the last sweep began: what it has not seen was published later
-        self._link_since = 0.0
-        self._oldest: Entry | None = None  # at the last sweep
-        self._moved = 0.0  # when the oldest one got its ack, seen by the sweep
+        self.ack_timeouts = AckTimeouts(owner, self, rules)
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is under way here."""
-        self._lock = waiting.new_lock()
+        self.lock = waiting.new_lock()
         self.held.clear()
         self.retries.clear()
         self.questions.inquiries.clear()
@@ -87,26 +85,30 @@ class Recovery:
     def forget(self, token: bytes) -> None:
         """The message is resolved."""
         if self.held or self.retries:
-            with self._lock:
+            with self.lock:
                 self.held.pop(token, None)
                 self.retries.pop(token, None)
         self.questions.inquiries.pop(token, None)
 
     def admit(self, *entries: Entry) -> bool:
         """Publishes that are not `calm`; True when they are held behind others and will be sent with them."""
-        if not self.ticking:
-            self.start()
+        if not self.ack_timeouts.running:
+            self.ack_timeouts.start()
         if self.held or self._sending:
             self._engine.check_usable()
-            with self._lock:
+            with self.lock:
                 if self.held or self._sending:
                     for entry in entries:
                         entry._sends = 0
                         self.held[entry._token] = entry
                     return True
-        with self._lock:
-            self.calm = self.ticking and not self.held and not self._sending
+        with self.lock:
+            self.settle()
         return False
+
+    def settle(self) -> None:
+        """See whether publishes need something from here; under the lock."""
+        self.calm = self.ack_timeouts.running and not self.held and not self._sending
 
     # --- sending again ------------------------------------------------------------------------------------------
 
@@ -116,7 +118,7 @@ class Recovery:
             known = isinstance(error, PublishUnknown) or not in_doubt(entry)
             self.owner.fail(entry, error if known else unknown(entry, brief(error)))
             return
-        with self._lock:
+        with self.lock:
             self.retries[entry._token] = entry
             start, self._retry_due = not self._retry_due, True
         if start:
@@ -144,14 +146,14 @@ class Recovery:
             self._send_retries()
 
     def _send_retries(self) -> None:
-        with self._lock:
+        with self.lock:
             batch, self.retries, self._retry_due = self.retries, {}, False
         self._keep(self._send_all(batch))
 
     def _keep(self, left: dict[bytes, Entry]) -> None:
         """Hold what could not be sent now."""
         if left:
-            with self._lock:
+            with self.lock:
                 self.held.update(left)
                 self.calm = False
 
@@ -165,7 +167,7 @@ class Recovery:
 
     def send_held(self) -> None:
         """Send what is held, in the order of publishing; what is published meanwhile goes behind it."""
-        with self._lock:
+        with self.lock:
             if self._sending:
                 self._send_more = True  # for the thread that sends
                 return
@@ -181,17 +183,17 @@ class Recovery:
 
     def _all_sent(self, left: dict[bytes, Entry]) -> bool:
         """Whether the thread that sends what is held is done; decided together with letting others in."""
-        with self._lock:
+        with self.lock:
             if self._send_more or (self.held and not left):
                 self._send_more = False
                 return False
             self._sending = False
-            self.calm = self.ticking and not self.held
+            self.settle()
             return True
 
     def _take_held(self) -> dict[bytes, Entry]:
         order = list(self.owner.pending)
-        with self._lock:
+        with self.lock:
             held, self.held = self.held, {}
         return {token: held[token] for token in order if token in held}
 
@@ -228,7 +230,7 @@ class Recovery:
         if isinstance(window, str):
             self.owner.fail(entry, unknown(entry, WINDOW_NOT_KNOWN))
             return False
-        if elapsed() - (entry._first or self._swept) <= same_id_for(window):
+        if elapsed() - (entry._first or self.ack_timeouts.swept) <= same_id_for(window):
             return True
         facts = self.questions.streams.facts(entry.subject, now)
         if facts is None or not self._rules.looks_beyond_window:
@@ -257,18 +259,34 @@ class Recovery:
     def _cannot_send(self, entry: Entry, error: JsClientError) -> None:
         """Nothing of this copy was sent, and none will be: the connection is closed, the server takes less now."""
         if isinstance(error, ConnectionClosed) or not isinstance(error, REFUSALS):
-            self._end(entry, brief(error))
+            self.end(entry, brief(error))
         elif in_doubt(entry):
             self.owner.fail(entry, unknown(entry, f"it cannot be sent again: {brief(error)}"))
         else:
             self.owner.fail(entry, error)
+
+    def repeat(self, entry: Entry, now: float) -> None:
+        """Send another copy of what may be stored, if that is known to do no harm."""
+        if has_id(entry._block):
+            window = self.questions.window(entry.subject, now)
+            harmless = isinstance(window, float) and elapsed() - entry._first <= same_id_for(window)
+        else:
+            harmless = self._rules.copies_allowed
+        if not harmless:
+            return
+        if self.by_hand:
+            with self.lock:
+                self.retries[entry._token] = entry
+            self.due = True
+        else:
+            self._send(entry, now)
 
     # --- the link: on an internal thread ------------------------------------------------------------------------
 
     def link_event(self, event: LinkEvent) -> None:
         if event is LinkEvent.RECONNECTED:
             self.owner.refusals.forget_answers()
-            self._link_since = elapsed()
+            self.link_since = elapsed()
             self.proceed()
         elif event is LinkEvent.DISCONNECTED:
             self._lost()
@@ -302,100 +320,14 @@ class Recovery:
     def abandon(self, why: str) -> None:
         """No ack can come any more: resolve everything."""
         for entry in list(self.owner.pending.values()):
-            self._end(entry, why)
+            self.end(entry, why)
 
     def refused(self, error: BaseException) -> None:
         """The server refused the inbox of the acks."""
         self.abandon(f"the inbox for acks was refused: {brief(error)}")
 
-    def _end(self, entry: Entry, why: str) -> None:
+    def end(self, entry: Entry, why: str) -> None:
         if in_doubt(entry):
             self.owner.fail(entry, unknown(entry, why))
         else:
             self.owner.fail(entry, NotStored(f"the message on {entry.subject!r} was not stored: {why}"))
-
-    # --- the clock: on the flusher thread -----------------------------------------------------------------------
-
-    def start(self) -> None:
-        """Sweep from now on, until nothing is pending."""
-        with self._lock:
-            if self.ticking:
-                return
-            self.ticking = True
-            self._swept = elapsed()
-        self._engine.clock.call_later(self._tick, self._sweep)
-
-    def _sweep(self) -> None:
-        owner = self.owner
-        try:
-            before, self._swept = self._swept, elapsed()
-            now = time.monotonic()
-            entries = list(owner.pending.values())
-            self._note_progress(entries[0] if entries else None, now)
-            for entry in entries:
-                if entry._first:
-                    self._look(entry, now)
-                else:
-                    entry._first, entry._last, entry._since = before, now, now
-            if self.held and self._nc.is_connected:
-                self.proceed()  # what waits for a window that nobody told
-            if owner.window.parked:
-                owner.window.unpark()  # a safety net: those woken may have gone away without publishing
-        finally:
-            with self._lock:
-                # Publishers put their entry in place first and look at `ticking` then.
-                self.ticking = self.calm = False
-                self.ticking = bool(owner.pending or owner.window.parked)
-                self.calm = self.ticking and not self.held and not self._sending
-            if self.ticking:
-                self._engine.clock.call_later(self._tick, self._sweep)
-
-    def _note_progress(self, oldest: Entry | None, now: float) -> None:
-        """Acks come in the order of publishing. As long as the oldest message gets its own, those behind it are not
-        late: the line is slow, and further copies would only make it slower."""
-        if self._oldest is not None and self._oldest is not oldest and self._oldest._ack is not None:
-            self._moved = now
-        self._oldest = oldest
-
-    def _look(self, entry: Entry, now: float) -> None:
-        """Give up, or send again, what has waited for too long."""
-        token = entry._token
-        if self.due and (token in self.held or token in self.retries):
-            return  # its turn comes with `resume`
-        inquiry = self.questions.inquiries.get(token)
-        waited = now - max(entry._since, self._moved)
-        if token in self.held:
-            self._look_at_held(entry)
-        elif inquiry is not None:
-            if now - entry._since >= self._rules.ack_timeout:
-                self.owner.fail(entry, inquiry.end(in_time=False))
-        elif waited >= self._rules.ack_timeout:
-            if token in self.retries and not in_doubt(entry):
-                self.owner.fail(entry, no_stream(entry))
-            else:
-                self.owner.fail(entry, unknown(entry, f"no ack within {self._rules.ack_timeout:g} s"))
-        elif token not in self.retries and now - max(entry._last, self._moved) >= self._rules.resend_after:
-            self._repeat(entry, now)
-
-    def _repeat(self, entry: Entry, now: float) -> None:
-        """Send another copy of what may be stored, if that is known to do no harm."""
-        if has_id(entry._block):
-            window = self.questions.window(entry.subject, now)
-            harmless = isinstance(window, float) and elapsed() - entry._first <= same_id_for(window)
-        else:
-            harmless = self._rules.copies_allowed
-        if not harmless:
-            return
-        if self.by_hand:
-            with self._lock:
-                self.retries[entry._token] = entry
-            self.due = True
-        else:
-            self._send(entry, now)
-
-    def _look_at_held(self, entry: Entry) -> None:
-        now = elapsed()
-        if now - entry._first > self._rules.hold_for:
-            self._end(entry, f"the link did not come back within {self._rules.hold_for:g} s")
-        elif self._nc.is_connected and now - max(entry._first, self._link_since) > self._rules.ack_timeout:
-            self._end(entry, "the duplicate window of its stream could not be learned")
