@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -184,3 +186,34 @@ Turn = Callable[[Rig, float], None]
 def outcome(future: PublishFuture) -> type[BaseException] | None:
     error = future.exception(0)
     return None if error is None else type(error)
+
+
+__all__ = ["clock"]
+
+
+def info(window: float, max_age: float = 0, replicas: int = 1) -> bytes:
+    config = {
+        "name": "S",
+        "subjects": ["s.>"],
+        "duplicate_window": int(window * 1e9),
+        "max_age": int(max_age * 1e9),
+        "num_replicas": replicas,
+    }
+    return json.dumps({"config": config, "state": {}, "created": "2026-01-01T00:00:00Z"}).encode()
+
+
+def answer_questions(rig: Rig, window: bytes) -> list[bytes]:
+    """Answer what is asked about the stream; returns the other frames."""
+    others: list[bytes] = []
+    for _ in range(3):
+        for frame in rig.take():
+            if b"STREAM.NAMES" in frame:
+                rig.answer(frame, b'{"streams":["S"],"total":1}')
+            elif b"STREAM.INFO.S" in frame:
+                rig.answer(frame, window)
+            else:
+                others.append(frame)
+    return others
+
+
+HEADERS = base64.b64encode(b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n")

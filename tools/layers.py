@@ -84,7 +84,7 @@ PRIVATE_IN_TESTS = {
     ("spark/test_mends.py", "_pool"): "the pool of connections of this process",
     ("spark/test_mends.py", "_old"): "what a thread would close a minute later",
     ("unit/test_outbox_sending.py", "_sock"): "a socket in Python code takes the place of the real one",
-    ("unit/test_publish_recovery.py", "_token"): "the reply subject by which the model answers",
+    ("unit/test_publish_refusals.py", "_token"): "the reply subject by which the model answers",
     ("unit/test_reading.py", "_waiters"): "puts a thread that waits beside the one that reads",
     ("unit/test_reentry.py", "_let_go"): "what a finalizer calls",
     ("unit/test_requests.py", "_control"): "PINGs as the reader gets them, without a server that sends thousands",

@@ -26,7 +26,6 @@ from jsclient.jetstream.advisories import (
     event_subject,
     parse_advisory,
 )
-from jsclient.jetstream.tracing import trace
 from jsclient.testing import NatsServer, wait_until
 
 
@@ -165,18 +164,3 @@ def test_unknown_kinds_and_rubbish() -> None:
     for data in (b"", b"[]", b"{}", b'{"type":5}'):
         with pytest.raises(errors.BadResponse):
             parse_advisory(data)
-
-
-def test_message_trace(js: JetStream, stream: Stream, server: NatsServer) -> None:
-    if server.version < (2, 11):
-        with pytest.raises(errors.NotSupported, match=r"2\.11"):
-            trace(js.nc, "s.x")
-        return
-    (report,) = trace(js.nc, "s.x", b"hello", headers={"A": "b"})
-    assert report.stored_in == ["S"]
-    assert [event.type for event in report.events or ()] == ["in", "js"]
-    assert report.server.ver == js.nc.server_info.version
-    assert stream.info().state.messages == 3  # it was only looked at
-    assert trace(js.nc, "nowhere")[0].stored_in == []
-    trace(js.nc, "s.y", deliver=True)
-    wait_until(lambda: stream.info().state.messages == 4, 5)

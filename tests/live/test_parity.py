@@ -269,26 +269,6 @@ def test_messages_from_a_point_in_time(js: JetStream) -> None:
         assert messages.next(timeout=5).data == b"1"
 
 
-def test_counters(js: JetStream) -> None:
-    from jsclient.jetstream import CounterEntry, Counters
-
-    with pytest.raises(errors.ConfigError):
-        Counters(js.stream("S"))
-    if (js.api_level() or 0) < 2:
-        return
-    stream = js.create_stream(name="HITS", subjects=["hits.*"], allow_msg_counter=True, allow_direct=True)
-    counters = Counters(stream)
-    assert counters.add("hits.a") == 1
-    assert counters.add("hits.a", 2**70) == 2**70 + 1
-    assert counters.add("hits.b", -3) == -3
-    assert counters.load("hits.a", direct=False) == 2**70 + 1
-    assert counters.get("hits.b") == CounterEntry("hits.b", -3, 3, {})
-    assert {entry.subject: entry.value for entry in counters.get_all()} == {"hits.a": 2**70 + 1, "hits.b": -3}
-    assert [entry.subject for entry in counters.get_all("hits.b")] == ["hits.b"]
-    with pytest.raises(errors.MessageNotFound):
-        counters.load("hits.none")
-
-
 # --- objects, services ----------------------------------------------------------------------------------
 
 

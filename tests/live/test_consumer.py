@@ -10,7 +10,6 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, Stream, StreamConfig
-from jsclient.jetstream.api import consumer_requests
 from jsclient.testing import NatsServer
 
 
@@ -374,12 +373,3 @@ def test_the_answer_is_compared_with_what_was_sent(stream: Stream) -> None:
     with pytest.raises(errors.NotSupported, match=r"filter_subjects \(needs nats-server 2\.10\)"):
         stream.js.capabilities.check_echo(sent, kept, "consumer 'C' was made")
     stream.js.capabilities.check_echo(kept, kept, "consumer 'C' was made")
-
-
-def test_comparing_configurations() -> None:
-    base = ConsumerConfig(durable_name="C")
-    echo = ConsumerConfig(durable_name="C", name="C", ack_wait=30, max_deliver=-1, deliver_policy="all", num_replicas=0)
-    assert consumer_requests.same(base, echo)
-    assert consumer_requests.same(base.replace(headers_only=False, ack_wait=30.0), echo)
-    assert not consumer_requests.same(base.replace(max_deliver=3), echo)
-    assert not consumer_requests.same(ConsumerConfig(name="C"), echo)
