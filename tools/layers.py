@@ -11,7 +11,7 @@ and only `jetstream.api.headers` how the headers of JetStream are called. Import
 type checker and are left out.
 
 And of the tree as a whole: no modules import each other in a circle, not even from within functions; no package uses
-a private name of another one; what lives behind a door (DOORS) is imported through it; a Connection has the public
+a private name of another one; modules of protocol and jetstream have a test file of their name; what lives behind a door (DOORS) is imported through it; a Connection has the public
 names of CONNECTION, and inherits nothing.
 """
 
@@ -88,6 +88,17 @@ PRIVATE_IN_TESTS = {
     ("unit/test_reading.py", "_waiters"): "puts a thread that waits beside the one that reads",
     ("unit/test_reentry.py", "_let_go"): "what a finalizer calls",
     ("unit/test_requests.py", "_control"): "PINGs as the reader gets them, without a server that sends thousands",
+}
+
+#: Packages of which each module has a test file of its name, with `js_` or `publish_` before it or an `s` behind it.
+NAMED_AFTER = ("protocol", "jsclient.jetstream", "jsclient.jetstream.api", "jsclient.jetstream.consuming",
+               "jsclient.jetstream.publishing")  # fmt: skip
+#: Modules of these whose tests have another name, and why.
+TESTED_ELSEWHERE = {
+    "jsclient.jetstream.api.model_base": ("unit/test_js_models.py", "seen through the models"),
+    "jsclient.jetstream.api.models_consumer": ("unit/test_js_models.py", "one table of all models"),
+    "jsclient.jetstream.api.models_stream": ("unit/test_js_models.py", "one table of all models"),
+    "protocol.events": ("protocol/test_parser.py", "what the parser makes"),
 }
 
 #: What `dir()` shows of a Connection: its documentation. Everything else is the engine's.
@@ -505,6 +516,20 @@ def check_headers(found: list[Module]) -> Iterator[str]:
                 yield f"{module.path}:{node.lineno}: types {text} once more; {HEADERS} has it"
 
 
+def check_namesakes(root: Path, found: list[Module]) -> Iterator[str]:
+    """Findings: modules of the packages of NAMED_AFTER without a test file of their name."""
+    tests = {path.stem.removeprefix("test_") for path in (root / "tests").rglob("test_*.py")}
+    for module in found:
+        stem = module.path.stem
+        if module.package not in NAMED_AFTER or stem == "__init__":
+            continue
+        elsewhere = TESTED_ELSEWHERE.get(module.name)
+        if elsewhere is not None and (root / "tests" / elsewhere[0]).is_file():
+            continue
+        if not tests & {stem, f"{stem}s", f"js_{stem}", f"publish_{stem}"}:
+            yield f"{module.path}:1: no test file is named after it"
+
+
 def findings(root: Path = ROOT) -> list[str]:
     found: list[str] = []
     for folder in ("protocol", "jsclient"):
@@ -514,6 +539,8 @@ def findings(root: Path = ROOT) -> list[str]:
     for check in (check_circles, check_private, check_doors, check_connection, check_headers):
         found += check(whole)
     found += check_tests_private(root, whole)
+    if (root / "tests").is_dir():
+        found += check_namesakes(root, whole)
     for path in sorted((root / "tests").rglob("*.py")):
         found += check_test(root, path)
     return list(dict.fromkeys(found))

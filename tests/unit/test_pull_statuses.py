@@ -19,6 +19,7 @@ from jsclient import errors
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.fetch import Ended
+from jsclient.jetstream.consuming.ordered_reset import MENDED
 from jsclient.jetstream.consuming.pull_statuses import as_markdown, row_of
 from jsclient.testing import FakeClient, FakeServer, Hold, ScriptFailed, wait_until
 
@@ -178,6 +179,59 @@ def test_fetch(status: str, headers: str, consume: str, error: Any, fetch: Any, 
             assert len(batch) == 1
             assert batch.ended is (fetch if isinstance(fetch, Ended) else Ended.ERROR)
             assert batch.error is None if isinstance(fetch, Ended) else type(batch.error) is fetch
+
+
+@every_status
+def test_a_finite_read(status: str, headers: str, consume: str, error: Any, fetch: Any) -> None:
+    """It lives through all of them as long as messages come: what was cut short is looked for in the next pull."""
+    with served(status, headers) as (_, consumer), consumer.read_until(2, timeout=5) as read:
+        assert [message.data for message in read] == [b"m1", b"m2"]
+
+
+class OrderedServer(PullServer):
+    """The same for an ordered consumer: each one that is created goes on behind the last message."""
+
+    consumer = ""
+    created = consumer_seq = stream_seq = 0
+
+    def _request(self, client: FakeClient, subject: str, reply: str, body: bytes) -> None:
+        sid = self.sids.get(reply[: reply.rindex(".") + 1])
+        if sid is None:
+            return  # a delete, whose answer nobody waits for
+        if ".CONSUMER.CREATE." in subject:
+            self.consumer, self.consumer_seq = subject.rpartition(".")[2], 0
+            self.created += 1
+            answer = json.dumps({**HEALTHY, "name": self.consumer, "config": json.loads(body)["config"]}).encode()
+            client.send(f"MSG {reply} {sid} {len(answer)}\r\n".encode() + answer + b"\r\n")
+            return
+        super()._request(client, subject, reply, body)
+
+    def _message(self, client: FakeClient, sid: str, number: int) -> None:  # type: ignore[override]
+        self.consumer_seq += 1
+        self.stream_seq += 1
+        seq = self.stream_seq
+        ack = f"$JS.ACK.S.{self.consumer}.1.{seq}.{self.consumer_seq}.1700000000000000000.9"
+        client.send(f"MSG s.{seq} {sid} {ack} 2\r\nm{seq}\r\n".encode())
+
+
+@every_status
+def test_an_ordered_consumer(status: str, headers: str, consume: str, error: Any, fetch: Any) -> None:
+    """What a new consumer mends is told, and makes one."""
+    told: list[Exception] = []
+    script = OrderedServer(status, headers)
+    mended = error is not None and issubclass(error, MENDED)
+    with FakeServer(script) as fake, jsclient.connect(fake.url) as nc:
+        ordered = JetStream(nc).ordered_consumer("S")
+        with ordered.messages(on_error=told.append) as messages:
+            assert messages.next(timeout=5).data == b"m1"
+            if consume == ENDS and not mended:
+                with pytest.raises(error):
+                    messages.next(timeout=5)
+                assert messages.closed
+            else:
+                assert messages.next(timeout=5).data == b"m2"
+    assert script.created == (2 if mended else 1)
+    assert [type(each) for each in told] == ([error] if consume == TOLD or mended else [])
 
 
 def empty(status: str, headers: str) -> Callable[[FakeClient], None]:

@@ -175,6 +175,16 @@ def test_names_of_headers_are_typed_once(tmp_path: Path) -> None:
     ]
 
 
+def test_modules_of_jetstream_have_a_test_of_their_name(tmp_path: Path) -> None:
+    (tmp_path / "tests/unit").mkdir(parents=True)
+    (tmp_path / "tests/unit/test_publish_a.py").touch()
+    (tmp_path / "tests/unit/test_bs.py").touch()
+    names = ["jetstream__publishing/a", "jetstream__consuming/b", "jetstream__consuming/c", "workers__d"]
+    assert tree(tmp_path, **dict.fromkeys(names, "")) == [
+        "jsclient/jetstream/consuming/c.py:1: no test file is named after it"
+    ]
+
+
 def test_private_names_of_ones_own_package_and_of_others_are_no_business_of_ours(tmp_path: Path) -> None:
     own = "class A:\n    _own = 1\n    def __init__(self, other):\n        self._mine = other._own + other._mine"
     assert not tree(tmp_path, workers__a=own, workers__b="def f(a): return a._mine, a._own")
