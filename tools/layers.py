@@ -11,8 +11,8 @@ and only `jetstream.api.headers` how the headers of JetStream are called. Import
 type checker and are left out.
 
 And of the tree as a whole: no modules import each other in a circle, not even from within functions; no package uses
-a private name of another one; modules of protocol and jetstream have a test file of their name; what lives behind a door (DOORS) is imported through it; a Connection has the public
-names of CONNECTION, and inherits nothing.
+a private name of another one; modules of protocol and jetstream have a test file of their name; what lives behind a
+door (DOORS) is imported through it; a Connection has the public names of CONNECTION, and inherits nothing.
 """
 
 from __future__ import annotations
