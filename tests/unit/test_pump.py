@@ -330,3 +330,16 @@ def test_messages_are_told_from_what_is_beside_them() -> None:
     rig = Rig()
     rig.pump.keep_pulling()
     assert not rig.pump.inbox.is_control(message(Stored(1, 100), 1, 0))
+
+
+def test_a_silence_that_has_just_ended_is_none() -> None:
+    """Between the look at the clock and the look at the mailbox another thread may have taken or pulled."""
+    rig = Rig()
+    rig.pump.keep_pulling()
+    assert rig.pump._silent(Deadline(1)) == (), "it is not time yet"
+    rig.came(1)
+    assert rig.pump._silent(Deadline(1)) == (), "something has come"
+    rig.take(1)
+    rig.pump.disconnected()
+    assert rig.pump._silent(Deadline(1)) == (), "the link is down"
+    assert rig.source.asked == 0
