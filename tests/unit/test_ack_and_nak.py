@@ -23,7 +23,7 @@ def test_the_delay_of_a_nak_is_json_in_nanoseconds(delay: float | dt.timedelta |
     assert ack_and_nak.nak_body(delay) == body
 
 
-@pytest.mark.parametrize("delay", [-0.001, dt.timedelta(seconds=-1), float("nan")])
+@pytest.mark.parametrize("delay", [-0.001, dt.timedelta(seconds=-1), float("nan"), float("inf")])
 def test_delays_that_no_server_takes(delay: float | dt.timedelta) -> None:
     with pytest.raises(errors.ConfigError):
         ack_and_nak.nak_body(delay)

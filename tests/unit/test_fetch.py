@@ -187,3 +187,17 @@ def test_a_pinned_fetch_counts_its_bytes() -> None:
     batch = fetch(connection, PullTerms(group="g"), source, max_bytes=100)
     assert (len(batch), batch.ended) == (1, Ended.MAX_BYTES)
     assert source.pins == {"g": "pin"}
+
+
+def test_an_interruption_before_it_has_begun() -> None:
+    """Ctrl-C may strike before the connection knows of the call: its end has nothing to take back then."""
+
+    class Struck(list[int]):
+        def append(self, ident: int) -> None:
+            raise KeyboardInterrupt
+
+    connection = Answering("404 No Messages")
+    connection.takers.calls = Struck()  # type: ignore[assignment]
+    with pytest.raises(KeyboardInterrupt):
+        fetch(connection)
+    assert connection.pulls == 0

@@ -10,6 +10,7 @@ import pytest
 
 from jsclient import codecs, errors
 from jsclient.jetstream import JetStream
+from tests import publish_rig
 from tests.api_rig import FakeConnection
 
 ABSENT = {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}
@@ -17,8 +18,12 @@ IN_USE = {"error": {"code": 400, "err_code": 10058, "description": "stream name 
 INFO = {"config": {"name": "S", "subjects": ["s"]}, "state": {}, "created": "2026-01-01T00:00:00Z"}
 
 
-class Connection(FakeConnection):
+class Connection(FakeConnection, publish_rig.FakeConnection):
     options = SimpleNamespace(instrumentation=None, inbox_prefix="_INBOX")
+
+    def __init__(self, *answers: Any) -> None:
+        publish_rig.FakeConnection.__init__(self)
+        FakeConnection.__init__(self, *answers)
 
     def refuse_pickle(self, what: object) -> Any:
         raise TypeError(f"{what!r} belongs to its process")
@@ -75,7 +80,7 @@ def test_a_delete_that_is_not_confirmed_is_an_error() -> None:
 def test_the_stream_of_a_subject() -> None:
     js, nc = context({"total": 1, "offset": 0, "limit": 1024, "streams": ["S"]})
     assert js.stream_name_by_subject("s.a") == "S"
-    assert nc.calls[0][1] == {"subject": "s.a", "offset": 0}
+    assert nc.calls[0][1] == {"subject": "s.a"}
     js, _ = context({"total": 0, "offset": 0, "limit": 1024, "streams": None})
     with pytest.raises(errors.NoStreamForSubject):
         js.stream_name_by_subject("s.a")

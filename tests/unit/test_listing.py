@@ -175,6 +175,11 @@ class Given(Messages):
     def close(self) -> None:
         self.closed = True
 
+    def _get(self, wait: float | None) -> Any:
+        if self.closed:
+            raise errors.IteratorClosed("it was closed")
+        return super()._get(wait)
+
 
 class Made:
     """An ordered consumer for which `pending` messages waited when it was made."""
@@ -347,13 +352,32 @@ def test_a_stream_that_does_not_answer_in_between() -> None:
     assert reading.complete
 
 
-def test_close_between_the_two_passes() -> None:
+def test_close_between_the_two_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread closes it just when the first pass is over."""
     context = Context(5)
-    context.brings(3, message(4, number=1, pending=2))
+    made = context.brings(3, message(4, number=1, pending=2), message(7, number=2))
     reading = context.read("last_per_subject")
     assert taken(reading, 1) == [4]
-    reading.close()
-    assert context.made[0].messages.closed
+
+    def close() -> None:
+        made.messages.closed = True
+        reading._closed = True
+
+    monkeypatch.setattr(made.messages, "close", close)
+    with pytest.raises(errors.IteratorClosed):
+        reading.next(Deadline(5))
+    assert len(context.starts) == 1, "no second consumer is made"
+
+
+def test_silence_behind_the_last_one_is_asked_about() -> None:
+    context = Context(3)
+    made = context.brings(2, message(1, pending=1))
+    reading = context.read()
+    assert taken(reading, 1) == [1]
+    made.state.expected = 2
+    made.infos = [info(1)]
+    assert reading.next(Deadline(5)) is None
+    assert reading.complete, "the others were deleted meanwhile"
 
 
 def growing(**head: Any) -> tuple[Context, CompleteReading]:

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.jetstream.consuming.messages import Messages
+from jsclient.durations import Deadline
+from jsclient.jetstream.consuming.messages import Messages, each
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
@@ -75,3 +76,43 @@ def test_what_comes_after_it_was_stopped_goes_back() -> None:
     assert rig.messages._handle(one(2)) is None
     assert list(rig.messages) == []
     assert len(rig.connection.server.returned) == 2
+
+
+class Ending:
+    """An iterator that brings what it is given, or raises it."""
+
+    def __init__(self, *items: Any) -> None:
+        self.items = list(items)
+        self.delivered = 0
+        self.closed = False
+
+    def next(self, timeout: float | None) -> Any:
+        item = self.items.pop(0)
+        if isinstance(item, Exception):
+            raise item
+        self.delivered += 1
+        return item
+
+    def close(self, timeout: float) -> None:
+        self.closed = True
+
+
+@pytest.mark.parametrize(
+    ("last", "delivered", "raised"),
+    [
+        (errors.NoMessages("none in time"), 1, False),
+        (errors.IteratorClosed("somebody closed it"), 1, True),
+        (errors.IteratorClosed("it has brought all"), 2, False),
+    ],
+)
+def test_one_after_the_other_until_the_end(last: Exception, delivered: int, raised: bool) -> None:
+    messages: Any = Ending(one(1), last)
+    found = each(messages, 2, Deadline(5))
+    assert next(found)
+    messages.delivered = delivered
+    if raised:
+        with pytest.raises(type(last)):
+            next(found)
+    else:
+        assert list(found) == []
+    assert messages.closed

@@ -75,3 +75,13 @@ def test_what_it_says_of_itself() -> None:
             consumer.fetch(0)
         with pytest.raises(TypeError, match="cannot be pickled"):
             pickle.dumps(consumer)
+
+
+def test_a_fetch_that_ends_in_an_error_returns_what_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig()
+    rig.comes((1, 1))
+    (inbox,) = rig.js.nc.inboxes.values()
+    denied = errors.PermissionViolation("not permitted", "s", "publish")
+    monkeypatch.setattr(inbox, "next", lambda seconds: denied)
+    batch = rig.consumer.fetch(2, timeout=5)
+    assert ([message.stream_seq for message in batch], batch.ended, batch.error) == ([1], Ended.ERROR, denied)

@@ -194,3 +194,11 @@ def test_it_belongs_to_its_process() -> None:
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(consumer)
     assert OrderedPushSource(js, "S", OrderedState(OrderedOptions()), 5.0).why_deleted(GONE, 1.0) is GONE  # type: ignore[arg-type]
+
+
+def test_a_hook_may_stop_it_while_it_waits() -> None:
+    rig = Rig()
+    rig.messages.options = PushOptions(on_error=lambda error: rig.messages.stop())
+    rig.comes(rig.status("409 Something New"), (1, 1))
+    assert list(rig.messages) == []
+    assert rig.messages.delivered == 0

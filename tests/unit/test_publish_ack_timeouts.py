@@ -124,3 +124,14 @@ def test_the_sweep_is_started_once() -> None:
     rig.publisher.recovery.ack_timeouts.start()
     rig.publisher.recovery.ack_timeouts.start()
     assert len(rig.nc.clock.calls) == 1
+
+
+def test_what_is_still_being_looked_for_ends_with_the_ack_timeout(clock: Turn) -> None:
+    rig = Rig(ack_timeout=1)
+    future = rig.publish(msg_id="1")
+    clock(rig, 0)
+    rig.error(rig.take()[0], 10164)
+    clock(rig, 0.5)
+    assert not future.done()
+    clock(rig, 0.6)
+    assert outcome(future) is errors.PublishUnknown

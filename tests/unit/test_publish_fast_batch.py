@@ -184,3 +184,17 @@ def test_leaving_the_block_with_an_error_commits_nothing() -> None:
 def test_bad_settings(options: dict[str, Any]) -> None:
     with pytest.raises(errors.ConfigError):
         batch_of(**options)
+
+
+def test_a_message_may_have_a_time_of_its_own() -> None:
+    with batch_of() as batch:
+        batch.add("s", timeout=5)
+        assert batch.add("s", timeout=5) == 2
+    assert batch.ack is not None
+
+
+def test_an_end_that_nobody_asked_for() -> None:
+    """The stream has committed by itself: what comes later must not be called stored."""
+    batch = batch_of(lambda number, operation: end(1) if operation == START else None)
+    with pytest.raises(errors.BatchClosed, match="was committed"):
+        batch.add("s")

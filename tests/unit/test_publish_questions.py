@@ -142,3 +142,41 @@ def test_order_holds_while_a_window_is_asked_for() -> None:
     frames += rig.take()
     assert [frame.split(b" ")[1] for frame in frames] == [b"s.%d" % number for number in range(4)]
     assert rig.publisher.recovery.calm
+
+
+def test_a_question_that_cannot_be_sent_is_lost_with_the_link(clock: Turn) -> None:
+    rig = Rig()
+    future = rig.publish()
+    rig.no_responders(rig.take()[0])
+    clock(rig, 0.25)
+    (again,) = rig.take()
+    rig.nc.is_connected = False  # nobody has heard of it yet
+    rig.no_responders(again)
+    assert not rig.take()
+    assert not future.done()
+
+
+def test_an_answer_without_the_stream_says_nothing(clock: Turn) -> None:
+    rig = Rig(duplicate_window=None)
+    future = rig.publish(msg_id="1")
+    rig.take()
+    rig.lose()
+    rig.come_back()
+    assert answer_questions(rig, b'{"error":{"code":500,"err_code":10000,"description":"x"}}') == []
+    assert not future.done()
+    clock(rig, 1.1)
+    (again,) = answer_questions(rig, info(120))
+    rig.ack(again)
+    assert future.result(0).seq == 1
+
+
+def test_the_only_leader_is_believed(clock: Turn) -> None:
+    """A stream with one replica has no other leader whose word could count more."""
+    rig = Rig(duplicate_window=None)
+    first = rig.publish(msg_id="1")
+    rig.error(rig.take()[0], 10164)
+    answer_questions(rig, info(120, replicas=1))
+    assert outcome(first) is errors.WrongLastSequence
+    second = rig.publish(msg_id="2")
+    rig.error(rig.take()[0], 10164)
+    assert outcome(second) is errors.WrongLastSequence

@@ -162,3 +162,41 @@ def test_those_that_come_while_held_ones_are_sent_go_out_behind_them() -> None:
     rig.come_back()
     found = [frame.partition(b"Nats-Msg-Id: ")[2][:1] for frame in rig.nc.sent]
     assert found == [b"1", b"2", b"3", b"4"]
+
+
+def test_what_was_acknowledged_meanwhile_is_not_sent_again() -> None:
+    rig = Rig()
+    rig.publish(msg_id="1")
+    rig.publish(msg_id="2")
+    _, second = rig.take()
+    rig.lose()
+    post = rig.nc.post
+
+    def posting(frame: bytes) -> None:
+        post(frame)
+        rig.ack(second, 2)
+
+    rig.nc.post = posting  # type: ignore[method-assign]
+    rig.come_back()
+    assert [b"Nats-Msg-Id: 1" in frame for frame in rig.take()] == [True]
+
+
+def test_without_an_id_nothing_in_doubt_is_sent_again(clock: Turn) -> None:
+    rig = Rig()
+    future = rig.publish()
+    rig.take()
+    rig.publisher.recovery.retry(future, errors.NotStored("said by somebody who cannot know"))
+    clock(rig, 0.25)
+    assert rig.take() == []
+    assert outcome(future) is errors.PublishUnknown
+
+
+def test_a_connection_that_is_closed_while_held_messages_are_sent() -> None:
+    rig = Rig()
+    sent = rig.publish(msg_id="1")
+    rig.take()
+    rig.lose()
+    never = rig.publish()
+    rig.nc.closed = errors.ConnectionClosed("the connection is closed")
+    rig.come_back()
+    assert [outcome(sent), outcome(never)] == [errors.PublishUnknown, errors.NotStored]

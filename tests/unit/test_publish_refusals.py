@@ -141,3 +141,23 @@ def test_nobody_takes_what_may_be_stored(clock: Turn) -> None:
                 rig.answer(frame, b'{"streams":null}')
         clock(rig, 0.3)
     assert outcome(future) is errors.PublishUnknown
+
+
+def test_an_answer_that_comes_after_the_last_503(clock: Turn) -> None:
+    rig = Rig()
+    future = rig.publish("typo")
+    questions: list[bytes] = []
+    for _ in range(3):
+        for frame in rig.take():
+            if b"STREAM.NAMES" in frame:
+                questions.append(frame)
+            else:
+                rig.no_responders(frame)
+        questions += [frame for frame in rig.nc.sent if b"STREAM.NAMES" in frame]
+        rig.nc.sent = [frame for frame in rig.nc.sent if b"STREAM.NAMES" not in frame]
+        if len(questions) and future._no_responders >= 3:
+            break
+        clock(rig, 0.25)
+    assert not future.done()
+    rig.answer(questions[0], b'{"streams":null,"total":0}')
+    assert outcome(future) is errors.NoStreamForSubject

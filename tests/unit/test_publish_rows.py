@@ -233,3 +233,42 @@ def test_a_server_that_takes_no_headers_is_told_of_none() -> None:
     rig.nc.check_headers = check  # type: ignore[attr-defined]
     with pytest.raises(errors.HeadersNotSupported):
         rig.publish(b"a")
+
+
+def test_a_full_window_waits_for_acks() -> None:
+    rows = Rows(most=2)
+    looks: list[int] = []
+
+    def acks_come() -> None:
+        looks.append(1)
+        if len(looks) == 2:
+            rows.ack(*rows.sent())
+
+    rows.nc.flush_outbox = acks_come  # type: ignore[method-assign]
+    rows.publish(b"1", b"2", b"3")
+    assert len(looks) == 2
+    rows.ack(*rows.sent(), first=3)
+    assert rows.publisher.finish().rows == 3
+
+
+def test_no_rows_are_no_message() -> None:
+    rows = Rows()
+    rows.publish()
+    assert rows.sent() == []
+    assert rows.publisher.finish().rows == 0
+
+
+def test_a_late_row_with_a_guard_waits_for_the_thread_that_publishes(clock: Turn) -> None:
+    asked: list[int] = []
+    rows = Rows(guard=lambda: asked.append(1))
+    rows.publish(b"1")
+    (first,) = rows.sent()
+    clock(rows, 0)
+    clock(rows, 5.5)
+    assert (rows.sent(), asked) == ([], [])
+    rows.publish(b"2")
+    assert asked
+    again, second = rows.sent()
+    assert frames.reply_of(again) == frames.reply_of(first)
+    rows.ack(again, second)
+    assert rows.publisher.finish().rows == 2

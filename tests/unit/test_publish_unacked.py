@@ -63,3 +63,15 @@ def test_a_forked_child_has_nothing_under_way() -> None:
     assert len(rig.publisher.unacked.under_way()) == 1
     rig.publisher.unacked.forked()
     assert rig.publisher.pending() == 0
+
+
+def test_an_inbox_that_was_refused_is_opened_again_when_it_is_wanted() -> None:
+    rig = Rig()
+    future = rig.publish()
+    rig.publisher.unacked.failed(errors.PermissionViolation("not permitted", "_INBOX.x.*", "subscribe"))
+    assert outcome(future) is errors.PublishUnknown
+    assert rig.publisher.unacked.inbox_start == b"_INBOX.x."
+    rig.take()
+    again = rig.publish()
+    rig.ack(rig.take()[0])
+    assert again.result(0).seq == 1

@@ -186,3 +186,33 @@ def test_acks_may_come_while_a_window_grows() -> None:
     finally:
         gc.set_threshold(*before)
     assert window.limit > 1
+
+
+def test_a_window_does_not_grow_by_little() -> None:
+    window = Window(100, 100_000, 1_000)
+    window.fit(50.0, 0.125)
+    window.answers += 1
+    assert not window.fit(50.125, 0.125)
+
+
+def test_an_ack_that_comes_while_large_messages_are_counted_anew() -> None:
+    window = Window(10, 1_000, 40)
+    pending: dict[bytes, Any] = window.pending
+
+    class Acknowledged(Sized):
+        """Its ack comes just when its size is looked at."""
+
+        @property
+        def payload(self) -> bytes:
+            pending.pop(b"a", None)
+            return b"x" * 400
+
+        @payload.setter
+        def payload(self, value: bytes) -> None:
+            """It stays as large as it is."""
+
+    pending[b"a"] = Acknowledged(400)
+    window.fit(50.0, 0.125)
+    window.answers += 30
+    assert window.fit(50.125, 0.125)
+    assert window.large == {}

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from jsclient.errors import ConfigError
-from jsclient.jetstream.consuming.pull_options import MAX_MESSAGES, MOST_MESSAGES, PullOptions, error_hook
+from jsclient.jetstream import ConsumerConfig
+from jsclient.jetstream.consuming.pull_options import (
+    MAX_MESSAGES,
+    MOST_MESSAGES,
+    PullOptions,
+    error_hook,
+    options_for,
+)
 
 ERROR, MESSAGE = ValueError("x"), object()
 
@@ -97,3 +104,24 @@ def test_heartbeats(given: dict[str, Any], beat: float) -> None:
     options = PullOptions(**given)
     assert options.terms().heartbeat == beat
     assert options.terms().expires == options.expires
+
+
+@pytest.mark.parametrize(
+    ("config", "given", "expected"),
+    [
+        ({}, {}, (64 << 20, 30.0)),
+        ({"deliver_policy": "last_per_subject"}, {}, (0, 30.0)),
+        ({"max_bytes": 1000}, {}, (1000, 30.0)),
+        ({"max_bytes": 1000}, {"max_bytes": 10}, (10, 30.0)),
+        ({"max_expires": 4.0}, {}, (64 << 20, 4.0)),
+        ({"max_expires": 0.5}, {}, (64 << 20, 1.0)),
+        ({"max_expires": 4.0}, {"expires": 8.0}, (64 << 20, 8.0)),
+        ({"priority_policy": "pinned_client", "priority_timeout": 20.0}, {}, (64 << 20, 10.0)),
+        ({"priority_policy": "pinned_client", "priority_timeout": 20.0}, {"expires": 3.0}, (64 << 20, 3.0)),
+    ],
+)
+def test_defaults_keep_to_the_limits_of_the_consumer(
+    config: dict[str, Any], given: Any, expected: tuple[int, float]
+) -> None:
+    found = options_for(given, ConsumerConfig(**config))
+    assert (found.max_bytes, found.expires) == expected

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Final
 
-from jsclient.durations import to_ns
+from jsclient.durations import FOREVER, seconds_of, to_ns
 from jsclient.errors import ConfigError
 
 ACK: Final = b"+ACK"
@@ -19,6 +19,6 @@ def nak_body(delay: float | dt.timedelta | None) -> bytes:
     """The body of a nak; with a delay it is JSON, in nanoseconds."""
     if delay is None:
         return NAK
-    if not to_ns(delay) >= 0:
-        raise ConfigError(f"delay must be 0 or more seconds, got {delay!r}")
+    if not 0 <= seconds_of(delay) < FOREVER:
+        raise ConfigError(f"delay must be 0 or more seconds, and less than 32 years; got {delay!r}")
     return b'-NAK {"delay":%d}' % to_ns(delay)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from jsclient.connection import engine_of
 from jsclient.durations import elapsed
-from jsclient.jetstream.publishing.entries import in_doubt, no_stream, unknown
+from jsclient.jetstream.publishing.entries import unknown
 
 if TYPE_CHECKING:
     from jsclient.jetstream.publishing.entries import Entry
@@ -89,10 +89,8 @@ class AckTimeouts:
             if now - entry._since >= rules.ack_timeout:
                 self._owner.fail(entry, inquiry.end(in_time=False))
         elif waited >= rules.ack_timeout:
-            if token in recovery.retries and not in_doubt(entry):
-                self._owner.fail(entry, no_stream(entry))
-            else:
-                self._owner.fail(entry, unknown(entry, f"no ack within {rules.ack_timeout:g} s"))
+            # None that waits to be sent again: `retry` takes none that would be late, and it has left before this.
+            self._owner.fail(entry, unknown(entry, f"no ack within {rules.ack_timeout:g} s"))
         elif token not in recovery.retries and now - max(entry._last, self._moved) >= rules.resend_after:
             recovery.repeat(entry, now)
 

@@ -243,10 +243,7 @@ def _id_block(msg_id: str | None) -> bytes | None:
     """The block with nothing but a message id, checked; None when the thorough way must look at it."""
     if type(msg_id) is not str or not msg_id or not msg_id.isprintable() or len(msg_id) > 1024:
         return None
-    try:
-        return f"{_ID_START}{msg_id}\r\n\r\n".encode()
-    except UnicodeEncodeError:
-        return None
+    return f"{_ID_START}{msg_id}\r\n\r\n".encode()  # what is printable has no lone surrogates
 
 
 def _plain_block(headers: HeadersLike) -> bytes | None:
