@@ -11,6 +11,7 @@ import pytest
 from jsclient import codecs, errors
 from jsclient.codecs import OnBad
 from jsclient.jetstream.consuming.fetch import Batch, Ended
+from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.typed import Reading, Sifting, TypedMsg, UnreadMsg, reading_of, tell
 from jsclient.message import Msg
 
@@ -97,8 +98,10 @@ def test_a_batch_names_what_was_skipped_and_no_other_trouble(caplog: pytest.LogC
     assert "the connection is closed" in caplog.text
 
 
-class Items:
+class Items(MessageIterator):
     """What an iterator brings, in turn; None: nothing in time."""
+
+    buffered = 2
 
     def __init__(self, made: Reading[int], *items: Any) -> None:
         self.reading = made
@@ -110,9 +113,8 @@ class Items:
         return self.items.pop(0) if self.items else None
 
 
-class Sifted(Sifting[int], Items):  # type: ignore[misc]
-    __init__ = Items.__init__
-    buffered = 2
+class Sifted(Sifting[int], Items):
+    """The same without what cannot be decoded."""
 
 
 @pytest.mark.parametrize("good", [True, False])
