@@ -161,9 +161,8 @@ class Outbox:
         self.frames.append(frame)
         size = len(frame)  # not inside the addition: a call is where threads change, and the count would be lost
         self.size += size
-        if self.size >= limit:
-            if self.size >= self.relief:
-                self._relieve(frame)
+        if self.size >= limit and self.size >= self.relief:
+            self._relieve(frame)
         elif not self.ticking:
             self._kick()
 
@@ -175,9 +174,8 @@ class Outbox:
         self.frames.append(frame)
         size = len(frame)
         self.size += size
-        if self.size >= BULK:
-            if self.size >= self.relief:
-                self._relieve(frame)
+        if self.size >= BULK and self.size >= self.relief:
+            self._relieve(frame)
         elif not self.crowded:
             self._post_first()
 

@@ -468,6 +468,43 @@ def test_many_threads_keep_the_order_of_each() -> None:
         seen[int(name)] += 1
 
 
+@pytest.mark.parametrize("way", ["post", "post_core"])
+def test_beside_a_thread_that_sends_a_publish_in_32_kib_looks_at_the_queue(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    rig = Rig()
+    rig.outbox.ticking = rig.outbox.crowded = True
+    wire = rig.online(Wire())
+    looks = 0
+    drain = rig.outbox.drain
+
+    def counting(deadline: Deadline | None = None) -> bool:
+        nonlocal looks
+        looks += 1
+        return drain(deadline)
+
+    def publish() -> None:
+        for _ in range(2000):
+            getattr(rig.outbox, way)(b"x" * 100)
+
+    def beside() -> None:
+        wire.before = None
+        worker = threading.Thread(target=publish)
+        worker.start()
+        worker.join()
+
+    wire.before = beside
+    monkeypatch.setattr(rig.outbox, "drain", counting)
+    assert rig.outbox.drain()
+    rig.outbox.post_now(b"y")
+    assert 1 < looks <= 2 + 200_000 // COALESCE
+    assert len(wire.taken) == 200_001
+    rig.outbox.relief = HIGH_WATER  # what a thread has left that came when the queue was empty again
+    rig.outbox.ticking = rig.outbox.crowded = False
+    getattr(rig.outbox, way)(b"z" * COALESCE * 4)
+    assert rig.kicks or wire.taken.endswith(b"z"), "it is sent, or the flusher is told"
+
+
 def test_the_first_core_publish_after_a_quiet_moment_leaves_at_once() -> None:
     rig = Rig()
     wire = rig.online(Wire())
