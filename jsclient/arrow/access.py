@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
 from jsclient import errors
-from jsclient.arrow.chunks import Times
+from jsclient.arrow.chunks import Matching, Times
 from jsclient.arrow.ranges import StreamState
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
@@ -34,6 +34,7 @@ CONSUMER_LIMIT: Final = 10026  # err_code of "maximum consumers limit reached"
 RETRY_PAUSE: Final = 0.2  # seconds between two attempts; a restarted server is back within about a second
 KEEP_ANSWERS: Final = 60.0  # seconds for which a task believes what another one of its worker was told of a stream
 MOST_ANSWERS: Final = 1000
+FEW_FILTERS: Final = 8  # one question to the leader for each
 RETRIED: Final = (
     errors.JetStreamUnavailable,
     errors.RequestTimeout,
@@ -180,20 +181,34 @@ class StreamAccess:
                 raise self.failed("looking up a time", errors.RequestTimeout("a replica does not catch up"))
             time.sleep(deadline.at_most(RETRY_PAUSE))
 
-    def next_on_leader(self, seq: int, filters: tuple[str, ...]) -> int | None:
-        """The first message at or after `seq` that matches, as the leader of the stream knows it; None if none does."""
-        found = [self._next_on_leader(seq, subject) for subject in filters or (">",)]
-        return min((each for each in found if each is not None), default=None)
+    def next_on_leader(self, seq: int, filters: tuple[str, ...], before: int | None = None) -> int | None:
+        """The first message at or after `seq` that matches, as the leader of the stream knows it; None if none does.
 
-    def _next_on_leader(self, seq: int, subject: str) -> int | None:
+        Nothing at or after `before` is looked for.
+        """
+        if len(filters) > FEW_FILTERS:
+            # From message to message, as long as that asks less than once for each filter: one of many is near.
+            matching = Matching(filters)
+            for _ in filters:
+                found = self._next_on_leader(seq, ">")
+                if found is None or (before is not None and found[0] >= before):
+                    return None
+                if matching.one(found[1].encode("utf-8", "surrogateescape")):
+                    return found[0]
+                seq = found[0] + 1
+        each = [self._next_on_leader(seq, subject) for subject in filters or (">",)]
+        return min((found[0] for found in each if found is not None), default=None)
+
+    def _next_on_leader(self, seq: int, subject: str) -> tuple[int, str] | None:
+        """Sequence and subject of a message."""
         body = {"seq": max(1, seq), "next_by_subj": subject}
 
-        def get() -> int | None:
+        def get() -> tuple[int, str] | None:
             try:
                 answer = self.api.request(f"STREAM.MSG.GET.{self.stream}", body, timeout=self.patience(), read=True)
             except errors.MessageNotFound:
                 return None
-            return int(answer["message"]["seq"])
+            return int(answer["message"]["seq"]), str(answer["message"]["subject"])
 
         return self.retrying("STREAM.MSG.GET", get)
 

@@ -7,9 +7,12 @@ them with list comprehensions and one split over all reply subjects, so no objec
 from __future__ import annotations
 
 import datetime as dt
+import heapq
 import queue
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 import msgspec
@@ -18,6 +21,7 @@ from jsclient import waiting
 from jsclient.jetstream.api import headers as header_names
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
+from protocol import has_wildcard, matches
 from protocol.columns import Acks
 from protocol.errors import BAD_JSON
 
@@ -170,6 +174,7 @@ _OURS: Final = frozenset({
 })  # fmt: skip
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
+MERGED: Final = 1_000  # rows of a chunk that is put together of those of several readers
 
 
 class Times:
@@ -266,6 +271,24 @@ def direct_chunk(parts: list[DirectParts], messages: list[Msg], times: Times) ->
     )
 
 
+class Matching:
+    """Keeps the messages of a chunk that match one of several filters, thousands of plain subjects among them."""
+
+    def __init__(self, filters: Sequence[str]) -> None:
+        self._plain = {name.encode("utf-8", "surrogateescape") for name in filters if not has_wildcard(name)}
+        self._others = [each for each in filters if has_wildcard(each)]
+
+    def of(self, chunk: Chunk) -> Chunk:
+        return chunk.keep([self.one(subject) for subject in chunk.subjects])
+
+    def one(self, subject: bytes) -> bool:
+        """Whether a message on this subject is kept."""
+        if subject in self._plain:
+            return True
+        text = subject.decode("utf-8", "surrogateescape") if self._others else ""
+        return any(matches(each, text) for each in self._others)
+
+
 def by_bucket(chunk: Chunk, bucket: int, of: int) -> Chunk:
     """The messages whose subject belongs into this bucket (partitionBy=subject)."""
     return chunk.keep([bucket_of(subject, of) == bucket for subject in chunk.subjects])
@@ -282,3 +305,17 @@ def iterate_rows(chunk: Chunk) -> Iterator[tuple[bytes, int, int, bytes | None, 
     """(subject, sequence, ns, header block, payload) of each message; for `read_range`, which is not columnar."""
     headers = chunk.headers or [None] * len(chunk)
     return zip(chunk.subjects, chunk.sequences, chunk.timestamps, headers, chunk.payloads, strict=True)
+
+
+def in_order(readers: Sequence[Iterator[Chunk]]) -> Iterator[Chunk]:
+    """What several readers of one stream bring, each in the order of the stream, in that order."""
+    rows = heapq.merge(*map(_rows, readers), key=itemgetter(1))
+    while some := list(islice(rows, MERGED)):
+        subjects, sequences, timestamps, headers, payloads = map(list, zip(*some, strict=True))
+        blocks = None if headers.count(None) == len(headers) else headers
+        yield Chunk(subjects, sequences, timestamps, payloads, blocks, 1, len(some), -1)
+
+
+def _rows(reader: Iterator[Chunk]) -> Iterator[tuple[bytes, int, int, bytes | None, bytes]]:
+    for chunk in reader:
+        yield from iterate_rows(chunk)

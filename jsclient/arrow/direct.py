@@ -16,7 +16,7 @@ from typing import Any, Final
 from jsclient import errors
 from jsclient._engine import Unkept
 from jsclient.arrow.access import StreamAccess
-from jsclient.arrow.chunks import Chunk, ChunkQueue, DirectParts, Times, direct_chunk, direct_parts
+from jsclient.arrow.chunks import Chunk, ChunkQueue, DirectParts, Matching, Times, direct_chunk, direct_parts
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.connection import engine_of
@@ -25,7 +25,6 @@ from jsclient.jetstream.api import headers as header_names
 from jsclient.message import Msg
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
-from protocol import matches
 
 log = logging.getLogger("jsclient.arrow")
 
@@ -60,7 +59,7 @@ class RangeDirect:
         self._mirrored = 0
         # One filter is the server's work, of several it knows nothing here: they are matched on this side.
         self._filter = part.filters[0] if len(part.filters) == 1 else ">"
-        self._several = tuple(part.filters) if len(part.filters) > 1 else ()
+        self._several = Matching(part.filters) if len(part.filters) > 1 else None
 
     def chunks(self) -> Iterator[Chunk]:
         queue = ChunkQueue()
@@ -93,9 +92,8 @@ class RangeDirect:
             raise self._access.timed_out(f"reading [{self._part.start}, {self._part.end}), at {self.next},")
 
     def _wanted(self, chunk: Chunk) -> Iterator[Chunk]:
-        if self._several:
-            subjects = [subject.decode("utf-8", "surrogateescape") for subject in chunk.subjects]
-            chunk = chunk.keep([any(matches(f, subject) for f in self._several) for subject in subjects])
+        if self._several is not None:
+            chunk = self._several.of(chunk)
         if len(chunk):
             yield chunk
 

@@ -57,7 +57,7 @@ class Gaps:
 
     def ahead(self, start: int) -> int | None:
         """The first sequence of the range from `start` on that the leader has; None when nothing is left."""
-        found = self._access.next_on_leader(start, self._part.filters)
+        found = self._access.next_on_leader(start, self._part.filters, self._part.end)
         return found if found is not None and found < self._part.end else None
 
     def finish(self, start: int) -> None:

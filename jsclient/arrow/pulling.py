@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from jsclient import errors
 from jsclient.arrow.access import StreamAccess
-from jsclient.arrow.chunks import Chunk, chunk_of, split_statuses
+from jsclient.arrow.chunks import Chunk, Matching, chunk_of, split_statuses
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
 from jsclient.connection import Connection, engine_of
@@ -26,7 +26,6 @@ from jsclient.jetstream.consuming.pull_request import PullTerms
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import Pump, Told
 from jsclient.message import Msg
-from protocol import matches
 
 log = logging.getLogger("jsclient.arrow")
 
@@ -115,7 +114,7 @@ class RangeConsumer:
         self._label = label
         self._gaps = gaps
         self._filters = part.filters
-        self._local: tuple[str, ...] = ()  # filters that the server does not take, matched on this side
+        self._local: Matching | None = None  # filters that the server does not take, matched on this side
         self.next = part.start  # the first sequence that was not handed out yet
         self._name = ""
         self._delivery = 1
@@ -138,10 +137,10 @@ class RangeConsumer:
                     raise self._access.failed(f"reading [{self.next}, {self._part.end})", error) from error
                 self._wait_for_link(deadline, restarts)
             except errors.ConsumerFilterError:
-                if self._local:
+                if self._local is not None:
                     raise
                 # Before 2.10 a filter must lie within the subjects of the stream: `a.>` is refused for `a.*`.
-                self._filters, self._local = (), self._filters
+                self._filters, self._local = (), Matching(self._filters)
 
     def _check_time(self) -> None:
         if self._access.deadline.expired():
@@ -260,9 +259,8 @@ class RangeConsumer:
         self._gaps.finish(self.next)
 
     def _matching(self, chunk: Chunk) -> Iterator[Chunk]:
-        if self._local:
-            subjects = [subject.decode("utf-8", "surrogateescape") for subject in chunk.subjects]
-            chunk = chunk.keep([any(matches(f, subject) for f in self._local) for subject in subjects])
+        if self._local is not None:
+            chunk = self._local.of(chunk)
         if len(chunk):
             yield chunk
 

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import TYPE_CHECKING, Final
 
 import attrs
 
 from jsclient import errors
 from jsclient.arrow.access import StreamAccess
-from jsclient.arrow.chunks import Chunk, by_bucket
+from jsclient.arrow.chunks import Chunk, by_bucket, in_order
 from jsclient.arrow.direct import Elsewhere, RangeDirect
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.pulling import RangeConsumer
 from jsclient.arrow.ranges import Range
+from protocol import has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.arrow.settings import Settings
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("jsclient.arrow")
 
 SMALL_RANGE: Final = 2_000  # sequences up to which direct get costs less than making a consumer
+MOST_FILTERS: Final = 1_000  # subjects of one consumer: with so many it is made in 33 ms, with 5,000 in 900
 
 
 def read_chunks(nc: Connection, options: Settings, part: Range, method: str, label: str) -> Iterator[Chunk]:
@@ -67,7 +69,21 @@ def _chunks(access: StreamAccess, part: Range, method: str, label: str, gaps: Ga
                 ) from error
             log.info("stream %r: %s; reading on through a consumer", access.stream, error)
             part = attrs.evolve(part, start=direct.next)
-    yield from RangeConsumer(access, part, label, gaps).chunks()
+    groups = groups_of(part.filters)
+    if len(groups) < 2:
+        yield from RangeConsumer(access, part, label, gaps).chunks()
+        return
+    parts = [attrs.evolve(part, filters=group) for group in groups]
+    consumers = [RangeConsumer(access, each, f"{label}_{n}", Gaps(access, each)) for n, each in enumerate(parts)]
+    with ExitStack() as stack:
+        yield from in_order([stack.enter_context(closing(each.chunks())) for each in consumers])  # type: ignore[type-var]
+
+
+def groups_of(filters: tuple[str, ...]) -> list[tuple[str, ...]]:
+    """The filters of each consumer of a range. Only plain subjects are divided: of others two may match one message."""
+    if len(filters) <= MOST_FILTERS or any(map(has_wildcard, filters)):
+        return [filters]
+    return [filters[at : at + MOST_FILTERS] for at in range(0, len(filters), MOST_FILTERS)]
 
 
 def choose_method(options: Settings, span: int, direct_works: bool, consumed_by_reading: bool) -> str:

@@ -221,8 +221,11 @@ def plan(
     if whole.span <= 0:
         return []
     consumed = state.retention in ("workqueue", "interest")
-    method = choose_method(options, -(-whole.span // parts), access.direct_works(state), consumed)
-    if subjects_apart and parts > 1:
+    subjects_apart = subjects_apart and parts > 1
+    # By subject each task has the whole span, of which direct gets bring every message.
+    span = whole.span if subjects_apart else -(-whole.span // parts)
+    method = choose_method(options, span, access.direct_works(state), consumed)
+    if subjects_apart:
         ranges = by_subject(access, whole, parts)
     else:
         inner = [whole.start, *cuts, whole.end]

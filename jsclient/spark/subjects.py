@@ -1,7 +1,8 @@
 """partitionBy=subject: all messages of a subject in one task, in order.
 
 A subject belongs to the bucket crc32(subject) mod k, so the plan of a replay is the same. The server filters where
-that is possible (few subjects, 2.10); otherwise every task reads the whole range and keeps its bucket.
+that is possible (2.10, up to 10,000 subjects in the stream), by one consumer for 1,000 of them; otherwise every task
+reads the whole range and keeps its bucket.
 """
 
 from __future__ import annotations
@@ -16,14 +17,14 @@ from jsclient.arrow.ranges import Range
 from jsclient.errors import InvalidSubject
 from jsclient.spark.access import SparkAccess
 
-MOST_FILTERS: Final = 1000  # subjects per task up to which the server filters; a consumer with so many takes 33 ms
 MOST_SUBJECTS: Final = 10_000  # subjects of the stream up to which they are listed at all
+REPLACED: Final = "\ufffd"
 
 
 def by_subject(access: SparkAccess, whole: Range, parts: int) -> list[Range]:
     """One range per bucket over the whole of the plan; a bucket without subjects is an empty range."""
     buckets = _listed(access, parts, whole.filters)
-    if buckets is not None and access.capabilities.at_least((2, 10)) and max(map(len, buckets)) <= MOST_FILTERS:
+    if buckets is not None and access.capabilities.at_least((2, 10)):
         # Every message of [start, end) is already stored, so no subject of it can be missing in the list.
         return [
             attrs.evolve(whole, index=i, filters=tuple(names), start=whole.start if names else whole.end)
@@ -51,6 +52,8 @@ def _listed(access: SparkAccess, parts: int, filters: tuple[str, ...]) -> list[l
 
 
 def _is_plain(subject: str) -> bool:
+    if REPLACED in subject:
+        return False  # of bytes that are no UTF-8 the server does not say which they are
     try:
         checks.subject(subject)
     except InvalidSubject:

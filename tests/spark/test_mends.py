@@ -299,21 +299,43 @@ def test_filters_bring_few_rows_of_others(
     assert sum(sent) <= len(found) + parts
 
 
+@pytest.mark.parametrize(("subjects", "parts"), [(600, 4), (2400, 2)], ids=["one filter list", "several consumers"])
 def test_many_subjects_are_filtered_by_the_server(
-    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, subjects: int, parts: int
 ) -> None:
+    """Above 1,000 subjects a task has several consumers, whose messages it puts in the order of the stream."""
     from jsclient.arrow import pulling
 
-    js.create(stream_name)
-    js.fill(stream_name, 1800, subject=lambda n: f"{stream_name}.{n % 600}")
+    stream = f"{stream_name.partition('[')[0]}_{subjects}"
+    js.create(stream)
+    js.fill(stream, 3 * subjects, subject=lambda n: f"{stream}.{n % subjects}")
+    js.fill(stream, 5, first=3 * subjects, subject=lambda n: f"{stream}.0")  # a tail that only one task has
+    total = 3 * subjects + 5
     sent: list[int] = []
     real = pulling.chunk_of
     monkeypatch.setattr(pulling, "chunk_of", lambda messages: (sent.append(len(messages)), real(messages))[1])
-    made = reader(server.url, stream_name, partitionBy="subject", minPartitions=4, readMethod="consumer")
-    parts = [rows_of(made, [part]) for part in made.partitions()]
-    assert sorted(n for part in parts for n in part) == list(range(1800))
-    assert all(part == sorted(part) for part in parts)
-    assert sum(sent) <= 1800 * (1.05 if server.version >= (2, 10) else 4)
+    made = reader(server.url, stream, partitionBy="subject", minPartitions=parts, maxPartitions=parts)
+    with requests_to(js, "$JS.API.>") as asked:
+        found = [rows_of(made, [part]) for part in made.partitions()]
+    assert sorted(n for part in found for n in part) == list(range(total))
+    assert all(part == sorted(part) for part in found)
+    homes = {n % subjects: at for at, part in enumerate(found) for n in part[:-5]}
+    assert all(homes[n % subjects] == at for at, part in enumerate(found) for n in part if n < 3 * subjects)
+    if server.version >= (2, 10):
+        assert sum(sent) <= total * 1.05
+        assert asked["STREAM.MSG"] < 20 * parts, "the leader is not asked about each subject"
+    else:
+        assert sum(sent) <= total * parts
+
+
+def test_subjects_that_are_no_text_stay_in_their_task(js: Js, server: NatsServer, stream_name: str) -> None:
+    """The server lists such a subject with other characters, so a filter made of that matches nothing."""
+    js.create(stream_name)
+    for number in range(60):
+        js.nc.publish(f"{stream_name}.{chr(0xDC80 + number % 3)}", b"%d" % number)
+    js.nc.flush()
+    made = reader(server.url, stream_name, partitionBy="subject", minPartitions=3, readMethod="consumer")
+    assert sorted(n for part in made.partitions() for n in rows_of(made, [part])) == list(range(60))
 
 
 def test_connections_outlive_a_slow_trigger(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
