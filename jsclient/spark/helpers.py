@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from jsclient import errors
+from jsclient import checks, errors
 from jsclient.arrow.chunks import iterate_rows
 from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import choose_method, read_chunks
+from jsclient.connection import engine_of
+from jsclient.durations import Deadline
+from jsclient.jetstream.api.ack_and_nak import ACK
 from jsclient.jetstream.publishing.rows import Totals
 from jsclient.spark import options as known
 from jsclient.spark.access import SparkAccess
@@ -24,7 +29,13 @@ from jsclient.spark.telling import tell
 from jsclient.spark.writer import partition_id
 from protocol import Headers
 
-ACK_WINDOW = 500  # acknowledgements under way at once
+if TYPE_CHECKING:
+    from jsclient.connection import Connection
+
+ACK_WINDOW: Final = 500  # acknowledgements under way at once
+ACK_TIMEOUT: Final = 5.0  # seconds for their answers
+ACK_PATIENCE: Final = 15.0  # seconds after which what was sent again and again is given up
+ACK_PAUSE: Final = 0.2
 
 
 class Record(NamedTuple):
@@ -147,22 +158,31 @@ def ack_partition(rows: Iterable[Any], options: Mapping[str, str] | SparkOptions
     `rows`: reply subjects, or rows with a `column` of them.
     """
     checked: Any = options
+    given = (row if isinstance(row, str) else row[column] for row in rows)
+    replies = (checks.subject(reply) for reply in given if reply)
     done = 0
     with lease(checked) as nc:
-        window: list[str] = []
-        for row in rows:
-            reply = row if isinstance(row, str) else row[column]
-            if reply:
-                window.append(reply)
-            if len(window) >= ACK_WINDOW:
-                done += _ack(nc, window)
-                window = []
-        done += _ack(nc, window)
+        while window := list(islice(replies, ACK_WINDOW)):
+            _confirm(nc, window)
+            done += len(window)
     return done
 
 
-def _ack(nc: Any, replies: list[str]) -> int:
-    """Send acks together and wait for all confirmations (an empty answer each)."""
-    from jsclient.spark.acking import confirm_all
-
-    return confirm_all(nc, replies)
+def _confirm(nc: Connection, replies: list[bytes]) -> None:
+    """An ack is idempotent, so what is not answered (a lost link, a leader that is away) is sent again."""
+    left, deadline = replies, Deadline(ACK_PATIENCE)
+    while not deadline.expired():
+        engine_of(nc).check_usable()
+        try:
+            answers, _ = engine_of(nc).request_each(left, ACK, Deadline(deadline.at_most(ACK_TIMEOUT)))
+        except (errors.TimedOut, errors.ConnectionLost, errors.BufferFull):
+            answers = {}
+        left = [reply for n, reply in enumerate(left) if n not in answers or answers[n].status is not None]
+        if not left:
+            return
+        time.sleep(deadline.at_most(ACK_PAUSE))
+    raise JetStreamSparkError(
+        "JETSTREAM_PUBLISH_FAILED",
+        f"{len(left)} of {len(replies)} acknowledgements were not confirmed, the first on {left[0].decode()!r}: the "
+        "consumer is gone, or its leader is away. Those messages come again; run the task again",
+    )
