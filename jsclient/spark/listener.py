@@ -81,9 +81,10 @@ class JetStreamListener(StreamingQueryListener):
     """Logs one line per batch and stream: its range, rows, lag, rates, trigger time; or gives these to `export`.
 
     `spark.streams.addListener(JetStreamListener())`. `export(numbers)` runs on Spark's listener thread and gets
-    {"query", "batch", "stream", "from", "next", "rows", "empty", "behind", "lost", "expired", "rate",
+    {"query", "id", "batch", "stream", "from", "next", "rows", "empty", "behind", "lost", "expired", "rate",
     "rows_per_second", "trigger_ms"}: the range that was planned, [from, next), how far its end is behind the stream,
     and how many messages a second this gets. One call per stream; rows, losses and times are those of the whole batch.
+    `id` and `batch` are the query and batch of the record that writing it leaves (logger `jsclient.spark.audit`).
     """
 
     def __init__(self, export: Callable[[dict[str, Any]], None] | None = None) -> None:
@@ -98,6 +99,7 @@ class JetStreamListener(StreamingQueryListener):
             first, end = planned(progress).get(stream, (None, None))
             numbers = {
                 "query": progress.name or str(progress.id),
+                "id": str(progress.id),
                 "batch": progress.batchId,
                 "stream": stream,
                 "from": first,

@@ -7,12 +7,13 @@ import logging
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 import jsclient
-from jsclient.spark import losses
+from jsclient.spark import JetStreamListener, losses
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, wait_until
 
@@ -206,6 +207,34 @@ def test_what_is_told_is_seen_where_nobody_configured_logging(
     monkeypatch.setattr(log, "handlers", [logging.NullHandler(), logging.StreamHandler()])
     tell("once is enough")
     assert capfd.readouterr().err == "once is enough\n"
+
+
+def test_the_listener_says_what_was_planned_read_and_lost(
+    js: Js, server: NatsServer, stream_name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    js.create(stream_name)
+    js.fill(stream_name, 300)
+    query = stream_reader(server.url, stream_name, startingOffsets="earliest", failOnDataLoss="false")
+    start = planned_end(query.latestOffset(query.initialOffset(), at_most(100)))
+    js.api.request(f"STREAM.PURGE.{stream_name}", {"seq": 121})
+    end = planned_end(query.latestOffset(start, at_most(150)))
+    rows = rows_of(query, query.partitions(start, end))
+    source = SimpleNamespace(endOffset=json.dumps(end), latestOffset=json.dumps(query.reportLatestOffset()))
+    progress = SimpleNamespace(
+        name=None, id="the-query", batchId=1, numInputRows=len(rows), sources=[source],
+        processedRowsPerSecond=10.0, durationMs={"triggerExecution": 7},
+    )  # fmt: skip
+    found: list[dict[str, Any]] = []
+    for listener in (JetStreamListener(found.append), JetStreamListener()):
+        with caplog.at_level("INFO", "jsclient.spark"):
+            listener.onQueryProgress(SimpleNamespace(progress=progress))
+    assert found == [{
+        "query": "the-query", "id": "the-query", "batch": 1, "stream": stream_name, "from": 121, "next": 271,
+        "rows": 150, "empty": False, "behind": 30, "lost": 20, "expired": 0, "rate": 0.0,
+        "rows_per_second": 10.0, "trigger_ms": 7,
+    }]  # fmt: skip
+    assert f"batch 1: 150 rows of stream {stream_name} [121, 271), 30 behind and 0.0/s stored, 20 lost" in caplog.text
+    query.stop()
 
 
 # --- plans that do not change -------------------------------------------------------------------------------------
