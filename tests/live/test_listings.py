@@ -74,6 +74,17 @@ def test_120000_subjects(own_server: NatsServer, count: Callable[[int, int], int
         assert set(info.state.subjects.values()) == {1}
 
 
+def test_subjects_that_are_no_text(own_server: NatsServer) -> None:
+    """Several to the server, and one in its answer: the listing does not go on for ever."""
+    with jsclient.connect(own_server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="S", subjects=["s.*"], storage="memory"))
+        for number in range(3):
+            js.publish(f"s.{chr(0xDC80 + number)}")
+        with pytest.raises(errors.ListingIncomplete, match="3 names .* no UTF-8"):
+            list(stream.subjects(timeout=10))
+
+
 @pytest.mark.faults
 @pytest.mark.timeout(120)
 def test_a_listing_without_some_streams_says_so() -> None:

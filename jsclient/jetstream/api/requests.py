@@ -53,6 +53,9 @@ TURN_SLICE: Final = 0.1
 SUBJECTS: Final = "state.subjects"
 """The listing whose pages hold an object instead of a list."""
 
+MOST_KNOWN: Final = 3
+"""Pages in a row that bring nothing new. Subjects that are no UTF-8 are several to the server, and one in its answer."""
+
 RequestHook = Callable[[str, bytes], None]
 ResponseHook = Callable[[str, bytes, Any], None]
 
@@ -236,7 +239,7 @@ class Api:
         does between two pages; by default each page has that of API calls.
         """
         patience = Patience(timeout, self.timeout)
-        offset, back = 0, 1
+        offset, back, known = 0, 1, 0
         before: set[str] = set()  # the names of the page before
         while True:
             start = max(offset - back, 0)
@@ -247,12 +250,15 @@ class Api:
             if before and before.isdisjoint(names) and start:
                 back *= 8  # what was known here is deleted: begin further in front
                 continue
-            if (before and before.isdisjoint(names)) or (not names and total):
-                raise ListingIncomplete(f"{operation} changes faster than it can be read: {total} names and no page")
+            more = start + len(names) < total
+            known = known + 1 if more and names <= before else 0
+            if (before and before.isdisjoint(names)) or (more and not names) or known > MOST_KNOWN:
+                why = "it changes faster than it can be read, or subjects are no UTF-8"
+                raise ListingIncomplete(f"{operation} has {total} names and no page with the next of them: {why}")
             _leave_out(page, key, before)
             with patience.paused():
                 yield page
-            if start + len(names) >= total:
+            if not more:
                 return
             offset, back, before = start + len(names), 1, names
 
