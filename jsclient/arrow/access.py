@@ -35,6 +35,7 @@ RETRY_PAUSE: Final = 0.2  # seconds between two attempts; a restarted server is 
 KEEP_ANSWERS: Final = 60.0  # seconds for which a task believes what another one of its worker was told of a stream
 MOST_ANSWERS: Final = 1000
 FEW_FILTERS: Final = 8  # one question to the leader for each
+MOST_STEPS: Final = 100
 RETRIED: Final = (
     errors.JetStreamUnavailable,
     errors.RequestTimeout,
@@ -187,9 +188,9 @@ class StreamAccess:
         Nothing at or after `before` is looked for.
         """
         if len(filters) > FEW_FILTERS:
-            # From message to message, as long as that asks less than once for each filter: one of many is near.
+            # From message to message, which mostly asks less than once for each filter: one of many is near.
             matching = Matching(filters)
-            for _ in filters:
+            for _ in range(min(len(filters), MOST_STEPS)):
                 found = self._next_on_leader(seq, ">")
                 if found is None or (before is not None and found[0] >= before):
                     return None

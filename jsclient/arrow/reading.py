@@ -83,7 +83,8 @@ def groups_of(filters: tuple[str, ...]) -> list[tuple[str, ...]]:
     """The filters of each consumer of a range. Only plain subjects are divided: of others two may match one message."""
     if len(filters) <= MOST_FILTERS or any(map(has_wildcard, filters)):
         return [filters]
-    return [filters[at : at + MOST_FILTERS] for at in range(0, len(filters), MOST_FILTERS)]
+    count = -(-len(filters) // MOST_FILTERS)
+    return [filters[at::count] for at in range(count)]  # each has some of all, as far as names go
 
 
 def choose_method(options: Settings, span: int, direct_works: bool, consumed_by_reading: bool) -> str:

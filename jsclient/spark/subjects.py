@@ -41,10 +41,8 @@ def _listed(access: SparkAccess, parts: int, filters: tuple[str, ...]) -> list[l
         operation = f"STREAM.INFO.{access.stream}"
         for page in access.api.pages(operation, "state.subjects", {"subjects_filter": subject}):
             names.update(page.get("state", {}).get("subjects") or ())
-            if len(names) > MOST_SUBJECTS:
+            if len(names) > MOST_SUBJECTS or not all(map(_is_plain, names)):
                 return None
-    if not all(map(_is_plain, names)):
-        return None
     buckets: list[list[str]] = [[] for _ in range(parts)]
     for name in sorted(names):
         buckets[bucket_of(name.encode("utf-8", "surrogateescape"), parts)].append(name)

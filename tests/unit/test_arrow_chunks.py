@@ -54,7 +54,8 @@ def test_filters_of_both_kinds() -> None:
 
 def test_only_plain_subjects_are_divided() -> None:
     plain = tuple(f"s.{n}" for n in range(MOST_FILTERS * 2 + 1))
-    assert [len(group) for group in groups_of(plain)] == [MOST_FILTERS, MOST_FILTERS, 1]
-    assert sum(groups_of(plain), ()) == plain
+    groups = groups_of(plain)
+    assert sorted(map(len, groups)) == [667, 667, 667]
+    assert sorted(sum(groups, ())) == sorted(plain)
     for kept in ((), plain[:5], (*plain, "t.*")):
         assert groups_of(kept) == [kept]
