@@ -8,10 +8,10 @@ from jsclient import errors
 from jsclient.arrow.columns import Message
 from jsclient.arrow.documents import Bad, DocumentColumns
 from jsclient.arrow.formats import CORRUPT, Unsupported
-from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SOURCE_COLUMNS, TEXTS, schema_of
+from jsclient.spark.sending import context
 from jsclient.spark.telling import tell
 from jsclient.workers.dead_letters import REASON, SEQUENCE, STREAM, SUBJECT, one_line
 from protocol import Headers
@@ -97,7 +97,7 @@ class DeadLetters:
 
     def __init__(self, nc: Connection, options: SparkOptions) -> None:
         self._options = options
-        self._js = JetStream(nc, domain=options.domain, api_prefix=options.api_prefix)
+        self._js = context(nc, options)
         self._count = 0
 
     def __call__(self, bad: list[Bad]) -> None:

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
-from jsclient.jetstream.context import JetStream
 from jsclient.spark import buckets
 from jsclient.spark import options as known
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
 from jsclient.spark.datasource import Given, refuse_overwrite
 from jsclient.spark.pool import lease
 from jsclient.spark.schema import KV_COLUMNS
+from jsclient.spark.sending import context
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter
@@ -110,7 +110,7 @@ class LatestReader(DataSourceReader):
         options, stream = self.options, self.options.stream
         seen: set[str] = set()
         with lease(stream) as nc:
-            bucket = key_value(JetStream(nc, domain=stream.domain, api_prefix=stream.api_prefix), options.bucket)
+            bucket = key_value(context(nc, stream), options.bucket)
             patterns = () if partition.pattern is None else (partition.pattern,)
             meta_only = "value" not in self.columns
             with bucket.watch(

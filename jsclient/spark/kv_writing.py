@@ -10,7 +10,6 @@ import attrs
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jsclient import errors
-from jsclient.jetstream.context import JetStream
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.keyvalue.entry import OPERATION_HEADER
 from jsclient.keyvalue.keys import check_key
@@ -18,6 +17,7 @@ from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.pool import lease
+from jsclient.spark.sending import context
 from jsclient.spark.telling import tell
 from jsclient.spark.writer import partition_id, streaming_batch
 
@@ -95,7 +95,7 @@ class _Task:
     def __init__(self, nc: Connection, options: BucketOptions, ids: ContentIds) -> None:
         stream = options.stream
         self._options = options
-        self._js = JetStream(nc, domain=stream.domain, api_prefix=stream.api_prefix)
+        self._js = context(nc, stream)
         self._publisher = AsyncPublisher(self._js, stall_wait=stream.reconnect_timeout)
         # In another domain or account the subjects of a bucket are reached below the prefix of the API.
         prefix = self._js.api.prefix

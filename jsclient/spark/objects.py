@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from jsclient import errors
-from jsclient.jetstream.context import JetStream
 from jsclient.spark import buckets
 from jsclient.spark import options as known
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
 from jsclient.spark.datasource import Given
+from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.pool import lease
+from jsclient.spark.sending import context
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
@@ -103,8 +104,6 @@ class ObjectsReader(DataSourceReader):
         except errors.ObjectNotFound as error:
             text = f"object {name!r} of store {self.options.bucket!r} was deleted after the query was planned"
             if self.options.stream.fail_on_data_loss:
-                from jsclient.spark.errors import JetStreamSparkError
-
                 raise JetStreamSparkError(
                     "JETSTREAM_DATA_LOSS", f"{text}; leave such objects out with failOnDataLoss=false"
                 ) from error
@@ -117,9 +116,7 @@ class ObjectsReader(DataSourceReader):
     def _store(self, nc: Any) -> ObjectStore:
         from jsclient.objectstore.manager import object_store
 
-        stream = self.options.stream
-        js = JetStream(nc, domain=stream.domain, api_prefix=stream.api_prefix)
-        return object_store(js, self.options.bucket)
+        return object_store(context(nc, self.options.stream), self.options.bucket)
 
 
 def _row(info: ObjectInfo) -> tuple[Any, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
@@ -222,6 +222,3 @@ def _binary(column: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     return column if pa.types.is_binary(column.type) else column.cast(pa.binary())
-
-
-MakeRows = Callable[[Any], Iterator["Row"]]
