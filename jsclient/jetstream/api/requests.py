@@ -54,7 +54,7 @@ SUBJECTS: Final = "state.subjects"
 """The listing whose pages hold an object instead of a list."""
 
 MOST_KNOWN: Final = 3
-"""Pages in a row that bring nothing new. Subjects that are no UTF-8 are several to the server, and one in its answer."""
+"""Pages in a row without news. Subjects that are no UTF-8 are several to the server, and one in its answer."""
 
 RequestHook = Callable[[str, bytes], None]
 ResponseHook = Callable[[str, bytes, Any], None]
