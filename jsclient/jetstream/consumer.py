@@ -196,7 +196,7 @@ class Consumer(PullSource):
             self,
             max_messages,
             terms,
-            JetStreamMsg if reading is None else TypedMsg,
+            JetStreamMsg if reading is None else reading.maker(),
             timeout=seconds,
             max_bytes=max_bytes,
             cancel=cancel,
@@ -235,7 +235,7 @@ class Consumer(PullSource):
             return self.fetch(max_messages, 0, decode=decode, on_bad=on_bad, dead_letter=dead_letter)
         check_number(max_messages)
         reading = self._reading(decode, on_bad, dead_letter)
-        make = JetStreamMsg if reading is None else TypedMsg
+        make = JetStreamMsg if reading is None else reading.maker()
         terms = self._limited(terms_for(0, 0.0, no_wait=True))
         batch = Fetch(self, max_messages, terms, make, timeout=0, answer_within=within).run()
         return fetched(batch, reading, self.js.nc.options.instrumentation)
