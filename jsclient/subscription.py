@@ -22,6 +22,7 @@ from jsclient.states import Wake
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+    from jsclient.connection import Connection
 
 hints.wanted(globals(), "LiveEngine")
 
@@ -66,7 +67,7 @@ class Subscription(BaseSubscription, Taker):
         own_thread: bool = False,
     ) -> None:
         super().__init__(engine, sid, subject, queue, mailbox)
-        self.connection = engine.connection
+        self.connection: Connection = engine.connection
         """The connection that it belongs to."""
         self.strand: Strand | None = None
         """For layers."""

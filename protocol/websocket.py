@@ -207,7 +207,7 @@ class WebSocket:
         self._closing: bytes | None = None  # the answer to a close
         self._error: Exception | None = None
         self.close_code: int | None = None  # set once the server has closed; 1005 when it gave no code
-        self.close_reason = ""
+        self.close_reason: str = ""
 
     @property
     def closed(self) -> bool:

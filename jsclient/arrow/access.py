@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
 
 T = TypeVar("T")
-log = logging.getLogger("jsclient.arrow")
+log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 CONSUMER_LIMIT: Final = 10026  # err_code of "maximum consumers limit reached"
 RETRY_PAUSE: Final = 0.2  # seconds between two attempts; a restarted server is back within about a second
@@ -73,9 +73,9 @@ class StreamAccess:
     def __init__(self, nc: Connection, options: Settings, stream: str = "", timeout: float | None = None) -> None:
         self.nc = nc
         self.options = options
-        self.stream = stream or options.stream
-        self.deadline = Deadline(timeout)  # of all that is asked and read through this
-        self.api = Api(nc, domain=options.domain, prefix=options.api_prefix)
+        self.stream: str = stream or options.stream
+        self.deadline: Deadline = Deadline(timeout)  # of all that is asked and read through this
+        self.api: Api = Api(nc, domain=options.domain, prefix=options.api_prefix)
         self.capabilities: Capabilities = cached(nc, ("capabilities", self.api.prefix), lambda: Capabilities(self.api))
 
     def retrying(self, what: str, call: Callable[[], T]) -> T:

@@ -26,7 +26,7 @@ from jsclient.message import Msg
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
 
-log = logging.getLogger("jsclient.arrow")
+log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 SILENCE: Final = 5.0  # seconds without a frame of the answer, after which the request is repeated
 LAGGING: Final = 0.1  # seconds between two questions while a replica catches up
@@ -50,7 +50,7 @@ class RangeDirect:
         self._engine = engine_of(self._nc)
         self._part = part
         self._stream = access.stream.encode()
-        self.next = part.start
+        self.next: int = part.start
         self._reached = part.start  # behind the last message that was read
         self._times = Times()
         self._gaps = gaps

@@ -35,7 +35,7 @@ class DocumentColumns:
         self._corrupt = corrupt
         self._refuse = refuse
         self._divert = divert
-        self.wants_headers = divert is not None
+        self.wants_headers: bool = divert is not None
 
     def columns(
         self, payloads: list[bytes], message: Callable[[int], Message]

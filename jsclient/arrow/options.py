@@ -14,7 +14,7 @@ from jsclient import errors
 if TYPE_CHECKING:
     from jsclient.connection import Connection
 
-log = logging.getLogger("jsclient.arrow")
+log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 STALL: Final = 60.0  # seconds without any progress after which a reading gives up
 

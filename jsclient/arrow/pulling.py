@@ -27,7 +27,7 @@ from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import Pump, Told
 from jsclient.message import Msg
 
-log = logging.getLogger("jsclient.arrow")
+log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 TERMS: Final = PullTerms(expires=30.0, heartbeat=5.0)
 PAUSE: Final = 0.05  # seconds before the first new consumer; grows with each one that brings nothing
@@ -59,10 +59,10 @@ class RangeCredit(Credit):
 
     def __init__(self, size: int, prefetch: int, max_bytes: int, expected: int | None = None) -> None:
         super().__init__(max_bytes, numbers=PullInbox.numbers)
-        self.count = 0
+        self.count: int = 0
         self.left = 0  # sequences up to the end of the range
         self.expected = expected  # messages that a filtered range still has, and one that shows its end
-        self.alone = False  # the next message is larger than max_bytes: it is asked for by itself
+        self.alone: bool = False  # the next message is larger than max_bytes: it is asked for by itself
         self._size = size
         self._most = size * prefetch
 
@@ -86,7 +86,7 @@ class RangeCredit(Credit):
         return count, self.max_bytes
 
     def opened(self, batch: int, nbytes: int) -> int:
-        self.due = True  # there may be room for another one
+        self.due: bool = True  # there may be room for another one
         return super().opened(batch, nbytes)
 
     def received(self, count: int, nbytes: int) -> None:
@@ -115,7 +115,7 @@ class RangeConsumer:
         self._gaps = gaps
         self._filters = part.filters
         self._local: Matching | None = None  # filters that the server does not take, matched on this side
-        self.next = part.start  # the first sequence that was not handed out yet
+        self.next: int = part.start  # the first sequence that was not handed out yet
         self._name = ""
         self._delivery = 1
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jsclient.arrow.settings import Settings
     from jsclient.connection import Connection
 
-log = logging.getLogger("jsclient.arrow")
+log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 SMALL_RANGE: Final = 2_000  # sequences up to which direct get costs less than making a consumer
 MOST_FILTERS: Final = 1_000  # subjects of one consumer: with so many it is made in 33 ms, with 5,000 in 900

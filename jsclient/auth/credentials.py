@@ -24,7 +24,7 @@ from protocol.described import described
 
 __all__ = ["AuthFields", "Authenticator", "Secret", "SecretSource", "as_secret", "parse_creds"]
 
-log = logging.getLogger("jsclient.auth")
+log: logging.Logger = logging.getLogger("jsclient.auth")
 
 MAX_CREDS_SIZE: Final = 1024 * 1024
 CONNECT_NAMES: Final = ("user", "password", "auth_token", "nkey", "sig", "jwt")

@@ -114,9 +114,10 @@ class KeyPair:
     __slots__ = ("_key", "kind", "public")
 
     def __init__(self, seed: str) -> None:
+        self.kind: KeyType
         self.kind, raw = decode_seed(seed)
         self._key = _private_key(raw)
-        self.public = encode_public(self.kind, self._key.public_key().public_bytes_raw())
+        self.public: str = encode_public(self.kind, self._key.public_key().public_bytes_raw())
 
     def sign(self, data: bytes) -> bytes:
         """The 64 bytes of the Ed25519 signature."""

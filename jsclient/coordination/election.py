@@ -18,7 +18,7 @@ from jsclient.keyvalue import KeyValue
 from jsclient.shared_options import with_shared_options
 from jsclient.waiting import Gate
 
-log = logging.getLogger("jsclient.coordination")
+log: logging.Logger = logging.getLogger("jsclient.coordination")
 
 PATIENCE = 1.0
 """Seconds that a candidate waits at a time, so that `close` is noticed."""

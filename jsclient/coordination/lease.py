@@ -35,7 +35,7 @@ from jsclient.waiting import Gate
 if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValueEntry
 
-log = logging.getLogger("jsclient.coordination")
+log: logging.Logger = logging.getLogger("jsclient.coordination")
 
 SHORTEST: Final = 2.0
 """Seconds a lease lasts at least. The server removes expired messages up to 0.2 s late, and counts from 1 s on."""
@@ -94,12 +94,12 @@ class Lease:
     def __init__(self, kv: KeyValue, key: str, terms: Terms, on_lost: Callable[[Lease], Any] | None) -> None:
         self.key = key
         """The key in the bucket."""
-        self.ttl = terms.ttl
+        self.ttl: float = terms.ttl
         """Seconds after which it ends when its holder has died."""
         self._step = min(terms.ttl, 5.0)  # seconds for looking, and for giving back
         self._own_ttl = terms.ttl if terms.per_key else None
         self._marker_ttl = MARKER_TTL if terms.per_key else None
-        self.token = 0
+        self.token: int = 0
         """The fencing token: larger than that of every earlier holder."""
         self._kv = kv
         self._on_lost = on_lost

@@ -49,7 +49,7 @@ class Semaphore:
         check_key(name, 200)
         self.name = name
         """Its name."""
-        self.keys = [f"{name}.{seat}" for seat in range(seats)]
+        self.keys: list[str] = [f"{name}.{seat}" for seat in range(seats)]
         """The keys of its seats in the bucket."""
         self._kv = kv
         self._ttl = plain(ttl)
@@ -133,7 +133,7 @@ class Lock(Semaphore):
         self, kv: KeyValue, name: str, *, ttl: float | dt.timedelta = 10.0, on_lost: OnLost | None = None
     ) -> None:
         super().__init__(kv, name, 1, ttl=ttl, on_lost=on_lost)
-        self.keys = [name]
+        self.keys: list[str] = [name]
         """The key in the bucket, as a list of one."""
 
 

@@ -74,7 +74,7 @@ class BadResponse(JetStreamError):
 
     def __init__(self, message: str, raw: bytes = b"") -> None:
         super().__init__(message)
-        self.raw = raw[:1024]
+        self.raw: bytes = raw[:1024]
 
 
 class ListingIncomplete(JetStreamError):
@@ -88,7 +88,7 @@ class ListingIncomplete(JetStreamError):
 
     def __init__(self, message: str, missing: list[str] | None = None) -> None:
         super().__init__(message)
-        self.missing = missing or []
+        self.missing: list[str] = missing or []
 
 
 class RangeIncomplete(JetStreamError):

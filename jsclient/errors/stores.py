@@ -156,7 +156,7 @@ class ServiceError(JsClientError):
 
     def __init__(self, code: str = "", description: str = "", data: bytes = b"") -> None:
         super().__init__(code, description)
-        self.code = str(code)
+        self.code: str = str(code)
         self.description = description
         self.data = data
 

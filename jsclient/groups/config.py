@@ -87,7 +87,7 @@ class Group:
     """The stored configuration of a group, read and changed without losing what is not ours. Immutable."""
 
     def __init__(self, stored: Mapping[str, Any], *, elastic: bool, revision: int = 0) -> None:
-        self.stored = dict(stored)
+        self.stored: dict[str, Any] = dict(stored)
         """The configuration as it is stored, with fields that this version does not know."""
         self.elastic = elastic
         """Whether partitions and members may change."""

@@ -74,13 +74,13 @@ class PartitionedGroup:
     def __init__(self, js: JetStream, stream: str, name: str, *, elastic: bool) -> None:
         self.js = js
         """The JetStream object that it was made with."""
-        self.stream = names.check_stream(stream)
+        self.stream: str = names.check_stream(stream)
         """The stream that it works on."""
-        self.name = config.check_name(name, "group")
+        self.name: str = config.check_name(name, "group")
         """Its name."""
         self.elastic = elastic
         """Whether partitions and members may change."""
-        self.key = f"{stream}.{name}"
+        self.key: str = f"{stream}.{name}"
         """Under which its configuration is stored."""
         self.kv: KeyValue = keyvalue.KeyValue(js, config.ELASTIC_BUCKET if elastic else config.STATIC_BUCKET)
         """For layers."""

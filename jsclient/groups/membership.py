@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from jsclient.coordination import Lease
     from jsclient.groups.pool import GroupPool
 
-log = logging.getLogger("jsclient.groups")
+log: logging.Logger = logging.getLogger("jsclient.groups")
 
 PATIENCE: Final = 1.0
 FIRST_SETTLE: Final = 0.3

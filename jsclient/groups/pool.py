@@ -39,11 +39,14 @@ from jsclient.workers.signals import until_signal
 from jsclient.workers.typed import pool_reading, typed_handler
 
 if TYPE_CHECKING:
+    from jsclient._engine import Engine
+    from jsclient.connection import Connection
     from jsclient.groups.message import TypedGroupMessage
+    from jsclient.jetstream.consuming.typed import Reading
 
 T = TypeVar("T")
 
-log = logging.getLogger("jsclient.groups")
+log: logging.Logger = logging.getLogger("jsclient.groups")
 
 RETRY: Final = (0.05, 0.15)
 """Seconds between two tries to take partitions that somebody still works on."""
@@ -103,36 +106,40 @@ class GroupPool(Taker):
             raise errors.ConfigError("a pool needs a handler: a function that takes one message")
         self.group = group
         """The group that it is a member of."""
-        self.connection = group.js.nc
+        self.connection: Connection = group.js.nc
         """Its connection."""
-        self.engine = engine_of(self.connection)
+        self.engine: Engine = engine_of(self.connection)
         """For layers."""
+        self.terms: MemberOptions
+        self.options: PoolOptions
         self.terms, self.options = _options(options)
-        self.handler = handling(self.connection.options.instrumentation, typed_handler(handler, self.options))
+        self.handler: Callable[[Any], Any] = handling(
+            self.connection.options.instrumentation, typed_handler(handler, self.options)
+        )
         """For layers."""
-        self.reading = pool_reading(group.js, self.options)
+        self.reading: Reading[Any] | None = pool_reading(group.js, self.options)
         """For layers."""
         require(group.js)
         self._config = group.config()
-        self.automatic = self.terms.member is None
+        self.automatic: bool = self.terms.member is None
         """For layers."""
         if self.automatic and not group.elastic:
             raise errors.ConfigError("members of a static group are fixed: give member=")
-        self.instance = nuid.next_nuid()
+        self.instance: str = nuid.next_nuid()
         """For layers."""
-        self.member = self.terms.member or f"member-{self.instance[-8:]}"
+        self.member: str = self.terms.member or f"member-{self.instance[-8:]}"
         """The name of this member."""
-        self.records = Records.of(group, _replicas(group))
+        self.records: Records = Records.of(group, _replicas(group))
         """For layers."""
-        self.ready = waiting.new_condition()
+        self.ready: threading.Condition = waiting.new_condition()
         """For layers."""
         self.done: OrderedDict[tuple[int, int], None] = OrderedDict()
         """For layers."""
-        self.settler = Settler(self, ())
+        self.settler: Settler = Settler(self, ())
         """For layers."""
-        self.state = "starting"
+        self.state: str = "starting"
         """What it does, in a word: starting, joining, waiting, working ..."""
-        self.stopping = False
+        self.stopping: bool = False
         """For layers."""
         self.error: BaseException | None = None
         """What ended it; None while it runs, and after a stop of its own."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from jsclient.groups.pool import GroupPool
     from jsclient.jetstream import Consumer, ConsumerInfo
 
-log = logging.getLogger("jsclient.groups")
+log: logging.Logger = logging.getLogger("jsclient.groups")
 
 LEASE_PART: Final = 0.6
 """A handler is started only within this part of `priority_timeout` after the server has said that we are the one."""
@@ -47,15 +47,15 @@ class Term:
         self.consumer = consumer
         self.partitions = partitions
         self.epoch = epoch
-        self.order = Order(0 if not info.delivered.consumer_seq else None, pool.done)
+        self.order: Order = Order(0 if not info.delivered.consumer_seq else None, pool.done)
         self.consumer_filters: list[str] = []
         self.suspects: set[int] = set()  # partitions whose owner died: the first message of them is looked at
         self.tries: dict[int, Tries] = {}
         self.error: BaseException | None = None
-        self.over = False  # nothing is taken any more
-        self.handing_over = False
-        self.pin = ""
-        self.valid_until = 0.0
+        self.over: bool = False  # nothing is taken any more
+        self.handing_over: bool = False
+        self.pin: str = ""
+        self.valid_until: float = 0.0
         self._held_since = 0.0
         self._looked_at = 0.0
         self._looks = 0

@@ -18,7 +18,7 @@ from typing import Any, Literal
 from protocol.described import described
 from protocol.frames import pub_start
 
-log = logging.getLogger("jsclient.instruments")
+log: logging.Logger = logging.getLogger("jsclient.instruments")
 
 Kind = Literal["publish", "deliver", "request", "ack", "reconnect", "slow consumer"]
 End = Callable[[BaseException | None], object]
@@ -49,17 +49,17 @@ class Operation:
     ) -> None:
         self.kind = kind
         """What happens: one of Kind."""
-        self.subject = subject
+        self.subject: str = subject
         """Of the message; "" where there is none."""
-        self.size = size
+        self.size: int = size
         """Bytes of the payload."""
-        self.headers = headers
+        self.headers: Mapping[str, Any] | None = headers
         """Of a publish or request: replace them to send others. Of a deliver: those of the message."""
-        self.message = message
+        self.message: Any = message
         """Of a deliver: what the handler gets, or what was taken."""
-        self.handled = handled
+        self.handled: bool = handled
         """Of a deliver: True when a handler is at work on it until the end."""
-        self.detail = detail
+        self.detail: str = detail
 
     def __repr__(self) -> str:
         return f"<Operation {self.kind} {self.subject!r} {self.size} bytes>"

@@ -111,7 +111,7 @@ class JetStream(Publishing[V]):
         self.publish_timeout = plain_or_none(publish_timeout)
         """Seconds; as given."""
         check_timeout(self.publish_timeout, "publish_timeout")
-        self.api = Api(
+        self.api: Api = Api(
             nc,
             domain=domain,
             prefix=api_prefix,
@@ -121,7 +121,7 @@ class JetStream(Publishing[V]):
             on_response=on_response,
         )
         """For layers."""
-        self.capabilities = Capabilities(self.api)
+        self.capabilities: Capabilities = Capabilities(self.api)
         """For layers."""
         super().__init__(publish_async_options)
 

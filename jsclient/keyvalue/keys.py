@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from jsclient.errors import InvalidName
@@ -23,7 +24,7 @@ LINE_OVERHEAD: Final = 196
 _BUCKET = re.compile(r"[a-zA-Z0-9_-]+")
 _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(?:\.[-/_=a-zA-Z0-9]+)*")
 _FILTER = re.compile(r"(?:(?:[-/_=a-zA-Z0-9]+|\*)(?:\.(?:[-/_=a-zA-Z0-9]+|\*))*(?:\.>)?)|>")
-valid_key = _KEY.fullmatch
+valid_key: Callable[[str], re.Match[str] | None] = _KEY.fullmatch
 
 
 def check_bucket(bucket: Any, what: str = "bucket") -> str:

@@ -59,9 +59,9 @@ class Upload:
     def __init__(self, js: JetStream, stream: Stream, bucket: str, chunk_size: int, deadline: Deadline) -> None:
         self.nuid: str = next_nuid()
         self.subject: str = chunk_subject(bucket, self.nuid)
-        self.size = 0
-        self.chunks = 0
-        self.digest = ""
+        self.size: int = 0
+        self.chunks: int = 0
+        self.digest: str = ""
         self._js = js
         self._stream = stream
         self._bucket = bucket

@@ -86,7 +86,7 @@ class Endpoint(Taker):
         """Its queue group; "" when it has none."""
         self.metadata: dict[str, str] = dict(metadata or {})
         """Words about it that `info` shows."""
-        self.handler = handling(service.nc.options.instrumentation, handler)
+        self.handler: Callable[..., Any] = handling(service.nc.options.instrumentation, handler)
         """For layers."""
         self._service = service
         self._lock = waiting.new_lock()

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.spark.options import SparkOptions
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 CHUNK_ROWS: Final = 999  # the server takes 1,000 messages in a batch, one is the marker
 CHUNK_BYTES: Final = 8 << 20
@@ -84,7 +84,7 @@ class Chunks:
     """Cuts rows into chunks: the same rows always at the same places."""
 
     def __init__(self, number: int, running: Any) -> None:
-        self.number = number  # of the chunk that is being filled
+        self.number: int = number  # of the chunk that is being filled
         self.running = running  # the hash of all rows so far
         self._rows: list[Row] = []
         self._size = 0
@@ -163,7 +163,7 @@ class AtomicPublisher:
         # Its other partitions and batches have markers in the same stream.
         key = "marker", access.api.prefix, options.atomic_marker_subject, job
         self._access = SparkAccess(nc, options, cached(nc, key, lambda: self._find_stream(access)))
-        self.totals = Totals()
+        self.totals: Totals = Totals()
         self._chunks = Chunks(0, blake2b(digest_size=16))
         self._marker = self._read_marker()
         self._whole = True

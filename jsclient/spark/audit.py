@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jsclient.spark.journal import Job
     from jsclient.spark.options import SparkOptions
 
-log = logging.getLogger("jsclient.spark.audit")
+log: logging.Logger = logging.getLogger("jsclient.spark.audit")
 
 
 def record_of(options: SparkOptions, job: Job, outcomes: list[Outcome], journaled: bool, notes: Iterable[str]) -> Any:

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from jsclient.spark.atomic import AtomicPublisher
     from jsclient.spark.options import SparkOptions
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 SETTLED: Final = (
     15.0  # seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there

@@ -78,6 +78,8 @@ class Follower:
 
     def __init__(self, options: SparkOptions) -> None:
         self.options = options
+        self.lost: int
+        self.expired: int
         self.lost = self.expired = 0  # sequences, of this run; shown in every progress
         self.state: StreamState | None = None  # as the last trigger saw it
         self.target: int | None = None  # AvailableNow: nothing at or after it is read in this run

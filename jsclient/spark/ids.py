@@ -37,7 +37,7 @@ class ContentIds:
     """
 
     def __init__(self, key: bytes, partition: str, adding: bool = False) -> None:
-        self.total = 0
+        self.total: int = 0
         self._adding = adding
         self._base = blake2b(digest_size=DIGEST_BYTES, key=key)
         self._suffix = b".%b%b." % (tag_of(key), partition.encode())

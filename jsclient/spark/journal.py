@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jsclient.keyvalue import KeyValue, KeyValueEntry
     from jsclient.spark.options import SparkOptions
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 HISTORY: Final = 64
 REPLICAS: Final = (3, 1)  # of a journal that is made here: as many as the servers allow
@@ -91,8 +91,8 @@ class Journal:
         self._part: dict[str, Any] = {}
         self._part_revision = 0
         self._began = 0.0  # when the partition was taken
-        self.batch = BatchEntry("", {}, False, 0)
-        self.before = PartEntry()
+        self.batch: BatchEntry = BatchEntry("", {}, False, 0)
+        self.before: PartEntry = PartEntry()
         self.notes: list[str] = []  # what the user has to see although nothing failed
 
     # --- the steps of a task ----------------------------------------------------------------------------

@@ -94,7 +94,7 @@ class LatestReader(DataSourceReader):
     def __init__(self, options: BucketOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.columns = check_columns(schema, {name: (kind,) for name, kind in KV_COLUMNS.items()})
+        self.columns: list[str] = check_columns(schema, {name: (kind,) for name, kind in KV_COLUMNS.items()})
 
     def partitions(self) -> Sequence[InputPartition]:
         return [KeysPartition(pattern) for pattern in self.options.keys or (None,)]

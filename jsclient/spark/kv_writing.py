@@ -47,7 +47,7 @@ class KeyValueWriter(DataSourceArrowWriter):
     def __init__(self, options: BucketOptions, schema: StructType) -> None:
         check_columns(schema, COLUMNS, ("key", "value"))
         self.options = options
-        self.job = uuid.uuid4().hex
+        self.job: str = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return write_task(self.options, iterator, self.job, 0)

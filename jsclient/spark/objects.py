@@ -65,7 +65,7 @@ class ObjectsReader(DataSourceReader):
     def __init__(self, options: BucketOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.columns = check_columns(schema, COLUMNS)
+        self.columns: list[str] = check_columns(schema, COLUMNS)
 
     def partitions(self) -> Sequence[InputPartition]:
         with named_errors(self.options.stream, "JETSTREAM_READ_FAILED", f"object store {self.options.bucket!r}"):

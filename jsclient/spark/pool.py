@@ -27,7 +27,7 @@ from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 CHECK_AFTER: Final = 10.0  # seconds of idleness after which a connection is pinged before it is leased again
 CLOSE_AFTER: Final = 600.0  # seconds of idleness after which it is closed: longer than most triggers are apart

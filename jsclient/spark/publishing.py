@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.spark.options import SparkOptions
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class TaskPublisher:

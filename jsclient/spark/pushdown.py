@@ -95,8 +95,8 @@ class PushdownReader(JetStreamReader):
     def _subject(self, item: Filter, value: Any) -> bool:
         if isinstance(item, EqualTo) and isinstance(value, str) and _storable(value):
             kept = [value] if not self.subjects or any(protocol.matches(f, value) for f in self.subjects) else []
-            self.subjects = tuple(kept)
-            self.empty = self.empty or not kept
+            self.subjects: tuple[str, ...] = tuple(kept)
+            self.empty: bool = self.empty or not kept
             return True
         if isinstance(item, StringStartsWith) and isinstance(value, str) and not self.subjects:
             whole, dot, _ = value.rpartition(".")

@@ -117,6 +117,9 @@ class ReadBack:
     """
 
     def __init__(self, key: bytes, by_column: bool) -> None:
+        self.process: int
+        self.key: bytes
+        self.by_column: bool
         self.key, self.by_column, self.process = key, by_column, os.getpid()
         self._tag = tag_of(key)
         self._reached: dict[str, tuple[str, int]] = {}  # stream -> when it was made, the next sequence to read

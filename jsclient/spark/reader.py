@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.jetstream.api.models import StreamInfo
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class RangePartition(InputPartition):
@@ -82,17 +82,17 @@ class JetStreamReader(DataSourceReader):
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.columns = check_source(schema, options)
+        self.columns: list[str] = check_source(schema, options)
         if options.value_format != "binary":
             from jsclient.spark.documents import check_documents
 
             check_documents(schema, options)
-        self.job = uuid.uuid4().hex[:8]
+        self.job: str = uuid.uuid4().hex[:8]
         # What pushed filters leave: streams, sequences [low, high), times, subjects. See pushdown.py.
         self.wanted: set[str] | None = None
         self.low: int | None = None
         self.high: int | None = None
-        self.subjects = options.subjects
+        self.subjects: tuple[str, ...] = options.subjects
         self.empty = False
 
     def partitions(self) -> Sequence[InputPartition]:

@@ -29,7 +29,7 @@ class Sorter:
 
     def __init__(self, stored: Stored) -> None:
         self._stored = stored
-        self.skipped = 0
+        self.skipped: int = 0
         self.aside: list[Row] = []
         self._size = 0
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jsclient.spark.options import SparkOptions
     from jsclient.subscription import Subscription
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class Report(msgspec.Struct, omit_defaults=True):

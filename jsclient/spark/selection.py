@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.spark.options import SparkOptions
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 BUCKETS: Final = ("KV_", "OBJ_")  # streams of buckets: a pattern means them only if it begins so itself
 
@@ -27,7 +27,7 @@ class Selection:
 
     def __init__(self, options: SparkOptions) -> None:
         self._options = options
-        self.names = options.stream_names
+        self.names: tuple[str, ...] = options.stream_names
         self._patterns = [(word, _compiled(word)) for word in options.stream_patterns]
 
     @property

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.jetstream.api.models import StreamInfo
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -55,14 +55,14 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.columns = check_source(schema, options)
+        self.columns: list[str] = check_source(schema, options)
         if options.value_format != "binary":
             from jsclient.spark.documents import check_documents
 
             check_documents(schema, options)
-        self.label = uuid.uuid4().hex[:8]
-        self.shape = shape_of(options.subjects, options.partition_by)
-        self.selection = Selection(options)
+        self.label: str = uuid.uuid4().hex[:8]
+        self.shape: str = shape_of(options.subjects, options.partition_by)
+        self.selection: Selection = Selection(options)
         self._followers: dict[str, Follower] = {}
         self._reported_lost = self._reported_expired = 0  # by tasks
         self._initial: dict[str, Any] | None = None

@@ -12,7 +12,7 @@ import logging
 import sys
 from typing import Final
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 PREFIX: Final = "jetstream: "
 

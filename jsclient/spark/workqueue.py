@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.api.models import StreamInfo
     from jsclient.spark.access import SparkAccess
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 CLAIM: Final = "spark_"  # the claim of a query is the durable consumer with this name and its id
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
 
-log = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.spark")
 
 # Local properties that Spark sets for the tasks of a streaming query; the writer API itself tells neither.
 QUERY_ID = "sql.streaming.queryId"
@@ -46,7 +46,7 @@ class Published(WriterCommitMessage):
     def __init__(self, job: Job, outcome: Outcome, journaled: bool) -> None:
         self.job = job
         self.outcome = outcome
-        self.totals = outcome.totals
+        self.totals: Totals = outcome.totals
         self.journaled = journaled
 
 
@@ -145,7 +145,7 @@ class JetStreamWriter(DataSourceArrowWriter):
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         check_sink(schema, options)
         self.options = options
-        self.job = uuid.uuid4().hex
+        self.job: str = uuid.uuid4().hex
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         return write_task(self.options, iterator, Job(self.job, self.job, 0, partition_id()), False)

@@ -161,10 +161,12 @@ class LeafPair(_Group):
         dialled = via(port) if via else port
         # The hub advertises what the leaf dials, or the leaf would learn the hub's own port and come back past a proxy.
         nodes = f'leafnodes {{ listen: "127.0.0.1:{port}", advertise: "127.0.0.1:{dialled}" }}\n'
-        self.hub = NatsServer(nodes + "jetstream { domain: hub }\n" + hub_config, binary=binary, name="hub")
+        self.hub: NatsServer = NatsServer(nodes + "jetstream { domain: hub }\n" + hub_config, binary=binary, name="hub")
         """The server in the middle."""
         remote = f'leafnodes {{ reconnect: 1, remotes: [{{ url: "nats-leaf://127.0.0.1:{dialled}" }}] }}\n'
-        self.leaf = NatsServer(remote + "jetstream { domain: leaf }\n" + leaf_config, binary=binary, name="leaf")
+        self.leaf: NatsServer = NatsServer(
+            remote + "jetstream { domain: leaf }\n" + leaf_config, binary=binary, name="leaf"
+        )
         """The server at the edge."""
         self.servers = [self.hub, self.leaf]
         """Both."""

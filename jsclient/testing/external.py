@@ -27,8 +27,8 @@ class ExternalServer:
     def __init__(self, url: str, *, ours: bool = False) -> None:
         parts = urlsplit(url.split(",")[0] if "://" in url else f"nats://{url}")
         self.url = url
-        self.host = parts.hostname or "127.0.0.1"
-        self.port = parts.port or 4222
+        self.host: str = parts.hostname or "127.0.0.1"
+        self.port: int = parts.port or 4222
         self.ours = ours  #: True for a container that was started for the tests
         self.store_dir = ""
 

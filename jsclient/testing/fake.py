@@ -99,9 +99,9 @@ class FakeClient:
         self.number = number  #: 0 for the first connection
         self.socket = sock
         """Its end of the connection."""
-        self.received = bytearray()  #: everything the client has sent so far
+        self.received: bytearray = bytearray()  #: everything the client has sent so far
         self._server = server
-        self.taken = 0  #: bytes of it that `expect` has returned
+        self.taken: int = 0  #: bytes of it that `expect` has returned
         sock.settimeout(SLICE)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
@@ -216,14 +216,14 @@ class FakeServer:
         """What went wrong in scripts so far."""
         self.clients: list[FakeClient] = []
         """The connections so far, in order."""
-        self.stopping = threading.Event()
+        self.stopping: threading.Event = threading.Event()
         """For layers."""
         self._threads: list[threading.Thread] = []
         self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self._listener.settimeout(SLICE)
         self.port: int = self._listener.getsockname()[1]
         """Where it listens."""
-        self.url = f"nats://127.0.0.1:{self.port}"
+        self.url: str = f"nats://127.0.0.1:{self.port}"
         """Its address."""
         self._acceptor = threading.Thread(target=self._accept, name=f"jsclient-testing-fake-{self.port}", daemon=True)
 

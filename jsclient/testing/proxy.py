@@ -39,8 +39,8 @@ class Flow:
         self.bytes = 0  #: forwarded so far
         self.stalled = False
         """Whether nothing passes."""
-        self.delay = 0.0  #: seconds that every chunk is under way
-        self.rate = 0.0  #: bytes per second; 0 is no limit
+        self.delay: float = 0.0  #: seconds that every chunk is under way
+        self.rate: float = 0.0  #: bytes per second; 0 is no limit
         self.chunk = CHUNK  #: at most so many bytes are sent at once
         self.cut_at: int | None = None  #: value of `bytes` at which the connection is cut
         self.cut_reset = False
@@ -95,14 +95,14 @@ class Proxy:
     """
 
     def __init__(self, target_port: int, *, target_host: str = "127.0.0.1", port: int = 0) -> None:
-        self.target = (target_host, target_port)
+        self.target: tuple[str, int] = (target_host, target_port)
         """Host and port behind it."""
-        self.up = Flow()
+        self.up: Flow = Flow()
         """What goes to the server."""
-        self.down = Flow()
+        self.down: Flow = Flow()
         """What goes to the client."""
-        self.accepted = 0  #: connections taken so far
-        self.cuts = 0  #: connections cut on command so far
+        self.accepted: int = 0  #: connections taken so far
+        self.cuts: int = 0  #: connections cut on command so far
         self.tap: Tap | None = None  #: called with every piece before it is sent on, on the proxy's threads
         self._changed = threading.Condition()
         self._links: set[_Link] = set()
@@ -112,7 +112,7 @@ class Proxy:
         self._listener = self._listen(port)
         self.port: int = self._listener.getsockname()[1]
         """Where it listens."""
-        self.url = f"nats://127.0.0.1:{self.port}"
+        self.url: str = f"nats://127.0.0.1:{self.port}"
         """Its address."""
         self._acceptor: threading.Thread | None = None
 

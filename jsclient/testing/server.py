@@ -61,25 +61,25 @@ class NatsServer:
         args: Sequence[str] = (),
         name: str = "",
     ) -> None:
-        self.binary = binary or find_server()
+        self.binary: str = binary or find_server()
         """The program."""
-        self.config = config
+        self.config: str = config
         """The configuration as given."""
         self.jetstream = jetstream
         """Whether it has JetStream."""
-        self.args = list(args)
+        self.args: list[str] = list(args)
         """Added to the command line."""
         self.name = name
         """Its name."""
         self.host = "127.0.0.1"
         """127.0.0.1."""
-        self.url = ""
+        self.url: str = ""
         """Its address, once it runs."""
-        self.websocket_url = ""
+        self.websocket_url: str = ""
         """Its address for websockets; "" without."""
-        self.monitor_url = ""
+        self.monitor_url: str = ""
         """Its address for monitoring; "" without."""
-        self.port = port
+        self.port: int = port
         """Its port; -1 before the first start if it chooses."""
         self._folder: str | None = None
         self._store = os.fspath(store_dir) if store_dir is not None else None

@@ -57,7 +57,7 @@ class Endpoint:
                 """A probe every second is nothing to log."""
 
         self._server = _Server((host.strip("[]"), int(port)), Handler)
-        self.port = self._server.server_port
+        self.port: int = self._server.server_port
         thread = threading.Thread(target=self._server.serve_forever, name="jsclient-worker-http", daemon=True)
         try:
             start_all([thread], f"the endpoint for {address}")

@@ -21,7 +21,7 @@ class KeyedQueue:
         self._waiting: dict[Hashable, deque[Any]] = {}  # a key is in here while it is busy or parked
         self._parked: list[tuple[float, int, Hashable, Any]] = []
         self._order = itertools.count()
-        self.backlog = 0
+        self.backlog: int = 0
 
     def admit(self, key: Hashable, message: Any) -> bool:
         """A message has come. True: its key is free, handle it now (it is busy from here on); False: it was queued."""

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from jsclient.workers.parts import Worker
     from jsclient.workers.pool import WorkerPool
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 LOOK: Final = 0.25
 """Seconds between two questions whether everything is here, while the pool holds."""

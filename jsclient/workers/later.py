@@ -20,7 +20,7 @@ from protocol import Headers, matches
 if TYPE_CHECKING:
     from jsclient.jetstream import Consumer, JetStreamMsg
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 ATTEMPT: Final = "Retry-Attempt"
 FIRST_SEQUENCE: Final = "Retry-First-Sequence"

@@ -44,16 +44,16 @@ class Item:
     __slots__ = ("delivery", "held", "key", "lane", "message", "poison", "sequence", "stored", "tries", "until")
 
     def __init__(self, message: Any, sequence: int, delivery: int, stored: int = 0, key: Hashable = None) -> None:
-        self.message = message
-        self.sequence = sequence
-        self.delivery = delivery
-        self.stored = stored
-        self.key = key
+        self.message: Any = message
+        self.sequence: int = sequence
+        self.delivery: int = delivery
+        self.stored: int = stored
+        self.key: Hashable = key
         self.lane: Hashable = None  # the key under which it waits or runs
-        self.until = 0.0  # not to be tried again before
+        self.until: float = 0.0  # not to be tried again before
         self.held: Any = None
-        self.tries = Tries()
-        self.poison = ""  # why it must not be handled once more
+        self.tries: Tries = Tries()
+        self.poison: str = ""  # why it must not be handled once more
 
     def __repr__(self) -> str:
         return f"<Item {self.sequence} of key {self.key!r}>"
@@ -66,13 +66,13 @@ class Order:
         self, last: int | None = 0, done: OrderedDict[tuple[int, int], None] | None = None, *, shares: bool = False
     ) -> None:
         self.last = last
-        self.others = False
+        self.others: bool = False
         """Whether others were seen to get messages of the consumer, as far as gaps tell it (with `shares`)."""
         self._shares = shares
         self._doubt = False  # deliveries may have been lost since the last one that came
         self.items: dict[int, Item] = {}
         self.running: dict[int, Item] = {}
-        self.done = OrderedDict() if done is None else done
+        self.done: OrderedDict[tuple[int, int], None] = OrderedDict() if done is None else done
         self._gap = False  # a delivery is missing
         self._settling = False  # what runs has to end before messages are handled one by one
         self._ready: deque[Item] = deque()

@@ -33,7 +33,7 @@ class Retry(Exception):
         seconds = delay.total_seconds() if isinstance(delay, dt.timedelta) else delay
         if seconds is not None and not math.isfinite(seconds):
             raise ValueError(f"delay must be a number of seconds, got {delay!r}")
-        self.delay = None if seconds is None else max(float(seconds), 0.0)
+        self.delay: float | None = None if seconds is None else max(float(seconds), 0.0)
         """Seconds; None: the backoff of the pool."""
 
 

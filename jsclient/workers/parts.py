@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from jsclient.message import Msg
     from jsclient.workers.progress import Held
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 _REFUSED = (b"NATS/1.0 409", b"NATS/1.0 503")
 """How the headers of a status begin that ends pulls: the server that led the consumer gives up, or is gone."""
@@ -74,17 +74,17 @@ class Worker:
 
     def __init__(self) -> None:
         self.held: tuple[Held, ...] = ()
-        self.counters = stats.Counters()
-        self.calls = 0
-        self.spent = 0.0
+        self.counters: stats.Counters = stats.Counters()
+        self.calls: int = 0
+        self.spent: float = 0.0
         self.thread: threading.Thread | None = None
 
 
 class PoolMessages(Messages):
     """The pool's iterator: it gives back, and counts, also what the pool had taken and not started."""
 
-    given_back = 0
-    interruptions = 0
+    given_back: int = 0
+    interruptions: int = 0
     """How often something happened after which deliveries may be missing: links that ended, pulls that the server
     ended before their time. See also `missed_heartbeats`."""
 

@@ -33,11 +33,12 @@ from jsclient.workers.typed import TypedPoolMessages, pool_reading, typed_handle
 from jsclient.workers.waits import waits_of
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.jetstream import TypedMsg
 
 T = TypeVar("T")
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 
 @with_shared_options
@@ -93,18 +94,20 @@ class WorkerPool(Taker):
         if not callable(handler):
             raise errors.ConfigError("a pool needs a handler: a function that takes one message (or a list)")
         try:
-            self.options = PoolOptions(**options)
+            self.options: PoolOptions = PoolOptions(**options)
         except TypeError as error:
             raise errors.ConfigError(f"{error}; see jsclient.workers.PoolOptions") from None
         self.consumer = consumer
         """What it takes messages from."""
-        self.connection = consumer.nc
+        self.connection: Connection = consumer.nc
         """Its connection."""
         self._engine = engine_of(self.connection)
-        self.handler = handling(self.connection.options.instrumentation, typed_handler(handler, self.options))
+        self.handler: Callable[[Any], Any] = handling(
+            self.connection.options.instrumentation, typed_handler(handler, self.options)
+        )
         """For layers."""
         waits = waits_of(consumer, self.options)
-        self.settler = Settler(self, waits.backoff)
+        self.settler: Settler = Settler(self, waits.backoff)
         """For layers."""
         self._workers = [Worker() for _ in range(self.options.threads)]
         intervals = [wait / PART for wait in waits.ack]
@@ -116,7 +119,7 @@ class WorkerPool(Taker):
         self._turn = waiting.new_turn()  # of the thread that takes a message while nothing is prefetched
         self._suspects = waiting.new_turn()
         self._first_prefix = b"\0"
-        self.stopping = False
+        self.stopping: bool = False
         """For layers."""
         self._release_asked = False
         self._giving_back = False

@@ -24,7 +24,7 @@ class Prefetch:
     consumer's limit of one pull, which a server refuses to exceed."""
 
     def __init__(self, messages: Any, workers: Sequence[Worker], unit: int, limit: int, max_batch: int) -> None:
-        self.size = 0
+        self.size: int = 0
         """Messages that may wait in this process; 0: no worker gets one before it is free to handle it."""
         self._messages = messages
         self._workers = workers

@@ -12,7 +12,7 @@ from jsclient.connection import engine_of
 if TYPE_CHECKING:
     from jsclient.connection import Connection
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 PART: Final = 3.0
 """In-progress goes out after a third of the time that the server waits: two may be lost."""
@@ -26,14 +26,16 @@ class Held:
     __slots__ = ("hung", "interval", "key", "message", "retries", "started", "taken", "told", "waiting")
 
     def __init__(self, message: Any, interval: float) -> None:
-        self.message = message
-        self.interval = interval
+        self.message: Any = message
+        self.interval: float = interval
+        self.told: float
+        self.started: float
         self.started = self.told = time.monotonic()
         self.taken: float | None = None if message is None else self.started
         self.hung: Any = None  # the message with which the handler hung; a worker uses one Held for many messages
-        self.waiting = False  # behind another message of its key, or for its next try: no handler runs with it
+        self.waiting: bool = False  # behind another message of its key, or for its next try: no handler runs with it
         self.key: Any = None  # where order is kept by key
-        self.retries = 0  # tries in this process, beside those that the server counts
+        self.retries: int = 0  # tries in this process, beside those that the server counts
 
 
 class Progress:
@@ -57,7 +59,7 @@ class Progress:
         self._tick = max(min(intervals) / 4, SHORTEST)
         self._timer: Any = None
         self._stopped = False
-        self.hung = 0
+        self.hung: int = 0
 
     def interval(self, delivered: int) -> float:
         """Seconds between two in-progress for a message at its n-th delivery (the last entry holds for all later)."""

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from jsclient.workers.options import PoolOptions
     from jsclient.workers.parts import Worker
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 BY_HANDLER: Final = -1.0
 """Instead of a delay: see Settler.run_keyed."""
@@ -52,7 +52,7 @@ class Settler:
         self._gave_up_unseen = False
         self._later = options.later if options.later and later.usable(pool.consumer, options.later) else ""
         self._unstored: dict[Any, str] = {}  # reasons of dead letters that could not be stored yet
-        self.plain = not (options.manual or options.confirm or options.on_event)
+        self.plain: bool = not (options.manual or options.confirm or options.on_event)
         """Whether a message that was handled is acked, and nothing else."""
 
     # --- one message ------------------------------------------------------------------------------------

@@ -61,6 +61,11 @@ class Counters:
     __slots__ = ("dead", "failed", "handled", "redelivered", "rejected", "times")
 
     def __init__(self) -> None:
+        self.rejected: int
+        self.redelivered: int
+        self.handled: int
+        self.failed: int
+        self.dead: int
         self.handled = self.failed = self.redelivered = self.rejected = self.dead = 0
         self.times: deque[float] = deque(maxlen=TIMES_KEPT)
 

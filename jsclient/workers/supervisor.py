@@ -25,7 +25,7 @@ import attrs
 
 from jsclient.durations import doubled
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 FIRST_BACKOFF: Final = 0.2
 MOST_BACKOFF: Final = 30.0
@@ -53,7 +53,7 @@ class Child:
         reading, writing = os.pipe()
         os.set_blocking(reading, False)
         try:
-            self.process = subprocess.Popen([*command, str(writing)], pass_fds=[writing])
+            self.process: subprocess.Popen[bytes] = subprocess.Popen([*command, str(writing)], pass_fds=[writing])
         except BaseException:
             os.close(reading)
             raise
@@ -61,10 +61,10 @@ class Child:
             os.close(writing)
         self.slot = slot
         self.pipe = reading
-        self.started = time.monotonic()
-        self.heard = 0.0
+        self.started: float = time.monotonic()
+        self.heard: float = 0.0
         self.figures: dict[str, Any] = {}
-        self.leaving = 0.0  # when it was told to stop
+        self.leaving: float = 0.0  # when it was told to stop
         self._rest = b""
 
     @property
@@ -111,8 +111,8 @@ class Supervisor:
     def __init__(self, command: list[str], processes: int, stop_timeout: float) -> None:
         self._command = command
         self._stop_timeout = stop_timeout
-        self.slots = [Slot(number) for number in range(processes)]
-        self.restarts = 0
+        self.slots: list[Slot] = [Slot(number) for number in range(processes)]
+        self.restarts: int = 0
         self._stopping = False
         self._reloads: list[Slot] = []
         self._asked: list[int] = []

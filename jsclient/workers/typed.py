@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream import Consumer, JetStream
     from jsclient.workers.options import PoolOptions
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 T = TypeVar("T")
 

@@ -34,12 +34,12 @@ class Credit:
     # How each of them begins. Here because every fetch makes one.
     due = True
     """A pull may be due: look when the application comes for the next message."""
-    granted = 0
+    granted: int = 0
     """Messages requested up to now, without those that the server said will not come."""
-    granted_bytes = 0
+    granted_bytes: int = 0
     taken_bytes = 0
     """The owner adds the size of what is taken."""
-    retry_at = 0.0
+    retry_at: float = 0.0
     _newest = 0  # pull
     _settled = 0  # the newest pull with bytes given back before its status came
     _too_small = False  # the last pull brought nothing because of its bytes: the next one gets all of them

@@ -136,15 +136,15 @@ class Fetch:
     """One finite pull; made for one call, used by one thread."""
 
     # How each of them begins. Here because it is made for every fetch: setting them one by one takes 1 us.
-    size = 0
+    size: int = 0
     """Bytes of `messages`; counted where there is a limit."""
     ended: Ended | None = None
     error: Exception | None = None
     interrupted: Exception | None = None
     leaderless: Exception | None = None
     """What the last pull ended with, if nobody took it."""
-    may_ask = True
-    answered = False
+    may_ask: bool = True
+    answered: bool = False
     """The server has said how a pull ended."""
     _just_pulled = False
     """And nothing has happened since: no need to look for a pull that is due."""
@@ -174,13 +174,14 @@ class Fetch:
         self.max_bytes = max_bytes
         self.no_wait: bool = terms.no_wait
         self.messages: list[JetStreamMsg] = []
+        self.started: float
         self.started = now = time.monotonic()
         # Takes only what is there: the time it has is for the answer, which an interruption must not replace.
         self.instant: bool = terms.no_wait and terms.expires == 0
         if self.instant:
             timeout = answer_within
         self.deadline: float = NEVER if timeout is None else now + timeout
-        self.disturbed = now - ELECTION
+        self.disturbed: float = now - ELECTION
         self._credit = Remainder(want, max_bytes, numbers=PullInbox.numbers)
         grace = min(GRACE, answer_within)
         watchdog = Watchdog(grace, grace / 2, now) if self.instant else None

@@ -76,8 +76,8 @@ class Until:
         self._js = js
         self._stream_name = stream_name
         self.end_ns: int | None = None if time is None else timestamp_ns(time)
-        self.one_copy = True
-        self.position = 0  # the sequence that a reading must have reached, once the end has passed
+        self.one_copy: bool = True
+        self.position: int = 0  # the sequence that a reading must have reached, once the end has passed
         self.end_seq: int | None = self.last_seq(timeout) if drained else end_seq
 
     def last_seq(self, timeout: Timeout = DEFAULT) -> int:
@@ -130,7 +130,7 @@ class FiniteRead(Taker):
         """The consumer that it reads."""
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
-        self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
+        self.until: Until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
         """For layers."""
         self._max_messages = max_messages
         self._turn = waiting.new_turn()
@@ -343,7 +343,7 @@ class OrderedRead:
     ) -> None:
         self._timeout = resolve(timeout, FETCH_TIMEOUT)
         deadline = Deadline(Deadline(self._timeout).at_most(consumer.js.api.timeout or FETCH_TIMEOUT))
-        self.until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
+        self.until: Until = Until(consumer.js, consumer.stream_name, end_seq, time, drained, deadline)
         self._turn = waiting.new_turn()
         self._pending: int | None = None  # what the last message said is still to come
         self._reading: Reading | None = None

@@ -175,7 +175,7 @@ class CompleteReading:
         self._stream = js.stream(stream, fetch_info=False)
         self._options: dict[str, Any] = {"filter_subjects": list(subjects), "headers_only": headers_only}
         self._window: dict[str, Any] = {"leave_buffered": True, **(window or {})}  # nothing is to be given back
-        self.complete = complete
+        self.complete: bool = complete
         self._closed = False
         self._subjects: set[bytes] = set()  # of what was given, until it is complete
         self._unseen: set[bytes] | None = None  # subjects that are still to come
@@ -188,7 +188,7 @@ class CompleteReading:
             if single and start.get("deliver_policy") == LAST_PER_SUBJECT:
                 start = {"deliver_policy": "all"}  # the same messages, in the order in which new ones come
         self._in_order = start.get("deliver_policy") != LAST_PER_SUBJECT
-        self.reading = self._open(start, end, one_copy, deadline)
+        self.reading: Reading = self._open(start, end, one_copy, deadline)
         state, info = self.reading.consumer.state, self.reading.consumer.cached_info
         if complete and info is not None:
             # If the consumer must be made again before anything came, it begins here and not at its own "now".

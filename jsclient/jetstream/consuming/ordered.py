@@ -86,7 +86,7 @@ class OrderedConsumer:
         """The JetStream object that it was made with."""
         self.stream_name: str = names.check_stream(stream_name)
         """The stream that it reads."""
-        self.state = OrderedState(OrderedOptions(**options))
+        self.state: OrderedState = OrderedState(OrderedOptions(**options))
         """For layers."""
         self.state.options.filters()
         self._source = OrderedSource(js, stream_name, self.state)

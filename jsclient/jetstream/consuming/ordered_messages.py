@@ -64,8 +64,8 @@ class OrderedSource(PullSource):
         self.stream_name = stream_name
         self.state = state
         self.info: ConsumerInfo | None = None
-        self.same_stream = SameStream()
-        self.lost = ""
+        self.same_stream: SameStream = SameStream()
+        self.lost: str = ""
         """Why the consumer has to be made again, if it has to be."""
 
     def ask(self, timeout: Timeout) -> ConsumerInfo:
@@ -136,7 +136,7 @@ class OrderedMessages(MessageIterator):
     ) -> None:
         if options.cancel is not None:
             options.cancel.check()
-        self.resets = 0
+        self.resets: int = 0
         self.cancel: Cancel | None = None  # of the fetch under way
         self._on_close = on_close
         self._order = waiting.new_turn()  # held by the one thread that takes from the mailbox

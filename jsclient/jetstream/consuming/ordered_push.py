@@ -54,6 +54,7 @@ from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
 
 hints.wanted(globals(), "JetStream")
@@ -72,14 +73,16 @@ class OrderedPushSource:
 
     def __init__(self, js: JetStream, stream_name: str, state: OrderedState, heartbeat: float) -> None:
         self.js = js
-        self.nc = js.nc
+        self.nc: Connection = js.nc
         self._engine = engine_of(self.nc)
         self.stream_name = stream_name
         self.state = state
         self.heartbeat = heartbeat
         self.info: ConsumerInfo | None = None
-        self.same_stream = SameStream()
-        self.config = ConsumerConfig(deliver_subject=js.nc.new_inbox(), flow_control=True, idle_heartbeat=heartbeat)
+        self.same_stream: SameStream = SameStream()
+        self.config: ConsumerConfig = ConsumerConfig(
+            deliver_subject=js.nc.new_inbox(), flow_control=True, idle_heartbeat=heartbeat
+        )
 
     def _config(self, config: ConsumerConfig, subject: str) -> ConsumerConfig:
         return config.replace(
@@ -129,7 +132,7 @@ class OrderedPushMessages(MessageIterator):
     source: OrderedPushSource
 
     def __init__(self, source: OrderedPushSource, options: PushOptions) -> None:
-        self.resets = 0
+        self.resets: int = 0
         self._order = waiting.new_turn()
         self._because = ""  # why a new consumer has to be made
         self._questions: deque[float] = deque()  # when to ask whether the consumer is still there
@@ -293,7 +296,7 @@ class OrderedPushConsumer:
         """The JetStream object that it was made with."""
         self.stream_name: str = names.check_stream(stream_name)
         """The stream that it reads."""
-        self.options = OrderedOptions(**options)
+        self.options: OrderedOptions = OrderedOptions(**options)
         """For layers."""
         self.heartbeat = heartbeat
         """Seconds between signs of life of the server."""

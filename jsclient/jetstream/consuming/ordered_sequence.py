@@ -91,12 +91,12 @@ class OrderedState:
     """The cursor: the last stream sequence delivered, and what the current consumer must send next."""
 
     def __init__(self, options: OrderedOptions) -> None:
-        self.options = options
+        self.options: OrderedOptions = options
         # Not all of it: the name comes with every message, and the first part is the same for all of one process.
-        self.prefix = options.name_prefix or next_nuid()[PREFIX_LENGTH:]
-        self.serial = 0
-        self.name = b""
-        self.expected = 1  # consumer sequence of the next message
+        self.prefix: str = options.name_prefix or next_nuid()[PREFIX_LENGTH:]
+        self.serial: int = 0
+        self.name: bytes = b""
+        self.expected: int = 1  # consumer sequence of the next message
         self._last_raw = b"0"
         self._head = NOTHING  # of the ack subjects of the current consumer, once one was seen
         self._snapshot = options.deliver_policy == LAST_PER_SUBJECT  # the first pass is under way

@@ -7,7 +7,7 @@ returns when the *application* takes a message.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final
 
 from jsclient.jetstream.consuming.credit import Credit
@@ -56,15 +56,15 @@ class PullState(Credit):
     ) -> None:
         """Above 0, `most_messages` lets `max_messages` grow up to there: see `_fit_window`."""
         super().__init__(max_bytes, numbers=numbers)
-        self.max_messages = max_messages
-        self.threshold_messages = (max_messages + 1) // 2 if threshold_messages is None else threshold_messages
+        self.max_messages: int = max_messages
+        self.threshold_messages: int = (max_messages + 1) // 2 if threshold_messages is None else threshold_messages
         if threshold_bytes is None:
             # Where messages are limited too, a pull that is out of bytes ends, and that makes the next one due.
             threshold_bytes = (max_bytes + 1) // 2 if max_messages >= UNLIMITED_BATCH else 0
         self.threshold_bytes = threshold_bytes
         self.stop_after = stop_after
-        self.take = itertools.count(1).__next__
-        self.check_at = 1
+        self.take: Callable[[], int] = itertools.count(1).__next__
+        self.check_at: int = 1
         self._least_messages = max_messages
         self._most_messages = most_messages
         self._asked_at = (0.0, 0)  # when the last pull was due, and the messages taken until then

@@ -30,7 +30,7 @@ from jsclient.states import LinkEvent
 from protocol.frames import pub_to
 
 if TYPE_CHECKING:
-    from jsclient._engine import Inbox
+    from jsclient._engine import Inbox, Mailbox
     from jsclient.connection import Connection
     from jsclient.message import Msg
 
@@ -73,7 +73,7 @@ def _seals(block: int) -> bytes:
 class PullInbox:
     """One wildcard subscription; every pull on it has a token of its own."""
 
-    numbers = itertools.count(1)
+    numbers: itertools.count[int] = itertools.count(1)
     """Of pulls: unique in the process, so that the late status of a pull never meets a later one on the inbox."""
 
     def __init__(self, connection: Connection) -> None:
@@ -82,11 +82,11 @@ class PullInbox:
         self._engine = engine_of(self.connection)
         self.inbox: Inbox = engine_of(connection).open_inbox(base + ".*")
         self.prefix: bytes = base.encode() + b"."
-        self.mailbox = self.inbox.mailbox
+        self.mailbox: Mailbox = self.inbox.mailbox
         self.pull_subject = ""  # where the pulls of its present holder go
         self.one_server = False
         """The consumer lives on one server: its taker wants to know when a server of the cluster leaves."""
-        self.lock = waiting.new_lock()
+        self.lock: Any = waiting.new_lock()
         """Of its present holder; reentrant: a signal handler may stop what its own thread takes from. A lock costs as
         much as the rest of what a fetch makes."""
         self._cut = len(self.prefix)
@@ -202,7 +202,7 @@ class PullInboxes:
         self._connection = weakref.ref(connection)
         self.idle: deque[PullInbox] = deque()
         self._active: set[PullInbox] = set()
-        self.reconnected_at = float("-inf")
+        self.reconnected_at: float = float("-inf")
         self.pulled: set[str] = set()  # subjects of pulls: they tell through which API a consumer is reached
         self.forgetful: set[str] = set()  # consumers whose server has forgotten deliveries: see `stale`
         engine_of(connection).add_link_listener(self._link_event)

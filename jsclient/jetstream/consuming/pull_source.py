@@ -53,7 +53,7 @@ class PullSource:
         self.pins: dict[
             str, str
         ] = {}  #: For layers: priority group -> the id by which the server knows its pinned client: us
-        self.questions = QuestionLimit(EXAMINE_EVERY)  #: For layers: of all fetches
+        self.questions: QuestionLimit = QuestionLimit(EXAMINE_EVERY)  #: For layers: of all fetches
         self.pull_prefix = b""  #: For layers: of the body of every pull
 
     ack_none = False

@@ -31,6 +31,8 @@ from jsclient.states import LinkEvent
 from protocol import Status
 
 if TYPE_CHECKING:
+    from jsclient._engine import Mailbox
+    from jsclient.connection import Connection
     from jsclient.durations import Deadline
     from jsclient.jetstream.consuming.pull_request import PullTerms
     from jsclient.jetstream.consuming.pull_source import PullSource
@@ -80,12 +82,12 @@ class Pump(Generic[C]):
     """Keeps the pulls of one read under way. Threads may share it."""
 
     # How each of them begins. Here because every fetch makes one: setting them one by one takes 1 us.
-    missed_heartbeats = 0
+    missed_heartbeats: int = 0
     paused_until: Paused | None = None
-    connected = True
-    halted = False
+    connected: bool = True
+    halted: bool = False
     """It was stopped or drains: no further pull."""
-    doubtful = False
+    doubtful: bool = False
     """A pull may be alive on the server that is not counted on: after a lost link, or silence."""
     ends_at = NEVER
     """By `time.monotonic()`: no pull lives longer than the read."""
@@ -103,14 +105,14 @@ class Pump(Generic[C]):
     ) -> None:
         """`state` counts with the numbers of PullInbox; `questions`: how often it asks about silence, 10 s."""
         self.source = source
-        self.terms = terms
+        self.terms: PullTerms = terms
         self.state = state
-        self.connection = source.nc
+        self.connection: Connection = source.nc
         self._engine = engine_of(self.connection)
         self._pool = pool_of(self.connection)
         self.inbox: PullInbox = self._pool.lease(self.connection, source.pull_subject)
-        self.mailbox = self.inbox.mailbox
-        self.lock = self.inbox.lock
+        self.mailbox: Mailbox = self.inbox.mailbox
+        self.lock: Any = self.inbox.lock
         self._subject = source.pull_subject
         self._watchdog = watchdog or Watchdog.of_pulls(terms, time.monotonic())
         self._questions = questions or QuestionLimit(DIAGNOSE_EVERY)
@@ -373,7 +375,7 @@ class Pump(Generic[C]):
 class WindowPump(Pump[PullState]):
     """Keeps the window of an iterator full: its credit returns with each message that the application takes."""
 
-    waiting = 0
+    waiting: int = 0
     """Threads that wait for messages."""
 
     def wait(self, deadline: Deadline, until: float = NEVER, just_pulled: bool = False) -> Any:

@@ -36,6 +36,7 @@ from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
 
 hints.wanted(globals(), "JetStream")
@@ -112,13 +113,13 @@ class PushConsumer:
             raise errors.NotPushConsumer(f"consumer {name!r} of stream {stream_name!r} is a pull consumer")
         self.js = js
         """The JetStream object that it was made with."""
-        self.nc = js.nc
+        self.nc: Connection = js.nc
         """Its connection."""
         self.stream_name: str = names.check_stream(stream_name)
         """The stream that it reads."""
         self.name: str = names.check_consumer(name)
         """Its name."""
-        self.config = config
+        self.config: ConsumerConfig = config
         """Its configuration."""
         self._info = info
 

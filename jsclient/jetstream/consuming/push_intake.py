@@ -69,7 +69,7 @@ class PushSink:
 
     def __init__(self, mailbox: Mailbox) -> None:
         self.mailbox = mailbox
-        self.overflowed = False
+        self.overflowed: bool = False
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
         self.mailbox.last_frame = time.monotonic()
@@ -124,15 +124,15 @@ class PushIntake:
         self._subject = config.deliver_subject or ""
         self._raw_subject = self._subject.encode()
         bounded = not config.flow_control
-        self.mailbox = Mailbox(
+        self.mailbox: Mailbox = Mailbox(
             options.pending_messages if bounded else None, options.pending_bytes if bounded else None
         )
         self._sink = PushSink(self.mailbox)
-        self.lock = waiting.new_lock()
-        self.connected = True
-        self.halted = False
+        self.lock: Any = waiting.new_lock()
+        self.connected: bool = True
+        self.halted: bool = False
         self.delivered = 0
-        self.missed_heartbeats = 0
+        self.missed_heartbeats: int = 0
         self._beat = seconds_of(config.idle_heartbeat or 0.0)
         self._watchdog = Watchdog.of_heartbeats(self._beat, time.monotonic())
         self._subscription = self._engine.open_sink(self._subject, self._sink, config.deliver_group or "")

@@ -45,7 +45,7 @@ class Watchdog:
         """`patience`: seconds until the alarm; `doubt`: so many before it ask."""
         self.patience: float = patience
         self.doubt: float = doubt
-        self.since = now
+        self.since: float = now
         self._frames_count = frames_count
         self._asked_about = 0.0  # the alarm before which we asked
 

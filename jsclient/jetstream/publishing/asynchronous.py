@@ -39,7 +39,10 @@ from jsclient.shared_options import with_shared_options
 from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, hpub, hpub_parts, pub_parts
 
 if TYPE_CHECKING:
+    from jsclient.connection import Connection
     from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.entries import Entry
+    from jsclient.jetstream.publishing.recovery import Recovery
 
 hints.wanted(globals(), "JetStream")
 
@@ -101,14 +104,14 @@ class AsyncPublisher:
             check_timeout(seconds, name)
         self.js = js
         """The JetStream object that it was made with."""
-        self.nc = js.nc
+        self.nc: Connection = js.nc
         """Its connection."""
         self._engine = engine_of(self.nc)
         if max_pending is None:
-            self.window = Window(WINDOW_MESSAGES, max_pending_bytes, FAR_MESSAGES)
+            self.window: Window = Window(WINDOW_MESSAGES, max_pending_bytes, FAR_MESSAGES)
         else:
             self.window = Window(max_pending, max_pending_bytes)
-        self.futures = self.window.pending
+        self.futures: dict[bytes, Entry] = self.window.pending
         """For layers."""
         stated = check_window(duplicate_window)
         rules = Rules(
@@ -117,9 +120,11 @@ class AsyncPublisher:
             retry_attempts=retry_attempts,
             retry_wait=retry_wait,
         )
-        self.unacked = Unacked(js, self, self.window, rules, js.publish_streams if stated is None else Streams(stated))
+        self.unacked: Unacked = Unacked(
+            js, self, self.window, rules, js.publish_streams if stated is None else Streams(stated)
+        )
         """For layers."""
-        self.recovery = self.unacked.recovery
+        self.recovery: Recovery = self.unacked.recovery
         """For layers."""
         self._capabilities = capabilities or js.header_check
         self._stall_wait = stall_wait

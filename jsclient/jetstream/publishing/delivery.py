@@ -94,11 +94,11 @@ class Delivery:
         self.deadline = deadline
         self.retry_attempts = retry_attempts
         self.began = began
-        self.no_responders = 0
-        self.attempts = 1
-        self.losses = 0
-        self.in_doubt = False  # some attempt may have stored it
-        self.stream = UNAVAILABLE
+        self.no_responders: int = 0
+        self.attempts: int = 1
+        self.losses: int = 0
+        self.in_doubt: bool = False  # some attempt may have stored it
+        self.stream: str = UNAVAILABLE
 
     def run(self) -> PubAck:
         """The first attempt, and what it takes after that."""

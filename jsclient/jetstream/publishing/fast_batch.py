@@ -101,7 +101,7 @@ class FastBatch(Generic[V]):
         """Its id on the server."""
         self.ack: PubAck | None = None
         """The ack of the end; None before it."""
-        self.acked = 0
+        self.acked: int = 0
         """Up to this number the server has confirmed."""
         self.gaps: list[range] = []
         """Numbers of messages that were lost on the way, with `gap="ok"`."""

@@ -57,7 +57,7 @@ class FastRowPublisher:
     """Publishes lists of rows to one stream; for one thread. `guard` as in RowPublisher."""
 
     def __init__(self, js: JetStream, rules: Rules, guard: Callable[[], None] | None = None) -> None:
-        self.totals = Totals()  # without duplicates: the server does not tell them here
+        self.totals: Totals = Totals()  # without duplicates: the server does not tell them here
         self.seen: set[str] = set()
         self._js = js
         self._rules = rules

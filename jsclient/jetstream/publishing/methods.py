@@ -60,10 +60,10 @@ class Publishing(Generic[V]):
         instrument = js.nc.options.instrumentation
         # An instrument sees a publish as one operation, whatever it takes.
         self._request = inspect.unwrap(engine_of(js.nc).request) if instrument else engine_of(js.nc).request
-        self.publish_streams = Streams(check_window(options.get(f"{OPTION_PREFIX}duplicate_window")))
+        self.publish_streams: Streams = Streams(check_window(options.get(f"{OPTION_PREFIX}duplicate_window")))
         """For layers."""
         try:
-            self.async_publisher = AsyncPublisher(js, check, **_without_prefix(options))
+            self.async_publisher: AsyncPublisher = AsyncPublisher(js, check, **_without_prefix(options))
         except TypeError as error:
             raise ConfigError(f"JetStream: {error}") from None
         # One call less for every message, 0.25 of 4.2 us; a subclass may still override the method.

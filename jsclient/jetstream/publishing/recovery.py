@@ -60,16 +60,16 @@ class Recovery:
     def __init__(self, owner: Unacked, rules: Rules, streams: Streams) -> None:
         self.owner = owner
         self.lock = waiting.new_lock()
-        self.calm = False  # the acks are timed and nothing is held: a publish needs nothing from here
+        self.calm: bool = False  # the acks are timed and nothing is held: a publish needs nothing from here
         self.by_hand = False
-        self.due = False
+        self.due: bool = False
         self.link_since = 0.0
         self._nc = owner.nc
         self._engine = engine_of(self._nc)
         self._rules = rules
         self.held: dict[bytes, Entry] = {}
         self.retries: dict[bytes, Entry] = {}
-        self.questions = Questions(owner, streams)
+        self.questions: Questions = Questions(owner, streams)
         self._retry_due = False
         self._sending = False  # some thread sends what was held; those that come meanwhile are its, too
         self._send_more = False

@@ -86,8 +86,8 @@ class RowPublisher:
         max_pending_bytes: int,
         guard: Callable[[], None] | None = None,
     ) -> None:
-        self.totals = Totals()
-        self.seen = self.totals.streams
+        self.totals: Totals = Totals()
+        self.seen: dict[str, tuple[int, int]] = self.totals.streams
         self._engine = engine_of(js.nc)
         self._unacked = Unacked(js, self, Window(max_pending, max_pending_bytes, parts=2), rules, js.publish_streams)
         self._recovery = self._unacked.recovery

@@ -28,6 +28,7 @@ from protocol.errors import BAD_JSON
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from jsclient.connection import Connection
     from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.entries import Entry
@@ -68,16 +69,16 @@ class Unacked:
 
     def __init__(self, js: JetStream, user: User, window: Window, rules: Rules, streams: Streams) -> None:
         self.js = js
-        self.nc = js.nc
+        self.nc: Connection = js.nc
         self.window = window
         self.pending: dict[bytes, Any] = window.pending
         self.starts: dict[str | bytes, bytes] = {}  # subject -> "PUB subject inbox."
-        self.recovery = Recovery(self, rules, streams)
-        self.refusals = Refusals(self, self.recovery, rules)
+        self.recovery: Recovery = Recovery(self, rules, streams)
+        self.refusals: Refusals = Refusals(self, self.recovery, rules)
         self._user = user
         self._engine = engine_of(js.nc)
         self._unacknowledged = Unacknowledged(window)
-        self.lock = waiting.new_lock()
+        self.lock: Any = waiting.new_lock()
         self._inbox: Any = None
         self._permitted = False  # as far as we have heard
         self._refusal: BaseException | None = None

@@ -159,10 +159,10 @@ class Inquiry:
     ) -> None:
         self.published = published
         self.stream = stream
-        self.verdict = verdict
+        self.verdict: Verdict = verdict
         self.refusal = refusal
         self._why = why
-        self.denied = 0
+        self.denied: int = 0
         """How many of the two ways to look this user may not go: by the leader, by any replica."""
         self._pauses = list(PAUSES)
         self._last: Sight | None = None

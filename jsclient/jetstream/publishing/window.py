@@ -35,8 +35,8 @@ class Window:
 
     def __init__(self, messages: int, nbytes: int, most: int = 0, parts: int = 4) -> None:
         self.pending: dict[bytes, Entry] = {}
-        self.limit = messages
-        self.share = max(1, nbytes // messages)
+        self.limit: int = messages
+        self.share: int = max(1, nbytes // messages)
         self.large: dict[bytes, int] = {}
         self.parked: list[tuple[int, waiting.Ticket[None]]] = []
         self.answers = 0  # counted by the reader
