@@ -87,7 +87,7 @@ class Subscription(BaseSubscription, Taker):
         limit = self.max_messages
         if limit is not None:
             messages = messages[: max(limit - self.received, 0)]
-        self.received += len(messages)
+        self.received: int = self.received + len(messages)
         if not self.mailbox.put_many(messages, nbytes):
             self.engine.telling.report_slow_consumer(self)
         limit = self.max_messages  # again: `unsubscribe` may have set it meanwhile, and not seen what we count
@@ -226,7 +226,7 @@ class Subscription(BaseSubscription, Taker):
             return
         if max_messages <= 0:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
-        self.max_messages = max_messages
+        self.max_messages: int | None = max_messages
         if self.received >= max_messages:
             self._end(discard=False)
         else:

@@ -29,7 +29,7 @@ class EventsThread:
         self._to_start = [None]  # the one that pops it starts the thread: one call into C, no lock across Thread.start
         self._thread: threading.Thread | None = None
         self._stopped = False
-        self.dropped = 0
+        self.dropped: int = 0
 
     def run(self, call: Callable[..., Any], *args: Any, always: bool = False) -> None:
         """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on.

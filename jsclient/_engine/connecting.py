@@ -47,7 +47,7 @@ class Connector:
         self._options = options
         self._session = session
         self._closing = session.closing
-        self.pool = ServerPool(
+        self.pool: ServerPool = ServerPool(
             options.servers,
             randomize=options.randomize,
             max_attempts=options.reconnect.max_attempts,
@@ -55,8 +55,8 @@ class Connector:
             delay_hook=options.reconnect.delay,
         )
         self._authenticator = options.authenticator()
-        self.hurry = waiting.Gate()  # ends the delay before the next attempt
-        self.ever_connected = False
+        self.hurry: waiting.Gate = waiting.Gate()  # ends the delay before the next attempt
+        self.ever_connected: bool = False
         self._was_secure = False  # a link was TLS: then all that follow are
         self._made = 0  # threads
         self._thread: threading.Thread | None = None

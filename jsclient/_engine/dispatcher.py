@@ -23,8 +23,8 @@ class Dispatcher:
 
     def __init__(self) -> None:
         self.sinks: dict[bytes, Sink] = {}
-        self.messages_in = 0
-        self.bytes_in = 0
+        self.messages_in: int = 0
+        self.bytes_in: int = 0
 
     def dispatch(self, events: list[Any], nbytes: int) -> list[Any]:
         """Deliver the messages among the events; returns the others, in order (PONG after what it confirms)."""

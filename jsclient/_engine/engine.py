@@ -22,6 +22,7 @@ import protocol
 from jsclient import errors, hints, instruments, nuid
 from jsclient._engine.asking import Asker, same_violation
 from jsclient._engine.callbacks import EventsThread
+from jsclient._engine.dispatcher import Dispatcher
 from jsclient._engine.encoding import Encoder
 from jsclient._engine.ending import Ending
 from jsclient._engine.figures import Health, LinkInfo, Statistics
@@ -73,15 +74,15 @@ class LiveEngine:
     def __init__(self, options: ConnectOptions, connection: Connection) -> None:
         self.connection = connection
         self.options = options
-        self.number = next(_numbers)
+        self.number: int = next(_numbers)
         self.draining = False
         self.messages_out = 0
-        self.clock = Flusher(f"jsclient-flush-{self.number}")
-        self.events = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
-        self.telling = Telling(self, self.events)
-        self.takers = Takers()
-        self.strands = Strands(self)
-        self.outbox = Outbox(
+        self.clock: Flusher = Flusher(f"jsclient-flush-{self.number}")
+        self.events: EventsThread = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
+        self.telling: Telling = Telling(self, self.events)
+        self.takers: Takers = Takers()
+        self.strands: Strands = Strands(self)
+        self.outbox: Outbox = Outbox(
             kick=self.clock.kick,
             broken=self._sender_failed,
             limit=options.pending_buffer,
@@ -89,26 +90,28 @@ class LiveEngine:
             write_timeout=options.write_timeout,
         )
         self.clock.outbox = self.outbox
-        self.session = Session(self, options, self.outbox)
-        self.subscriptions = Subscriptions(self.outbox, self.clock.kick, self.check_usable, self.session.recall_reader)
-        self.dispatcher = self.subscriptions.dispatcher
-        self.relay = Relay(self.outbox, self.clock.kick)
+        self.session: Session = Session(self, options, self.outbox)
+        self.subscriptions: Subscriptions = Subscriptions(
+            self.outbox, self.clock.kick, self.check_usable, self.session.recall_reader
+        )
+        self.dispatcher: Dispatcher = self.subscriptions.dispatcher
+        self.relay: Relay = Relay(self.outbox, self.clock.kick)
         self.clock.relay = self.relay
-        self.requests = Requests(self._open_request_inbox, self.relay)
-        self.request_sid = b""
+        self.requests: Requests = Requests(self._open_request_inbox, self.relay)
+        self.request_sid: bytes = b""
         self.reply_sids: set[bytes] = set()  # where answers come that are not held to max_payload
         self._answers = 0  # of requests, that the reader has taken note of
-        self.woke_taker = False  # the reader did, with the chunk it has just delivered
-        self.encoder = Encoder(lambda: self.connected_url)
+        self.woke_taker: bool = False  # the reader did, with the chunk it has just delivered
+        self.encoder: Encoder = Encoder(lambda: self.connected_url)
         # What is called for every message, without a call in between.
-        self.encode = self.encoder.encode
-        self.post = self.outbox.post
-        self.post_core = self.outbox.post_core
-        self.post_now = self.outbox.post_now
-        self.flush_outbox = self.outbox.flush
-        self.asker = Asker(self)
-        self.request = self.asker.request
-        self.ending = Ending(self)
+        self.encode: Callable[..., bytes] = self.encoder.encode
+        self.post: Callable[..., None] = self.outbox.post
+        self.post_core: Callable[[Frame], None] = self.outbox.post_core
+        self.post_now: Callable[..., None] = self.outbox.post_now
+        self.flush_outbox: Callable[[], None] = self.outbox.flush
+        self.asker: Asker = Asker(self)
+        self.request: Callable[..., Msg] = self.asker.request
+        self.ending: Ending = Ending(self)
         if options.instrumentation is not None:
             self._instrument(options.instrumentation)
 

@@ -62,7 +62,7 @@ class Flusher:
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._stopping = False
-        self.thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread: threading.Thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
         start_all([self.thread], "a connection")

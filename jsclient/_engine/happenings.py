@@ -57,7 +57,7 @@ class ConnectionEvents:
         self._engine = engine
         self._forget = forget
         self._mailbox = Mailbox()
-        self.dropped = 0
+        self.dropped: int = 0
 
     def put(self, event: ConnectionEvent) -> None:
         """From any thread of the engine; never waits. The end is never dropped."""

@@ -46,12 +46,16 @@ class Link:
         self.lame = False  # the server has said that it is about to stop
         self.leaving = False  # we are about to
         self.pings_out = 0
+        self.unsent: int
+        self.taken: int
         self.taken, self.unsent = 0, 0  # by the kernel, of what we sent; and what it did not: at the last ping
-        self.round_trip = 0.0  # seconds to the server and back, the shortest seen
+        self.round_trip: float = 0.0  # seconds to the server and back, the shortest seen
         self.answered = False  # a ping, after those of the handshake
         self.messages_before = 0  # those that had come over all links when this one began to bring some
-        self.reading = Reading(stream, parser)
+        self.reading: Reading = Reading(stream, parser)
         parser.restrict(payload_limit(info.max_payload))
+        self.next_ping: float
+        self.last_lent: float
         self.next_ping = self.last_lent = time.monotonic()  # the reader's
         self.error: BaseException | None = None  # why it went down; the first reason counts
         self.reader: threading.Thread | None = None

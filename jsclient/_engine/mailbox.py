@@ -93,21 +93,23 @@ class Mailbox:
 
     def __init__(self, max_messages: int | None = None, max_bytes: int | None = None, *, awaited: bool = True) -> None:
         """`awaited=False`: nobody calls `get`. An empty deque takes 0.6 KB, and there may be 10,000 of these."""
-        self.max_messages = max_messages
-        self.max_bytes = max_bytes
+        self.max_messages: int | None = max_messages
+        self.max_bytes: int | None = max_bytes
         self.items: deque[Any] = deque()
-        self.popleft = self.items.popleft
+        self.popleft: Callable[[], Any] = self.items.popleft
         self.closed: BaseException | None = None
-        self.woken = False
-        self.dropped = 0
-        self.overflowing = False
-        self.last_frame = time.monotonic()
+        self.woken: bool = False
+        self.dropped: int = 0
+        self.overflowing: bool = False
+        self.last_frame: float = time.monotonic()
         self._waiters: deque[waiting.Ticket[Any]] = deque() if awaited else _NOBODY
         self._count_in = 0
         self._bytes_in = 0
         self._bytes_freed = 0
         self._marks: deque[tuple[int, int]] = _NO_MARKS  # replaced by the first put that needs it
         self._ends: list[Callable[[], None]] = _NO_ENDS  # replaced by the first that is to be told
+        self.high_messages: int
+        self.high_bytes: int
         self.high_messages = self.high_bytes = 0  # most that ever waited at once, where there is a limit
 
     def __len__(self) -> int:

@@ -124,11 +124,13 @@ class Outbox:
         write_timeout: float = WRITE_TIMEOUT,
     ) -> None:
         self.frames: deque[Frame] = deque()
-        self.size = 0  # bytes queued; lock-free, so a trigger and not an account. Exact whenever the queue is empty
-        self.offline = True
+        self.size: int = (
+            0  # bytes queued; lock-free, so a trigger and not an account. Exact whenever the queue is empty
+        )
+        self.offline: bool = True
         self.closed: Callable[[], BaseException] | None = None
         self.ticking = False  # the flusher is awake and will drain within a millisecond
-        self.crowded = False  # many frames come: they leave together
+        self.crowded: bool = False  # many frames come: they leave together
         self._first_sent = 0.0
         self._bytes_before = 0  # sent over links that have ended
         self._right = _new_right()
@@ -138,14 +140,16 @@ class Outbox:
         self._broken = broken
         self._limit = limit
         self._block_when_full = block_when_full
-        self.write_timeout = min(write_timeout, FOREVER)
+        self.write_timeout: float = min(write_timeout, FOREVER)
         self._stalled = False  # the last sender has waited in vain
-        self.relief = 0  # below that size nobody need look at the queue: another thread is sending. No more than a hint
+        self.relief: int = (
+            0  # below that size nobody need look at the queue: another thread is sending. No more than a hint
+        )
         # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
         # because a signal handler or a finalizer may publish on top of a thread that is in there.
         self._account = waiting.new_lock()
         self._offline_bytes = 0
-        self.online = waiting.Gate()  # opens when this offline time ends; each has its own
+        self.online: waiting.Gate = waiting.Gate()  # opens when this offline time ends; each has its own
 
     # --- ways in ----------------------------------------------------------------------------------------
 

@@ -38,12 +38,17 @@ class Reading:
     """The right to read from the stream of a link. The reader's unless it is `lent`."""
 
     def __init__(self, stream: Transport, parser: protocol.Parser[Msg]) -> None:
-        self.parsers = [parser]  # one, in a list so that one call into C puts another in its place
+        self.parsers: list[protocol.parser.Parser[Msg]] = [
+            parser
+        ]  # one, in a list so that one call into C puts another in its place
+        self.seat: Any
+        self.lock: Any
         self.lock, self.seat = waiting.new_turn(), waiting.new_turn()  # the right; and of the borrowers only one enters
         self.left: deque[bytes] = deque()  # read by borrowers; it comes before what the stream brings
-        self.lent = False
+        self.lent: bool = False
+        self.borrowed: int
         self.borrowed = self.messages_in = self.bytes_in = 0  # of borrowers; the reader counts them when it is back
-        self.last_frame = time.monotonic()
+        self.last_frame: float = time.monotonic()
         self.error: OSError | None = None  # that a borrower has met: the stream tells it only once
         self._stream, self._turn = stream, Turn()
         self._reader = 0  # its thread

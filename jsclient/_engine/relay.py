@@ -51,8 +51,8 @@ class Relay:
 
     def __init__(self, outbox: Outbox, kick: Callable[[], None]) -> None:
         self.answered: deque[Any] = deque()  # tickets that hold their reply and were not opened yet
-        self.running = False  # some thread was woken that will step; what is left until then is sent at the end
-        self.steps = 0
+        self.running: bool = False  # some thread was woken that will step; what is left until then is sent at the end
+        self.steps: int = 0
         self._seen = -1
         self._outbox = outbox
         self._kick = kick

@@ -116,8 +116,8 @@ class Requests:
         self._early: dict[bytes, Msg] = {}  # reply subject -> what came before the first reply was looked at
         self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> the ticket for its further replies
         self._prefix: bytes | None = None
-        self.served = b""  # the token that was answered last
-        self.answers = 0
+        self.served: bytes = b""  # the token that was answered last
+        self.answers: int = 0
         self.many: dict[bytes, Replies] = {}  # token -> the account of a request that waits for more than one reply
         self._cut = 0
         self._refusal: Callable[[], BaseException] | None = None

@@ -44,11 +44,11 @@ class ServerErr:
     __slots__ = ("error", "operation", "queue", "sid", "subject", "verdict")
 
     def __init__(self, error: errors.JsClientError, verdict: Verdict) -> None:
-        self.error = error
-        self.verdict = verdict
-        self.subject = ""
-        self.queue = ""
-        self.operation = ""
+        self.error: errors.JsClientError = error
+        self.verdict: Verdict = verdict
+        self.subject: str = ""
+        self.queue: str = ""
+        self.operation: str = ""
         self.sid: bytes | None = None
 
 

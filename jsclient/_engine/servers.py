@@ -65,7 +65,7 @@ class ServerPool:
         self._up_since: float | None = None
         self._lost = False  # there was a link
         self._picked: _Entry | None = None
-        self.websocket = False
+        self.websocket: bool = False
         self.replace(urls)
 
     def __len__(self) -> int:

@@ -33,6 +33,7 @@ from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
     from jsclient._engine.owner import Owner
+    from jsclient._engine.servers import ServerPool
 
 log = logging.getLogger("jsclient.connection")
 
@@ -69,19 +70,19 @@ class Session:
         self.options = options
         self.outbox = outbox
         self._tick = tick(options.ping_interval)
-        self.lock = waiting.new_lock()
-        self.state = ConnectionState.CONNECTING
+        self.lock: Any = waiting.new_lock()
+        self.state: ConnectionState = ConnectionState.CONNECTING
         self.link: Link | None = None
         self.last_error: BaseException | None = None
-        self.reconnects = 0
-        self.info = protocol.ServerInfo()
-        self.connected = waiting.Gate()
-        self.closing = waiting.Gate()
-        self.closed = waiting.Gate()
-        self.pings = Pings(outbox)
-        self.moving_since = -math.inf  # to another server, while the link still stands
-        self.connector = Connector(owner, options, self)
-        self.pool = self.connector.pool
+        self.reconnects: int = 0
+        self.info: protocol.info.ServerInfo = protocol.ServerInfo()
+        self.connected: waiting.Gate = waiting.Gate()
+        self.closing: waiting.Gate = waiting.Gate()
+        self.closed: waiting.Gate = waiting.Gate()
+        self.pings: Pings = Pings(outbox)
+        self.moving_since: float = -math.inf  # to another server, while the link still stands
+        self.connector: Connector = Connector(owner, options, self)
+        self.pool: ServerPool = self.connector.pool
 
     # --- a link stands ----------------------------------------------------------------------------------
 

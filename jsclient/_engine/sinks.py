@@ -36,7 +36,7 @@ class BaseSubscription:
         """Its queue group; "" when it has none."""
         self.mailbox = mailbox
         """For layers."""
-        self.received = 0
+        self.received: int = 0
         """Messages that came so far, dropped ones included."""
         self.counted_from = 0  #: For layers: `received` when the present link was told of it
         self.link = 0  #: For layers: the number of that link
@@ -54,7 +54,7 @@ class BaseSubscription:
         return self.engine.refuse_pickle(self)
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
-        self.received += len(messages)
+        self.received = self.received + len(messages)
         self.mailbox.put_many(messages, nbytes)
 
     def link_event(self, event: LinkEvent) -> None:
@@ -125,7 +125,7 @@ class Inbox(BaseSubscription):
             self._came > self._most_bytes or len(mailbox.items) + len(messages) > self._most
         ) and not self._within_credit(messages, nbytes):
             return
-        self.received += len(messages)
+        self.received: int = self.received + len(messages)
         mailbox.items.extend(messages)
         if mailbox._waiters:
             mailbox._notify(len(messages))

@@ -66,7 +66,7 @@ class Strand:
         self._mailbox = subscription.mailbox
         self._turn = [True]  # `pop` takes it and `append` gives it back, each in one step
         self._drained: waiting.Gate | None = None
-        self.worker = 0  # the thread in which the callback runs now
+        self.worker: int = 0  # the thread in which the callback runs now
 
     def messages_came(self) -> None:
         """Have the callback called for what is in the mailbox; cheap if that is under way."""
@@ -155,7 +155,7 @@ class Strands:
         self._line: deque[Strand] = deque()
         self._idle: deque[waiting.Ticket[Any]] = deque()
         self._waking = False
-        self.workers = 0
+        self.workers: int = 0
         self._started = 0
         self._lock = waiting.new_lock()
         self._watching = False

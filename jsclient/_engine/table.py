@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import protocol
 from jsclient import checks, errors
-from jsclient._engine.dispatcher import Dispatcher
+from jsclient._engine.dispatcher import Dispatcher, Sink
 from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
 from jsclient._engine.sinks import BaseSubscription
 from jsclient._transport import Transport
@@ -21,8 +21,8 @@ class Subscriptions:
     def __init__(
         self, outbox: Outbox, kick: Callable[[], None], check_usable: Callable[[], None], recall: Callable[[], None]
     ) -> None:
-        self.dispatcher = Dispatcher()
-        self.sinks = self.dispatcher.sinks
+        self.dispatcher: Dispatcher = Dispatcher()
+        self.sinks: dict[bytes, Sink] = self.dispatcher.sinks
         self._outbox = outbox
         self._kick = kick
         self._check_usable = check_usable

@@ -34,7 +34,7 @@ class Telling:
         self._reconnect: list[End] = []  # how to tell it of the end of the outage, on the events thread
         self.link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
-        self.slow_consumers = 0
+        self.slow_consumers: int = 0
 
     # --- listeners ----------------------------------------------------------------------------------------
 

@@ -213,14 +213,15 @@ class ConnectionClosed(NatsConnectionError):
 class ConnectionLost(NatsConnectionError):
     """The link went down while the call waited for an answer; `sent` is False when nothing of it had been sent yet."""
 
-    meaning = "What was under way may have been done."
-    advice = "The connection comes back by itself: repeat what does no harm twice."
+    meaning: str = "What was under way may have been done."
+    advice: str = "The connection comes back by itself: repeat what does no harm twice."
 
     def __init__(self, message: str = "", sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
         if not sent:
-            self.meaning, self.advice = "Nothing of it was sent.", "Repeat it when the server is reachable."
+            self.meaning = "Nothing of it was sent."
+            self.advice = "Repeat it when the server is reachable."
 
 
 class ConnectionDraining(NatsConnectionError):
@@ -262,14 +263,15 @@ class TimedOut(JsClientError, TimeoutError):
 class RequestTimeout(TimedOut):
     """No reply came in time; whether the request was handled is not known unless `sent` is False: nothing of it was."""
 
-    meaning = "The request may have been handled."
-    advice = "Repeat it if a second time does no harm, or give it more time."
+    meaning: str = "The request may have been handled."
+    advice: str = "Repeat it if a second time does no harm, or give it more time."
 
     def __init__(self, message: str = "", sent: bool = True) -> None:
         super().__init__(message)
         self.sent = sent
         if not sent:
-            self.meaning, self.advice = "Nothing of it was sent.", "Repeat it when the server is reachable."
+            self.meaning = "Nothing of it was sent."
+            self.advice = "Repeat it when the server is reachable."
 
 
 class FlushTimeout(TimedOut):

@@ -8,7 +8,7 @@ members end at that), and everything but the members must go back as it came.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import attrs
 import msgspec
@@ -215,7 +215,7 @@ class Group:
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Group) and (self.stored, self.elastic) == (other.stored, other.elastic)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__: ClassVar[None] = None  # type: ignore[assignment]
 
     def __repr__(self) -> str:
         kind = "elastic" if self.elastic else "static"

@@ -111,7 +111,9 @@ class GroupPool(Taker):
         self.engine: Engine = engine_of(self.connection)
         """For layers."""
         self.terms: MemberOptions
+        """For layers."""
         self.options: PoolOptions
+        """For layers."""
         self.terms, self.options = _options(options)
         self.handler: Callable[[Any], Any] = handling(
             self.connection.options.instrumentation, typed_handler(handler, self.options)

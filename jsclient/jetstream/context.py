@@ -108,7 +108,7 @@ class JetStream(Publishing[V]):
         """As given."""
         self.direct_get = direct_get
         """As given."""
-        self.publish_timeout = plain_or_none(publish_timeout)
+        self.publish_timeout: float | None = plain_or_none(publish_timeout)
         """Seconds; as given."""
         check_timeout(self.publish_timeout, "publish_timeout")
         self.api: Api = Api(

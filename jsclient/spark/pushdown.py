@@ -56,7 +56,7 @@ class PushdownReader(JetStreamReader):
             return self._sequence(item, value)
         if name == "stream" and isinstance(item, (EqualTo, In)):
             names: set[Any] = {value} if isinstance(item, EqualTo) else set(value or ())
-            self.wanted = names if self.wanted is None else self.wanted & names
+            self.wanted: set[str] | None = names if self.wanted is None else self.wanted & names
             return True
         if name == "subject":
             return self._subject(item, value)
@@ -66,9 +66,9 @@ class PushdownReader(JetStreamReader):
 
     def _narrow(self, low: int | None, high: int | None) -> None:
         if low is not None:
-            self.low = low if self.low is None else max(self.low, low)
+            self.low: int | None = low if self.low is None else max(self.low, low)
         if high is not None:
-            self.high = high if self.high is None else min(self.high, high)
+            self.high: int | None = high if self.high is None else min(self.high, high)
 
     def _sequence(self, item: Filter, value: Any) -> bool:
         if isinstance(item, In):

@@ -16,7 +16,8 @@ class ServerUrl(Secret):
     def __repr__(self) -> str:
         return masked(self.reveal())
 
-    __str__ = __repr__
+    def __str__(self) -> str:
+        return repr(self)
 
     def __format__(self, spec: str) -> str:
         return str(self)

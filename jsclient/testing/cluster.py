@@ -69,7 +69,7 @@ class Cluster(_Group):
         """Whether it has JetStream."""
         ports = [free_port() for _ in range(size)]
         routes = ", ".join(f'"nats://127.0.0.1:{port}"' for port in ports)
-        self.servers = []
+        self.servers: list[NatsServer] = []
         """Its servers: n1, n2, ..."""
         for number, port in enumerate(ports, 1):
             cluster = f'cluster {{ name: "{name}", listen: "127.0.0.1:{port}", routes: [{routes}] }}\n'
@@ -168,7 +168,7 @@ class LeafPair(_Group):
             remote + "jetstream { domain: leaf }\n" + leaf_config, binary=binary, name="leaf"
         )
         """The server at the edge."""
-        self.servers = [self.hub, self.leaf]
+        self.servers: list[NatsServer] = [self.hub, self.leaf]
         """Both."""
 
     def __enter__(self) -> LeafPair:

@@ -16,7 +16,7 @@ from jsclient.workers.metrics import text_of
 if TYPE_CHECKING:
     from jsclient.workers.supervisor import Supervisor
 
-log = logging.getLogger("jsclient.workers")
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 REQUEST_TIMEOUT: Final = 10.0
 

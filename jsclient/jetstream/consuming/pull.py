@@ -72,7 +72,7 @@ class PullState(Credit):
 
     def taken(self) -> int:
         """Messages taken up to now. A count is read by counting once more, so every limit moves along by one."""
-        self.granted += 1
+        self.granted: int = self.granted + 1
         self.check_at += 1
         self._reads += 1
         if self.stop_after is not None:

@@ -24,8 +24,8 @@ class AckTimeouts:
     """The sweep over what one publisher has pending. The lock of `recovery` guards whether it runs."""
 
     def __init__(self, owner: Unacked, recovery: Recovery, rules: Rules) -> None:
-        self.running = False
-        self.swept = 0.0
+        self.running: bool = False
+        self.swept: float = 0.0
         """When the last sweep began: what it has not seen was published later."""
         self._owner = owner
         self._recovery = recovery

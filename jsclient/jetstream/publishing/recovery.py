@@ -12,7 +12,7 @@ While anything is held, what is published goes behind it: a lost link does not c
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import waiting
 from jsclient.connection import engine_of
@@ -59,11 +59,11 @@ class Recovery:
 
     def __init__(self, owner: Unacked, rules: Rules, streams: Streams) -> None:
         self.owner = owner
-        self.lock = waiting.new_lock()
+        self.lock: Any = waiting.new_lock()
         self.calm: bool = False  # the acks are timed and nothing is held: a publish needs nothing from here
         self.by_hand = False
         self.due: bool = False
-        self.link_since = 0.0
+        self.link_since: float = 0.0
         self._nc = owner.nc
         self._engine = engine_of(self._nc)
         self._rules = rules
@@ -73,7 +73,7 @@ class Recovery:
         self._retry_due = False
         self._sending = False  # some thread sends what was held; those that come meanwhile are its, too
         self._send_more = False
-        self.ack_timeouts = AckTimeouts(owner, self, rules)
+        self.ack_timeouts: AckTimeouts = AckTimeouts(owner, self, rules)
 
     def forked(self) -> None:
         """In a forked child: nothing of the parent's is under way here."""
