@@ -26,6 +26,7 @@ from protocol.frames import (
     Frame,
     has_headers,
     hpub_parts,
+    pub_each,
     pub_parts,
     pub_to,
     reply_of,
@@ -147,3 +148,11 @@ def test_a_frame_is_taken_apart_again(headers: bytes | None, block: bytes | None
     start = pub_start(b"a.b")
     frame = pub(start, b"hello") if headers is None else hpub(start, headers, b"hello")
     assert frames.split(bytes(frame)) == (b"a.b", headers, b"hello")
+
+
+def test_one_message_to_many() -> None:
+    made = pub_each([b"a", b"b.%d"], b"_INBOX.%s.", [b"1", b"22"], b"50 %")
+    assert made == [b"PUB a _INBOX.%s.1 4\r\n50 %\r\n", b"PUB b.%d _INBOX.%s.22 4\r\n50 %\r\n"]
+    assert pub_each([], b"_INBOX.", [], b"") == []
+    with pytest.raises(LineTooLong):
+        pub_each([b"a", b"b" * 5000], b"_INBOX.", [b"1", b"2"], b"")

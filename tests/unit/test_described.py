@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
+import attrs
 import pytest
 
 import jsclient.jetstream
@@ -258,3 +259,16 @@ def test_a_class_whose_source_is_not_there_has_no_texts(monkeypatch: pytest.Monk
     monkeypatch.setitem(sys.modules, "stands_in", StandsIn("stands_in"))
     made = type("Made", (), {"__module__": "stands_in", "field": 1})
     assert described.written_fields(made) == described.set_by_init(made) == {}
+
+
+@attrs.frozen
+class Commented:
+    """Its field is told of as Sphinx reads it."""
+
+    #: The first line,
+    #: and the second.
+    field: int = 1
+
+
+def test_comments_above_a_field_are_its_text() -> None:
+    assert described.fields(Commented)["field"].text.split() == ["The", "first", "line,", "and", "the", "second."]

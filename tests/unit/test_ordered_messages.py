@@ -15,6 +15,7 @@ from jsclient.jetstream.consuming.ordered import OrderedConsumer
 from jsclient.jetstream.consuming.ordered_messages import OrderedMessages, OrderedSource
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedState
 from jsclient.jetstream.consuming.pull_options import PullOptions
+from jsclient.jetstream.consuming.typed_message import UnreadMsg
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
 from tests.ordered_rig import sent, stream
@@ -269,3 +270,13 @@ def test_it_is_closed_by_another_thread_while_its_consumer_cannot_be_made() -> N
     rig.messages.start_again("lost on the way")
     assert list(rig.messages) == []
     assert rig.closed == 1
+
+
+def test_a_message_that_cannot_be_decoded_says_so_when_its_value_is_read() -> None:
+    rig = Rig()
+    rig.messages._decode = int
+    rig.messages.reading = None  # type: ignore[assignment]
+    rig.comes((1, 1), (2, 2))
+    assert next(rig.messages).stream_seq == 1, "it is not made by the loop: both were looked at together"
+    message = next(rig.messages)
+    assert (type(message), message.stream_seq) == (UnreadMsg, 2)

@@ -202,3 +202,16 @@ def test_a_hook_may_stop_it_while_it_waits() -> None:
     rig.comes(rig.status("409 Something New"), (1, 1))
     assert list(rig.messages) == []
     assert rig.messages.delivered == 0
+
+
+def test_a_message_that_comes_just_when_it_is_stopped_is_not_delivered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another thread stops it while this one waits for the next message."""
+    rig = Rig()
+
+    def take(*_: Any) -> Any:
+        rig.messages.stop()
+        return sent(rig.state.name, 1, 1)
+
+    monkeypatch.setattr(type(rig.messages._push), "take", take)
+    assert list(rig.messages) == []
+    assert rig.messages.delivered == 0

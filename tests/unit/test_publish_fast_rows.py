@@ -150,3 +150,10 @@ def test_the_table_of_subjects_is_bounded(monkeypatch: pytest.MonkeyPatch) -> No
     of = publisher()
     of.publish([(b"s.%d" % number, b"", b"x", None) for number in range(5)])
     assert len(of._starts) <= 2
+
+
+def test_nothing_is_under_way_between_two_lists() -> None:
+    of = publisher()
+    assert of.settle(0.0)
+    of.publish(some(1))
+    assert of.settle(0.0)

@@ -272,3 +272,11 @@ def test_a_late_row_with_a_guard_waits_for_the_thread_that_publishes(clock: Turn
     assert frames.reply_of(again) == frames.reply_of(first)
     rows.ack(again, second)
     assert rows.publisher.finish().rows == 2
+
+
+def test_rows_settle_when_the_last_ack_has_come() -> None:
+    rows = Rows()
+    rows.publish(b"1")
+    assert not rows.publisher.settle(0.01)
+    rows.ack(*rows.sent())
+    assert rows.publisher.settle(0.01)

@@ -135,3 +135,9 @@ def test_a_hook_that_fails_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.ERROR):
         tell(hook, "the consumer", CLOSED, None)  # type: ignore[arg-type]
     assert "a hook of the application failed" in caplog.text
+
+
+def test_what_is_decoded_later_is_decoded_before_it_is_judged() -> None:
+    made = reading("skip")
+    engine: Any = Engine()
+    assert made.takes(made.later(Msg(b"s", b"1", b"r", b"1"), engine), lambda error, message: None)
