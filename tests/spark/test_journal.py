@@ -434,8 +434,10 @@ def test_a_retry_of_a_task_that_has_settled_waits_for_nothing(
             with pytest.raises(Crash):
                 sink.writer().write(failing())
             pass_the_window()
-        outcome = sink.write("run", 0, rows).outcome
-        assert outcome.totals.duplicates == 4000
+        message = sink.write("run", 0, rows)
+        assert message.outcome.totals.duplicates == 4000
+        # One new row of some thousands may look like a stored one to the task, and is left to the driver.
+        sink.writer().commit([message], 5)
         assert sink.contents() == Counter(rows)
 
 
