@@ -104,10 +104,7 @@ class Offset:
         try:
             return _first_version(value) if version == 1 else _second_version(value)
         except (LookupError, ValueError, TypeError, AttributeError) as error:
-            raise JetStreamSparkError(
-                "JETSTREAM_OFFSET_VERSION",
-                f"the checkpoint holds an offset that is not ours ({error!r}); use another checkpointLocation",
-            ) from None
+            raise _not_ours(repr(error)) from None
 
 
 def start_of(start: StreamOffset | None, end: StreamOffset) -> int:
@@ -129,9 +126,14 @@ def shape_of(subjects: tuple[str, ...], partition_by: str) -> str:
     return digest[:7] + ("1" if partition_by == "subject" else "0")
 
 
+def _not_ours(why: str) -> JetStreamSparkError:
+    text = f"the checkpoint holds an offset that is not ours ({why}); use another checkpointLocation"
+    return JetStreamSparkError("JETSTREAM_OFFSET_VERSION", text)
+
+
 def _number(value: Any, least: int = 0) -> int:
     if type(value) is not int or not least <= value < MOST:
-        raise ValueError(f"a number out of range: {value!r}")
+        raise _not_ours(f"a number out of range: {value!r}")
     return value
 
 
@@ -148,7 +150,7 @@ def _first_version(value: dict[str, Any]) -> Offset:
 def _second_version(value: dict[str, Any]) -> Offset:
     plans = value["plan"]
     if not isinstance(plans, dict) or not plans.keys() <= value["s"].keys():
-        raise ValueError("a plan without a stream")
+        raise _not_ours("a plan without a stream")
     streams = {name: _one_stream(found, plans.get(name, 1)) for name, found in value["s"].items()}
     return Offset(streams, id=str(value["id"]), shape=str(value["shape"]))
 
@@ -159,12 +161,12 @@ def _one_stream(found: dict[str, Any], plan: Any) -> StreamOffset:
     if by_subject:
         kind, plan = plan
         if kind != "subject":
-            raise ValueError(f"an unknown kind of plan: {kind!r}")
+            raise _not_ours(f"an unknown kind of plan: {kind!r}")
     elif isinstance(plan, list):
         cuts = tuple(map(_number, plan))
         edges = [found["from"], *cuts, found["next"]]
         if not all(low < high for low, high in itertools.pairwise(edges)):
-            raise ValueError(f"boundaries that do not grow: {edges}")
+            raise _not_ours(f"boundaries that do not grow: {edges}")
         plan = len(cuts) + 1
     mark = found.get("mark")
     return StreamOffset(

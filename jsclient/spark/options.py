@@ -34,7 +34,7 @@ def _urls(value: str) -> tuple[ServerUrl, ...]:
     try:
         return tuple(ServerUrl(url) for url in values.names(value))
     except ValueError:
-        raise ValueError("must be a comma list of URLs without empty items") from None  # without the passwords in it
+        raise values.Refused("must be a comma list of URLs without empty items") from None  # without the passwords in it
 
 
 @attrs.frozen

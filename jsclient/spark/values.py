@@ -1,4 +1,4 @@
-"""How the text of an option becomes a value. Every function raises ValueError with what is allowed."""
+"""How the text of an option becomes a value. Every function raises Refused with what is allowed."""
 
 from __future__ import annotations
 
@@ -11,12 +11,18 @@ from typing import Final
 SIZES: Final = {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**2, "g": 1024**3, "gb": 1024**3}
 SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 LARGEST: Final = (1 << 63) - 1
+MOST_SECONDS: Final = LARGEST / 1e9
+"""292 years: what a server can be told as nanoseconds."""
 _NUMBER = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*")
+
+
+class Refused(ValueError):
+    """A text that is no value of its option: what it must be. Users see it as JETSTREAM_BAD_OPTION, with the option."""
 
 
 def text(value: str) -> str:
     if not value.strip():
-        raise ValueError("must not be empty")
+        raise Refused("must not be empty")
     return value.strip()
 
 
@@ -27,9 +33,9 @@ def integer(lowest: int) -> Callable[[str], int]:
         try:
             number = int(value)
         except ValueError:
-            raise ValueError(f"must be a whole number, got {value!r}") from None
+            raise Refused(f"must be a whole number, got {value!r}") from None
         if not lowest <= number <= LARGEST:
-            raise ValueError(f"must be between {lowest} and 2^63-1, got {number}")
+            raise Refused(f"must be between {lowest} and 2^63-1, got {number}")
         return number
 
     return parse
@@ -38,7 +44,7 @@ def integer(lowest: int) -> Callable[[str], int]:
 def boolean(value: str) -> bool:
     lowered = value.strip().lower()
     if lowered not in ("true", "false"):
-        raise ValueError(f"must be true or false, got {value!r}")
+        raise Refused(f"must be true or false, got {value!r}")
     return lowered == "true"
 
 
@@ -46,26 +52,29 @@ def size(value: str) -> int:
     """Bytes: a whole number, or with k, m or g (powers of 1024)."""
     match = _NUMBER.fullmatch(value)
     if match is None or match[2].lower() not in SIZES:
-        raise ValueError(f"must be a size such as 65536, 512k or 8m, got {value!r}")
-    number = int(float(match[1]) * SIZES[match[2].lower()])
-    if number < 1:
-        raise ValueError("must be at least 1 byte")
-    return number
+        raise Refused(f"must be a size such as 65536, 512k or 8m, got {value!r}")
+    number = float(match[1]) * SIZES[match[2].lower()]
+    if not 1 <= number < LARGEST:
+        raise Refused(f"must be at least 1 byte and less than 2^63, got {value!r}")
+    return int(number)
 
 
 def duration(value: str) -> float:
     """Seconds: a number, or with ms, s, m, h or d."""
     match = _NUMBER.fullmatch(value)
     if match is None or match[2].lower() not in SECONDS:
-        raise ValueError(f"must be a duration such as 500ms, 30s or 15m, got {value!r}")
-    return float(match[1]) * SECONDS[match[2].lower()]
+        raise Refused(f"must be a duration such as 500ms, 30s or 15m, got {value!r}")
+    seconds = float(match[1]) * SECONDS[match[2].lower()]
+    if seconds > MOST_SECONDS:
+        raise Refused(f"must be at most 292 years, got {value!r}")
+    return seconds
 
 
 def choice(*allowed: str) -> Callable[[str], str]:
     def parse(value: str) -> str:
         lowered = value.strip().lower()
         if lowered not in allowed:
-            raise ValueError(f"must be one of {', '.join(allowed)}; got {value!r}")
+            raise Refused(f"must be one of {', '.join(allowed)}; got {value!r}")
         return lowered
 
     return parse
@@ -75,7 +84,7 @@ def names(value: str) -> tuple[str, ...]:
     """A comma list without empty items."""
     items = tuple(item.strip() for item in value.split(","))
     if not all(items):
-        raise ValueError(f"must be a comma list without empty items, got {value!r}")
+        raise Refused(f"must be a comma list without empty items, got {value!r}")
     return items
 
 
@@ -102,7 +111,7 @@ def position(*words: str) -> Callable[[str], Position]:
             return value.strip().lower()
         sequence = value["seq"] if isinstance(value, dict) and set(value) == {"seq"} else None
         if type(sequence) is not int or not 0 <= sequence <= LARGEST:
-            raise ValueError
+            raise Refused
         return sequence
 
     def parse(value: str) -> Position:
@@ -114,7 +123,7 @@ def position(*words: str) -> Callable[[str], Position]:
                 return PerStream(sorted((name, one(each)) for name, each in decoded.items()))
             return one(decoded if isinstance(decoded, dict) else None)
         except (ValueError, RecursionError):
-            raise ValueError(f"must be {allowed}, or these by the name of the stream; got {value!r}") from None
+            raise Refused(f"must be {allowed}, or these by the name of the stream; got {value!r}") from None
 
     return parse
 
@@ -122,12 +131,17 @@ def position(*words: str) -> Callable[[str], Position]:
 def moment(value: str) -> int:
     """A point in time as nanoseconds since 1970: ISO-8601 (UTC when it has no zone) or epoch milliseconds."""
     stripped = value.strip()
-    if stripped.isdigit():
-        return int(stripped) * 1_000_000
     try:
-        when = dt.datetime.fromisoformat(stripped.replace("Z", "+00:00"))
-    except ValueError:
-        raise ValueError(f"must be ISO-8601 or epoch milliseconds, got {value!r}") from None
+        found = int(stripped) * 1_000_000 if stripped.isdecimal() else _since_1970(stripped)
+    except (ValueError, OverflowError):
+        raise Refused(f"must be ISO-8601 or epoch milliseconds, got {value!r}") from None
+    if not -LARGEST <= found <= LARGEST:
+        raise Refused(f"must be between the years 1678 and 2262, got {value!r}")
+    return found
+
+
+def _since_1970(written: str) -> int:
+    when = dt.datetime.fromisoformat(written.replace("Z", "+00:00"))
     if when.tzinfo is None:
         when = when.replace(tzinfo=dt.timezone.utc)
     since = when - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)

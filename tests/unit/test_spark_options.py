@@ -7,11 +7,13 @@ import re
 from pathlib import Path
 
 import pytest
+from hypothesis import given as drawn
+from hypothesis import strategies as st
 
 from jsclient._engine.servers import ServerPool
 from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
-from jsclient.spark import options
+from jsclient.spark import options, values
 from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError, from_spark
 from jsclient.spark.options import READ, READ_STREAM, SPECS, WRITE, WRITE_STREAM, parse
@@ -127,6 +129,31 @@ def test_refusals_name_the_option(given: dict[str, str], way: str, token: str, p
 )
 def test_values(name: str, text: str, field: str, value: object) -> None:
     assert getattr(parse({**SOURCE, name: text}, READ), field) == value
+
+
+@drawn(st.text() | st.from_regex(r"\A[0-9\u00b2\u0663]{1,30}(ms|s|k|g|d)?\Z"))
+def test_a_text_is_read_or_refused_with_what_it_must_be(text: str) -> None:
+    """By every option: what Python itself says about a text ("invalid literal for int()") helps nobody."""
+    for spec in SPECS.values():
+        try:
+            spec.parse(text)
+        except values.Refused as error:
+            assert str(error).startswith("must ")
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("startingTimestamp", "\u00b2"),  # a digit, and no decimal
+        ("startingTimestamp", "9" * 20),
+        ("startingTimestamp", "9999-12-31"),
+        ("batchBytes", "9" * 400),
+        ("ackTimeout", "9" * 400),
+    ],
+)
+def test_a_figure_that_nothing_can_hold_is_refused(name: str, text: str) -> None:
+    with pytest.raises(values.Refused, match="must be"):
+        SPECS[name.lower()].parse(text)
 
 
 def test_every_option_is_known_under_its_own_name() -> None:
