@@ -32,7 +32,7 @@ from jsclient.cancel import Cancel
 from jsclient.connection import Connection, live_connections
 from jsclient.hints import Unpack
 from jsclient.message import Msg
-from jsclient.options import ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions
+from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import Subscription
@@ -41,8 +41,10 @@ from protocol import Headers, Status
 __version__ = VERSION
 
 __all__ = [
+    "CallbacksDict",
     "Cancel",
     "ConnectOptions",
+    "ConnectOptionsDict",
     "Connection",
     "ConnectionEvent",
     "ConnectionEvents",

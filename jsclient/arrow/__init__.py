@@ -17,13 +17,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from jsclient.arrow.tables import read_batches, read_table
+    from jsclient.arrow.tables import ReadArguments, read_batches, read_table
     from jsclient.arrow.writing import Written, write_table
 
-__all__ = ["Written", "read_batches", "read_table", "write_table"]
+__all__ = ["ReadArguments", "Written", "read_batches", "read_table", "write_table"]
 
 # Loaded when first used: what reads without columns does not need pyarrow.
-_HOMES = {"read_batches": "tables", "read_table": "tables", "write_table": "writing", "Written": "writing"}
+_HOMES = {
+    "ReadArguments": "tables",
+    "Written": "writing",
+    "read_batches": "tables",
+    "read_table": "tables",
+    "write_table": "writing",
+}
 
 
 def __dir__() -> list[str]:

@@ -20,6 +20,7 @@ from jsclient.groups.group import (
     open_group,
 )
 from jsclient.groups.message import Fence, GroupMessage, TypedGroupMessage
+from jsclient.groups.options import GroupPoolDict
 from jsclient.groups.pool import GroupPool
 
 __all__ = [
@@ -32,6 +33,7 @@ __all__ = [
     "TypedGroupMessage",
     "GroupNotFound",
     "GroupPool",
+    "GroupPoolDict",
     "Lag",
     "PartitionedGroup",
     "balanced",

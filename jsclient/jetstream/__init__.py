@@ -52,6 +52,7 @@ from jsclient.jetstream.stream import Stream
 
 if TYPE_CHECKING:
     from jsclient.jetstream.advisories import Advisory, MaxDeliveries
+    from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfigDict
     from jsclient.jetstream.consumer import Consumer
     from jsclient.jetstream.consuming.consume import ConsumeContext
     from jsclient.jetstream.consuming.double_ack import double_ack_many
@@ -60,8 +61,10 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.messages import Messages
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
-    from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
+    from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
+    from jsclient.jetstream.consuming.pull_options import FetchBatchesDict, FetchBytesDict, FetchDict, Paused, PullOptions, PullOptionsDict
     from jsclient.jetstream.consuming.push import PushConsumer
+    from jsclient.jetstream.consuming.push_intake import PushOptionsDict
     from jsclient.jetstream.consuming.typed import TypedMessages
     from jsclient.jetstream.consuming.typed_message import TypedMsg
     from jsclient.jetstream.counters import CounterEntry, Counters, counter_sources, counter_value
@@ -69,6 +72,8 @@ if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
     from jsclient.jetstream.publishing.fast_batch import FastBatch
+    from jsclient.jetstream.publishing.keywords import AtomicBatchDict, FastBatchDict, JetStreamDict, PublishAsyncDict, PublishDict, PublishWindowDict
+    from jsclient.jetstream.publishing.options import PublishOptions
     from jsclient.jetstream.tracing import trace
 
 _LATER = {
@@ -98,6 +103,21 @@ _LATER = {
     "TypedMsg": "consuming.typed_message",
     "double_ack_many": "consuming.double_ack",
     "trace": "tracing",
+    "AtomicBatchDict": "publishing.keywords",
+    "ConsumerConfigDict": "api.config_fields",
+    "FastBatchDict": "publishing.keywords",
+    "FetchBatchesDict": "consuming.pull_options",
+    "FetchBytesDict": "consuming.pull_options",
+    "FetchDict": "consuming.pull_options",
+    "JetStreamDict": "publishing.keywords",
+    "OrderedOptionsDict": "consuming.ordered_sequence",
+    "PublishAsyncDict": "publishing.keywords",
+    "PublishDict": "publishing.keywords",
+    "PublishOptions": "publishing.options",
+    "PublishWindowDict": "publishing.keywords",
+    "PullOptionsDict": "consuming.pull_options",
+    "PushOptionsDict": "consuming.push_intake",
+    "StreamConfigDict": "api.config_fields",
 }
 
 
@@ -123,12 +143,14 @@ __all__ = [
     "ApiStats",
     "AsyncPublisher",
     "AtomicBatch",
+    "AtomicBatchDict",
     "Batch",
     "ClusterInfo",
     "Compression",
     "ConsumeContext",
     "Consumer",
     "ConsumerConfig",
+    "ConsumerConfigDict",
     "ConsumerInfo",
     "CounterEntry",
     "Counters",
@@ -137,14 +159,20 @@ __all__ = [
     "Ended",
     "ExternalStream",
     "FastBatch",
+    "FastBatchDict",
+    "FetchBatchesDict",
+    "FetchBytesDict",
+    "FetchDict",
     "FiniteRead",
     "JetStream",
+    "JetStreamDict",
     "JetStreamMsg",
     "LostStreamData",
     "MaxDeliveries",
     "Messages",
     "Metadata",
     "OrderedConsumer",
+    "OrderedOptionsDict",
     "OrderedPushConsumer",
     "PauseState",
     "Paused",
@@ -155,9 +183,15 @@ __all__ = [
     "PriorityPolicy",
     "PubAck",
     "PubMsg",
+    "PublishAsyncDict",
+    "PublishDict",
     "PublishFuture",
+    "PublishOptions",
+    "PublishWindowDict",
     "PullOptions",
+    "PullOptionsDict",
     "PushConsumer",
+    "PushOptionsDict",
     "RawStreamMsg",
     "ReplayPolicy",
     "Republish",
@@ -170,6 +204,7 @@ __all__ = [
     "Stream",
     "StreamAlternate",
     "StreamConfig",
+    "StreamConfigDict",
     "StreamConsumerLimits",
     "StreamInfo",
     "StreamSource",

@@ -14,7 +14,7 @@ with kv.watch("sue.*") as watcher:              # current values, then every cha
 from __future__ import annotations
 
 from jsclient.keyvalue.bucket import KeyValue
-from jsclient.keyvalue.config import MAX_HISTORY, KeyValueConfig, KeyValueStatus
+from jsclient.keyvalue.config import MAX_HISTORY, KeyValueConfig, KeyValueConfigDict, KeyValueStatus
 from jsclient.keyvalue.encoded import EncodedKeyValue
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
 from jsclient.keyvalue.key_codecs import (
@@ -50,6 +50,7 @@ __all__ = [
     "KeyCodec",
     "KeyValue",
     "KeyValueConfig",
+    "KeyValueConfigDict",
     "KeyValueEntry",
     "KeyValueStatus",
     "KeyWatcher",

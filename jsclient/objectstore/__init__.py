@@ -29,6 +29,7 @@ from jsclient.objectstore.models import (
     ObjectLink,
     ObjectMeta,
     ObjectStoreConfig,
+    ObjectStoreConfigDict,
     ObjectStoreStatus,
 )
 from jsclient.objectstore.reader import ObjectReader
@@ -43,6 +44,7 @@ __all__ = [
     "ObjectReader",
     "ObjectStore",
     "ObjectStoreConfig",
+    "ObjectStoreConfigDict",
     "ObjectStoreStatus",
     "ObjectWatcher",
     "create_object_store",

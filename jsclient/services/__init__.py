@@ -18,7 +18,7 @@ from __future__ import annotations
 from jsclient.services.calling import call
 from jsclient.services.config import ServiceConfig
 from jsclient.services.discovery import info, ping, stats
-from jsclient.services.endpoint import Endpoint
+from jsclient.services.endpoint import Endpoint, EndpointDict
 from jsclient.services.models import (
     DEFAULT_QUEUE_GROUP,
     EndpointInfo,
@@ -34,6 +34,7 @@ from jsclient.services.service import Group, Service, add_service
 __all__ = [
     "DEFAULT_QUEUE_GROUP",
     "Endpoint",
+    "EndpointDict",
     "EndpointInfo",
     "EndpointStats",
     "Group",

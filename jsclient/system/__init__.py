@@ -27,18 +27,22 @@ from jsclient.system.models import (
     Traffic,
     Variables,
 )
+from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
 
 __all__ = [
     "Answer",
     "ApiCounts",
+    "AskDict",
     "ClientConnection",
     "Connections",
+    "ConnectionsDict",
     "Gathered",
     "Health",
     "JetStreamLimits",
     "JetStreamPart",
     "JetStreamState",
     "JetStreamUse",
+    "JetStreamUseDict",
     "MetaGroup",
     "Refusal",
     "ServerStats",

@@ -7,8 +7,8 @@ with WorkerPool(consumer, handle, threads=8, attempts=5, dead_letter="dead.order
     pool.run_until_signal()
 """
 
-from jsclient.workers.letters import DeadLetters, Letter
-from jsclient.workers.options import PoolOptions
+from jsclient.workers.letters import DeadLetters, FiltersDict, Letter, LettersDict
+from jsclient.workers.options import PoolOptions, PoolOptionsDict
 from jsclient.workers.outcomes import BatchFailed, Reject, Retry
 from jsclient.workers.pool import PoolEvent, StopReport, WorkerPool
 from jsclient.workers.stats import PoolSnapshot
@@ -16,9 +16,12 @@ from jsclient.workers.stats import PoolSnapshot
 __all__ = [
     "BatchFailed",
     "DeadLetters",
+    "FiltersDict",
     "Letter",
+    "LettersDict",
     "PoolEvent",
     "PoolOptions",
+    "PoolOptionsDict",
     "PoolSnapshot",
     "Reject",
     "Retry",

@@ -90,6 +90,20 @@ def test_no_public_name_ends_in_an_underscore(everything: dict[str, dict[str, An
     assert found
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_tables_of_keyword_arguments_have_public_names(everything: dict[str, dict[str, Any]], package: str) -> None:
+    """`def mine(**options: Unpack[PublishOptions])`: a function that hands them on names their table."""
+    known = {name for names in everything.values() for name in names}
+    silent = set()
+    for thing in everything[package].values():
+        calls = [thing] if inspect.isfunction(thing) else []
+        if inspect.isclass(thing) and thing.__module__.startswith(OURS):
+            calls = [found for _, found in functions(thing)]
+        tables = (re.search(r"Unpack\[(?:\w+\.)?(\w+)\]", str(inspect.signature(call))) for call in calls)
+        silent |= {table[1] for table in tables if table} - known
+    assert silent == set()
+
+
 #: What a parameter that takes a duration is called.
 DURATION = re.compile(r"(^|_)(timeout|expires|heartbeat|ttl|delay|interval|wait|stall|backoff|older_than|lease)$")
 

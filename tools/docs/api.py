@@ -321,8 +321,7 @@ def module_page(module_name: str) -> str:
         indented(docstring_of_module(module)),
         f"```{{py:module}} {module_name}\n```\n",
     ]
-    for name in sorted(public_names(module), key=lambda name: name not in FIRST):
-        value = resolve(module, name)
+    for name, value in sorted(named(module), key=place):
         if inspect.isclass(value):
             lines += class_text(name, value)
         elif callable(value) and not is_alias(value):
@@ -331,6 +330,16 @@ def module_page(module_name: str) -> str:
         else:
             lines += [f":::{{py:data}} {name}\n", alias_text(value), ":::\n"]
     return "\n".join(lines)
+
+
+def named(module: ModuleType) -> Iterator[tuple[str, Any]]:
+    return ((name, resolve(module, name)) for name in public_names(module))
+
+
+def place(found: tuple[str, Any]) -> int:
+    """What is looked for first, everything else, and last the tables of keyword arguments."""
+    name, value = found
+    return 2 if is_typeddict(value) else int(name not in FIRST)
 
 
 def docstring_of_module(module: ModuleType) -> str:

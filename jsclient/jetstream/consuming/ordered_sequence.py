@@ -31,7 +31,7 @@ NOTHING: Final = b"\0"  # what no subject begins with
 
 @described_like("OrderedOptions")
 class OrderedOptionsDict(TypedDict, total=False):
-    """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`; see OrderedOptions."""
+    """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`."""
 
     filter_subjects: str | Sequence[str]
     deliver_policy: DeliverWord

@@ -35,7 +35,7 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 
 @described_like("PushOptions")
 class PushOptionsDict(TypedDict, total=False):
-    """Keyword arguments of `messages()` and `consume()`; see PushOptions."""
+    """Keyword arguments of `messages()` and `consume()` of push consumers."""
 
     on_error: ErrorHook | None
     pending_messages: int
