@@ -37,7 +37,7 @@ def filter_subject(text: str, what: str = "subject") -> bytes:
 
 
 class FilterInSubject(str):
-    """The subject of an API request whose last tokens are a filter: wildcards are part of it."""
+    """The subject of an API request with a filter as its last tokens: wildcards are part of it."""
 
     __slots__ = ()
 

@@ -120,7 +120,7 @@ class Snapshot:
 class Monitor:
     """Looks at an account from time to time; keeps the last figures, to say how fast they change. Not thread-safe.
 
-    `first`: streams whose consumers are asked about every time (those on a screen); the others take turns, with
+    `first`: streams of which the consumers are asked about every time (those on a screen); the others take turns, with
     `consumer_requests` requests in each snapshot (15).
     """
 
@@ -183,7 +183,7 @@ class Monitor:
         )
 
     def _turn(self, names: list[str]) -> list[str]:
-        """The streams whose consumers are asked about now: the first ones, then those that waited longest."""
+        """The streams to ask about their consumers now: the first ones, then those that waited longest."""
         first = [name for name in self.first if name in names][: self._budget]
         rest = sorted((name for name in names if name not in first), key=lambda name: self._asked.get(name, 0.0))
         return (first + rest)[: self._budget]

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 C = TypeVar("C", bound=type)
 
-#: Options beyond which a class says whose they are instead of telling each.
+#: Options beyond which a class names the class that has them instead of telling each.
 MANY = 20
 
 #: Their bodies are no part of ours.

@@ -74,7 +74,7 @@ def version() -> str:
 
 
 def for_an_index(text: str, url: str) -> str:
-    """README text whose links and pictures work outside of the repository: below `url`, or as text without one."""
+    """README text with links and pictures that work outside of the repository: below `url`, or as text without one."""
 
     def change(match: re.Match[str]) -> str:
         picture, label, target = match.groups()

@@ -159,7 +159,7 @@ class Asker:
         return message
 
     def later_reply(self, reply: Msg, timeout: float | None) -> Msg | None:
-        """Another reply to a request whose first one `may_go_on`; None when none came in time.
+        """Another reply to a request after a first one that `may_go_on`; None when none came in time.
 
         Until `forget_reply`. Raises ConnectionLost, ConnectionClosed: then no other one comes.
         """

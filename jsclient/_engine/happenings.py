@@ -38,7 +38,7 @@ class ConnectionEvent:
     error: BaseException | None = None
     """Why: of "error", "disconnected" and "closed" (None when the application closed it itself)."""
     subscription: Any = None
-    """Whose messages the error concerns, if it is about one subscription."""
+    """The subscription that the error is about, if it is about one."""
     servers: tuple[str, ...] = ()
     """The URLs of "discovered_servers"."""
     time: float = attrs.field(factory=time.time, kw_only=True)

@@ -29,7 +29,7 @@ class Owner(Protocol):
 
     @property
     def reply_sids(self) -> set[bytes]:
-        """Subscriptions whose messages are not held to `max_payload`: answers of the server."""
+        """Subscriptions with messages that are not held to `max_payload`: answers of the server."""
 
     def messages_in(self) -> int:
         """Messages that have come so far."""

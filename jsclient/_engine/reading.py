@@ -11,7 +11,7 @@ on for long and wait for what the reader has to bring. Therefore:
 3. Others end a turn only while its thread is seen beneath other code: first they take its permit, so that it reads no
    more, then they look, then they move its bytes. Within a call it is never ended: for a slow thread the reader waits.
 4. A handler that makes a call of ours ends the turn beneath it itself: `recall`.
-5. Only calls into C are lent: TLS, websockets, and sockets whose `recv` is Python code are the reader's.
+5. Only calls into C are lent: TLS, websockets, and sockets with a `recv` in Python code are the reader's.
 """
 
 from __future__ import annotations

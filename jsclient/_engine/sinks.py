@@ -181,7 +181,7 @@ class Inbox(BaseSubscription):
 
 
 class SinkSubscription(BaseSubscription):
-    """A subscription whose messages go straight to `sink.deliver` on the reader thread."""
+    """A subscription with messages that go straight to `sink.deliver` on the reader thread."""
 
     def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, sink: Any) -> None:
         super().__init__(engine, sid, subject, queue, Mailbox())

@@ -290,7 +290,7 @@ class Matching:
 
 
 def by_bucket(chunk: Chunk, bucket: int, of: int) -> Chunk:
-    """The messages whose subject belongs into this bucket (partitionBy=subject)."""
+    """The messages with subjects that belong into this bucket (partitionBy=subject)."""
     return chunk.keep([bucket_of(subject, of) == bucket for subject in chunk.subjects])
 
 

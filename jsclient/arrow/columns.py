@@ -83,7 +83,7 @@ class BatchBuilder:
         return len(self._sequences)
 
     def add(self, chunk: Columns, nbytes: int) -> Iterator[pa.RecordBatch]:
-        """Add a chunk whose payloads take `nbytes`; yields the batch that is full now, if any."""
+        """Add a chunk with `nbytes` of payloads; yields the batch that is full now, if any."""
         self._sequences += chunk.sequences
         self._subjects += chunk.subjects
         self._timestamps += chunk.timestamps

@@ -182,7 +182,7 @@ def encode_columns(kind: str, names: Sequence[str], columns: Sequence[pa.Array])
 
 
 def encode_values(kind: str, column: pa.Array) -> list[bytes | None]:
-    """A column whose values are whole documents; None where it is null."""
+    """A column with whole documents as values; None where it is null."""
     encode = encoder(kind)
     return [None if value is None else encode(value) for value in _values(column)]
 

@@ -38,7 +38,7 @@ class StreamState:
 class Range:
     """The sequences [start, end) of one partition; `filters` and `buckets` narrow it down further.
 
-    `buckets` (bucket, of) keeps the subjects whose hash falls into the bucket (partitionBy=subject).
+    `buckets` (bucket, of) keeps the subjects with a hash that falls into the bucket (partitionBy=subject).
     """
 
     index: int
@@ -49,7 +49,7 @@ class Range:
     created: str = ""  # when the stream was made that was planned for; "" if nobody looked
     mark: tuple[int, int] | None = None  # sequence and time (ns) of a message of the plan, to know the store by
     soft: bool = False  # begins at `earliest`, and nothing was promised yet
-    query: str = ""  # the query whose driver counts what is lost; "" if none does
+    query: str = ""  # the query, if its driver counts what is lost; "" if none does
     headers_only: bool = False  # without values, by a consumer
 
     @property

@@ -34,7 +34,7 @@ def read_chunks(nc: Connection, options: Settings, part: Range, method: str, lab
 
 
 def read_through(access: StreamAccess, part: Range, method: str, label: str) -> Iterator[Chunk]:
-    """The same through `access`, whose deadline bounds it."""
+    """The same through `access`, bounded by its deadline."""
     reached = part.start
     try:
         gaps = Gaps(access, part)

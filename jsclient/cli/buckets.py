@@ -55,7 +55,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     _bucket_and_key(create)
     create.add_argument("value", nargs="?", help="- or nothing: standard input")
     create.add_argument("--ttl", type=seconds, help="seconds until it expires (a bucket with --marker-ttl)")
-    update = command(kv, common, "update", update_value, "Set a key whose revision is known; prints the new one.")
+    update = command(kv, common, "update", update_value, "Set a key if it has this revision; prints the new one.")
     _bucket_and_key(update)
     update.add_argument("value", help="-: standard input")
     update.add_argument("revision", type=int)

@@ -85,7 +85,7 @@ def _add(options: argparse.Namespace, count: int) -> None:
         taken_by = js.stream_name_by_subject(options.subject)
         if taken_by != stream.name:
             raise errors.ConfigError(f"{options.subject!r} goes to stream {taken_by!r}, not to {stream.name!r}")
-        # The id: a publish whose answer was lost is repeated, and counts once. The repeat's answer has no value.
+        # The id: a publish is repeated if its answer was lost, and counts once. The repeat's answer has no value.
         ack = js.publish(options.subject, incr=count, msg_id=nuid.next_nuid())
         value = int(ack.val) if ack.val else counter_value(stream.get_last_msg(options.subject, direct=False))
     _print(options, value)

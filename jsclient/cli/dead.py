@@ -32,7 +32,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         if name in ("ls", "replay", "purge", "export"):
             made.add_argument("--stream", help="only from this stream")
             made.add_argument("--consumer", help="only from this consumer")
-            made.add_argument("--reason", help="only those whose reason has this (a regular expression)")
+            made.add_argument("--reason", help="only those with this in their reason (a regular expression)")
             made.add_argument("--since", type=seconds, help="only those that died in the last so many seconds")
             made.add_argument("--limit", type=positive, help="at most so many")
         if name == "replay":

@@ -212,7 +212,7 @@ class Lease:
         return True
 
     def _renew_after_lost_answer(self) -> bool:
-        """A renewal whose answer was lost may have worked. It gives no new time: when it was stored is not known."""
+        """A renewal may work although its answer is lost. It gives no new time: when it was stored is not known."""
         if self._over.is_set():
             return False
         try:

@@ -124,7 +124,7 @@ class Semaphore:
 
 @with_shared_options
 class Lock(Semaphore):
-    """One holder at a time: a semaphore with one seat, whose key is the name itself.
+    """One holder at a time: a semaphore with one seat; its key is the name itself.
 
     `ttl`: seconds after which the lease of a holder that has died ends (10). `on_lost`: as for Semaphore.
     """

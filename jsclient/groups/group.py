@@ -67,7 +67,7 @@ class PartitionedGroup:
     """A group by name. Made by `create_elastic`, `create_static` or `open_group`; thread-safe, holds nothing open.
 
     In an *elastic* group messages of the stream are copied into a stream of the group's own, with the number of their
-    partition before the subject; members come and go. A *static* group works on the stream itself, whose subjects begin
+    partition before the subject; members come and go. A *static* group works on the stream itself; its subjects begin
     with a partition already (by a subject transform); its members are fixed when it is made.
     """
 

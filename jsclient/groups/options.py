@@ -53,7 +53,7 @@ class MemberOptions:
     """Keyword arguments of GroupPool beside those of a pool; see there."""
 
     member: str | None = None
-    """The name whose partitions it works on; None: the process takes part by itself."""
+    """It works on the partitions of this name; None: the process takes part by itself."""
     lease: float = attrs.field(default=LEASE, converter=plain)
     """Seconds after which a process that the server has not heard of counts as dead (2 or more)."""
     settle: float = attrs.field(default=SETTLE, converter=plain)

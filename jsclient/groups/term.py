@@ -49,7 +49,7 @@ class Term:
         self.epoch = epoch
         self.order: Order = Order(0 if not info.delivered.consumer_seq else None, pool.done)
         self.consumer_filters: list[str] = []
-        self.suspects: set[int] = set()  # partitions whose owner died: the first message of them is looked at
+        self.suspects: set[int] = set()  # partitions of an owner that died: the first message of them is looked at
         self.tries: dict[int, Tries] = {}
         self.error: BaseException | None = None
         self.over: bool = False  # nothing is taken any more
@@ -126,7 +126,7 @@ class Term:
             log.info("%r was handled before, and is not acked yet: %s", message, error)
 
     def _suspected(self, item: Item, message: GroupMessage) -> bool:
-        """Look at the first message of a partition whose owner died; True: handle the next ones one by one."""
+        """Look at the first message of a partition after its owner died; True: handle the next ones one by one."""
         if message.partition not in self.suspects:
             return False
         self.suspects = set()

@@ -325,7 +325,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
             _already()
 
     def release(self) -> None:
-        """Allow another ack after one whose outcome is unknown. For layers above."""
+        """Allow another ack after one with an unknown outcome. For layers above."""
         self._open = True
 
     def _term_body(self, reason: str | None) -> bytes:

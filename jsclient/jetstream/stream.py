@@ -143,7 +143,7 @@ class Stream:
     def get_msg(
         self, seq: int, *, subject: str | None = None, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> RawStreamMsg:
-        """The message at `seq`; with `subject`, the first one at or after `seq` whose subject matches.
+        """The message at `seq`; with `subject`, the first one at or after `seq` with a subject that matches.
 
         `direct=True` reads from any replica or mirror (cheap, may be a moment behind), False from the leader;
         None takes what the JetStream object says, else what the stream allows. Raises MessageNotFound.
@@ -156,7 +156,7 @@ class Stream:
         return self._get(request, direct, timeout)
 
     def get_last_msg(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> RawStreamMsg:
-        """The newest message whose subject matches; `direct` as in get_msg. Raises MessageNotFound."""
+        """The newest message with a subject that matches; `direct` as in get_msg. Raises MessageNotFound."""
         return self._get({"last_by_subj": names.check_subject(subject, wildcards=True)}, direct, timeout)
 
     def get_first_msg(

@@ -1,4 +1,4 @@
-"""A key-value bucket: one stream whose subjects are keys, and whose last message per subject is the value."""
+"""A key-value bucket: one stream. Its subjects are the keys, and the last message of a subject is the value."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kv.encoded(keys=..., values=...)`: a bucket whose keys and values are written by codecs."""
+"""`kv.encoded(keys=..., values=...)`: a bucket with keys and values that codecs write."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _not_encoded(codec: Any, what: str, error: Exception) -> NoReturn:
 
 @with_shared_options
 class EncodedKeyValue(KeyValue):
-    """A bucket whose keys or values are written by codecs; made by `kv.encoded(...)`, without a round trip.
+    """A bucket with keys or values that codecs write; made by `kv.encoded(...)`, without a round trip.
 
     It is used as every bucket: keys and patterns are the program's, in arguments, entries and errors. What somebody
     else has written and the codecs cannot read raises DecodeFailed when it is met; a watcher goes on after it. With

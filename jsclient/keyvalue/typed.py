@@ -1,4 +1,4 @@
-"""`kv.typed(Order)`: a bucket whose values are of one type."""
+"""`kv.typed(Order)`: a bucket with values of one type."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ class TypedKeyWatcher(Generic[T]):
 
 @with_shared_options
 class TypedKeyValue(Generic[T]):
-    """A bucket whose values are of one type; made by `kv.typed(Order)`, without a round trip. Thread-safe.
+    """A bucket with values of one type; made by `kv.typed(Order)`, without a round trip. Thread-safe.
 
     What is said of the methods of KeyValue holds for those of the same name here. A value that cannot be decoded raises
     DecodeFailed when it is read, and stays as it is in the bucket: `kv` is the bucket itself.

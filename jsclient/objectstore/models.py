@@ -317,7 +317,7 @@ class ObjectStoreStatus:
         self.stream_info = info
         """What the server says about the stream behind it."""
         self.repaired = repaired
-        """Unfinished uploads and remains of deleted objects whose chunks were removed."""
+        """Unfinished uploads and remains of deleted objects, with removed chunks."""
 
     @property
     def bucket(self) -> str:

@@ -101,7 +101,7 @@ class ObjectReader(io.RawIOBase):
         self._done = True
         self._stop()
         if not self.info.digest:
-            return  # links and deleted objects have none; nor has an object whose writer left it out
+            return  # links and deleted objects have none; nor has an object if its writer left it out
         if self._digest.digest() != decode_digest(self.info.digest, self.info.bucket):
             self._damaged("its SHA-256 is not the one that was stored with it")
 

@@ -58,7 +58,7 @@ def _slices(view: memoryview, size: int) -> Iterator[bytes]:
 
 
 def _reads(file: Any, size: int) -> Iterator[bytes]:
-    """Whole chunks from a file object, whose `read` may return less than asked (pipes, sockets)."""
+    """Whole chunks from a file object; its `read` may return less than asked (pipes, sockets)."""
     while True:
         chunk = _checked(file.read(size))
         while chunk and len(chunk) < size:

@@ -179,7 +179,7 @@ class ObjectStore:
             for _ in range(META_ATTEMPTS):
                 there = self._read_meta(subject, deadline)
                 if there is not None and there.nuid == info.nuid:
-                    stored = there  # an attempt whose ack was lost
+                    stored = there  # an attempt that was stored; its ack was lost
                     break
                 before = there
                 try:
@@ -467,8 +467,8 @@ class ObjectStore:
     def status(self, *, repair: bool = False, timeout: Timeout = DEFAULT) -> ObjectStoreStatus:
         """What the store is and holds. With `repair`, first remove what killed writers left behind.
 
-        These are chunks that belong to no object: unfinished uploads, and objects whose delete or replacement did
-        not get to its end. They are looked at twice, 2 seconds apart, so that uploads under way are left alone;
+        These are chunks that belong to no object: of unfinished uploads, and of objects that were not deleted or
+        replaced to the end. They are looked at twice, 2 seconds apart, so that uploads under way are left alone;
         one that pauses for longer than that fails with ObjectChanged and may be repeated. Before anything goes, every
         object is read from the stream's leader: where that cannot be done (no right, meta information that cannot be
         read) nothing is removed and the error is raised. `timeout` bounds the whole; a repair has no limit by default.

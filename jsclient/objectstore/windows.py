@@ -15,7 +15,7 @@ MOST: Final = 8
 """Times the least window, for 160 ms and more: memory grows by it."""
 
 ROUND_TRIPS: Final = 8
-"""Round trips whose bytes a growing window holds: see `consuming.pull`."""
+"""Round trips for the bytes that a growing window holds: see `consuming.pull`."""
 
 MOST_CHUNKS: Final = 4_000
 """However small they are."""

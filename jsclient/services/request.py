@@ -95,7 +95,7 @@ class Request:
 
 @with_shared_options
 class TypedRequest(Request, Generic[T]):
-    """A request whose payload is a value: what the handler of `add_endpoint(decode=Order)` gets.
+    """A request with a value as its payload: what the handler of `add_endpoint(decode=Order)` gets.
 
     `respond` takes values, too. What the handler returns is the answer, unless it is None.
     """

@@ -140,7 +140,7 @@ class Compared:
 class AtomicPublisher:
     """Publishes the rows of one partition of one batch. For one thread.
 
-    Without further ado it expects all rows of the partition, skips those whose chunks are stored, and refuses others
+    Without further ado it expects all rows of the partition, skips those with stored chunks, and refuses others
     than those of the first attempt. `guard` is called before a chunk is sent again.
     """
 

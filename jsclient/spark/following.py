@@ -83,7 +83,7 @@ class Follower:
         self.lost = self.expired = 0  # sequences, of this run; shown in every progress
         self.state: StreamState | None = None  # as the last trigger saw it
         self.target: int | None = None  # AvailableNow: nothing at or after it is read in this run
-        self.claimed = ""  # the id of the query whose work queue this process has claimed
+        self.claimed = ""  # the id of the query for which this process has claimed the work queue
         self.purged = 0  # below it a commit of this process has purged
         self._checked = False
         self._nothing_below = 0  # from the offset up to here nothing matches, as the leader has said

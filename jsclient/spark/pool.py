@@ -106,7 +106,7 @@ class Pool:
         return sum(map(len, self._idle.values()))
 
     def _forget_parents(self) -> None:
-        """After a fork: the connections belong to the parent, whose session must not be touched."""
+        """After a fork: the connections belong to the parent; its session must not be touched."""
         if self._pid != os.getpid():
             self._pid = os.getpid()
             self._idle = {}

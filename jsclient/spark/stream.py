@@ -323,7 +323,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _partitions_of(
         self, nc: Connection, name: str, info: StreamInfo | None, begin: int, first: Offset, last: Offset, number: int
     ) -> list[InputPartition]:
-        """The partitions of one stream, whose numbers begin at `number`."""
+        """The partitions of one stream; their numbers begin at `number`."""
         options, follower, part = self.options, self.follower(name), last.streams[name]
         if info is None:
             self._gone(name, part)

@@ -43,7 +43,7 @@ class ExternalServer:
 
 
 def server_of_version(wanted: str) -> str:
-    """The path of a nats-server; with `wanted` ("2.10", "2.10.27") the first whose version begins so."""
+    """The path of a nats-server; with `wanted` ("2.10", "2.10.27") the first with a version that begins so."""
     found = find_server() if not wanted else ""
     if found:
         return found

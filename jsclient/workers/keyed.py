@@ -48,7 +48,7 @@ class KeyedQueue:
         self.backlog += 1
 
     def due(self, now: float) -> tuple[Hashable, Any] | None:
-        """A parked message whose time has come (its key is still busy), or None."""
+        """A parked message that is due (its key is still busy), or None."""
         if self._parked and self._parked[0][0] <= now:
             _, _, key, message = heapq.heappop(self._parked)
             self.backlog -= 1

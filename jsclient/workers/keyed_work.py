@@ -37,7 +37,7 @@ class KeyedWork:
     def __init__(self, pool: WorkerPool, ack_waits: Sequence[float]) -> None:
         self._pool = pool
         self._order = Order(None, shares=True)
-        self._hung: set[Any] = set()  # keys whose handler has run too long
+        self._hung: set[Any] = set()  # keys with a handler that has run too long
         self._taking = False
         self._ready = waiting.new_condition()
         self._again = max(ack_waits[0], min(max(ack_waits), LONGEST_HOLD))  # by then a lost delivery has come again

@@ -21,7 +21,7 @@ import msgspec
 from jsclient.workers.keyed import KeyedQueue
 
 DONE_KEPT: Final = 10_000
-"""Finished messages that are remembered: one whose ack was lost comes again and is not handled again."""
+"""Finished messages that are remembered: if its ack was lost, one comes again and is not handled again."""
 
 _ALONE: Final = object()
 """The one key of all messages while they are handled one by one."""

@@ -53,13 +53,13 @@ def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
 @described
 @attrs.frozen
 class StopReport:
-    """How a stop went. `cut_off` are the messages whose handlers were still running (the server delivers them
+    """How a stop went. `cut_off` are the messages that handlers were still working on (the server delivers them
     again after ack_wait); `given_back` counts those that were received, not started, and are with others now."""
 
     finished: bool
     """Every handler has ended."""
     cut_off: tuple[JetStreamMsg, ...]
-    """Messages whose handlers were still running: the server delivers them again."""
+    """Messages that handlers were still working on: the server delivers them again."""
     given_back: int
     """Messages that were received and not started: the server delivers them at once."""
 

@@ -534,7 +534,7 @@ class WorkerPool(Taker):
             self._engine.flush_outbox()
 
     def _in_hand(self) -> list[JetStreamMsg]:
-        """The messages whose handlers run."""
+        """The messages that handlers work on now."""
         return [held.message for worker in self._workers for held in worker.held if held.message is not None]
 
     # --- the end of the connection: see Taker -----------------------------------------------------------

@@ -24,9 +24,9 @@ class PoolSnapshot:
     """What a pool has done and is doing; times and ages in seconds, percentiles over the latest handler calls."""
 
     handled: int
-    """Messages whose handler succeeded."""
+    """Messages that were handled with success."""
     failed: int
-    """Messages whose handler failed, without those it wanted again (Retry) or rejected."""
+    """Messages that the handler failed on, without those it wanted again (Retry) or rejected."""
     redelivered: int
     """Messages that came for a second time or more."""
     rejected: int

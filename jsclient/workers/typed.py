@@ -1,4 +1,4 @@
-"""Pools whose handlers get values: `WorkerPool(consumer, handle, decode=Order)`.
+"""Pools with handlers that get values: `WorkerPool(consumer, handle, decode=Order)`.
 
 The value is decoded before the handler is called, so the handler sees no message that cannot be decoded. What becomes
 of such a message is what would become of it if the handler had raised: DecodeFailed with `on_bad="raise"` (tried again,
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class TypedPoolMessages(TypedIterator[T], PoolMessages):
-    """The pool's iterator, whose messages have values."""
+    """The pool's iterator, of messages with values."""
 
     def __init__(self, consumer: Consumer, reading: Reading[T], **options: Any) -> None:
         super().__init__(consumer, **options)

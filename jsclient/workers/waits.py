@@ -42,7 +42,7 @@ def waits_of(consumer: Consumer, options: PoolOptions) -> Waits:
     if options.attempts is not None and (config.max_deliver or -1) != -1:
         raise errors.ConfigError(
             f"attempts is counted by the pool: {consumer} must have max_deliver=-1, not {config.max_deliver}; "
-            "with a limit of the server's, a message whose worker is killed during its last delivery is lost"
+            "with a limit of the server's, a message is lost if its worker is killed during its last delivery"
         )
     groups = config.priority_groups or []
     if (groups or options.group) and options.group not in groups:

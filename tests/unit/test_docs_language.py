@@ -1,6 +1,6 @@
-"""Code, threads and servers are "it" in the library's texts: he, his and who make a reader look for a person.
+"""Code, threads and servers are "it" in the library's texts: he, his, who and whose make a reader look for a person.
 
-Users, those who run a server, and the one that proves "who we are" are persons.
+Users, those who run a server, those by whose word a thing is believed, and the one that proves "who we are" are persons.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PERSONAL = re.compile(
-    r"\b(?:he|him|his|she|her|whom|whoever)\b|(?<!those )(?<!users )\bwho\b(?! we are| connects)", re.I
+    r"\b(?:he|him|his|she|her|whom|whoever|whose(?! word))\b|(?<!those )(?<!users )\bwho\b(?! we are| connects)",
+    re.I,
 )
 #: `words.md`, `folder/words.md`: a document.
 DOCUMENT = re.compile(r"\b[\w./-]*\w\.md\b")

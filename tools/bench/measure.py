@@ -18,7 +18,7 @@ PIECE = 1 << 20
 
 
 class Timed:
-    """A `with` block whose wall and CPU seconds (user and system, this process alone) go into `result`."""
+    """A `with` block; its wall and CPU seconds (user and system, this process alone) go into `result`."""
 
     def __init__(self) -> None:
         self.result: dict[str, Any] = {}
@@ -56,7 +56,7 @@ class Timed:
 
 def destination(size: int) -> str:
     """A path for `size` bytes, in memory where there is such a folder. Its pages have been in use before: a virtual
-    machine whose host has to find them first takes 170 ms for 64 MiB instead of 20, and one client would pay for it."""
+    machine takes 170 ms for 64 MiB instead of 20 if its host has to find them first: one client would pay for it."""
     folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
     path = f"{folder}/bench-{os.getpid()}"
     try:

@@ -15,7 +15,7 @@ from tools.bench.runner import BASELINE
 
 BAR = 40
 LATENCIES = ("request", "callback_responder", "first_publish")
-"""Workloads whose time is the median of one message."""
+"""Workloads with the median of one message as their time."""
 
 
 @attrs.frozen

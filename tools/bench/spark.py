@@ -25,7 +25,7 @@ ROWS = int(os.environ.get("BENCH_ROWS", "300000"))
 SIZE = 128
 ROUNDS = 3
 ROW_BY_ROW = 3000  # rows of the baseline that waits for every ack
-BATCHES = 12  # micro-batches per source whose median counts
+BATCHES = 12  # micro-batches per source; their median counts
 
 # 2.6 and 4.7 us of CPU, as measured before the journal on the machine that this is developed on, by 0.95.
 READ_US, WRITE_US = 2.74, 4.95

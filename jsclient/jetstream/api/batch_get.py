@@ -36,7 +36,7 @@ PART_BYTES: Final = 8 << 20
 
 
 ATTEMPTS: Final = 4
-"""Requests for one part whose messages are lost on the way."""
+"""Requests for one part, if its messages are lost on the way."""
 
 
 class _TooManyError(Exception):

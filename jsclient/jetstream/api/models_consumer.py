@@ -148,7 +148,7 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     deliver_subject: str | None = None
     """Push: where the server delivers."""
     deliver_group: str | None = None
-    """Push: the queue group whose members share the messages."""
+    """Push: the queue group; its members share the messages."""
     inactive_threshold: Seconds | None = None
     """Seconds without a reader after which the consumer is removed (server default for ephemeral ones 5)."""
     num_replicas: int | None = None

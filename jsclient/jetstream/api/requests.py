@@ -51,7 +51,7 @@ TURN_SLICE: Final = 0.1
 """Seconds between two looks, of a call that waits for its turn, whether the connection is still open."""
 
 SUBJECTS: Final = "state.subjects"
-"""The listing whose pages hold an object instead of a list."""
+"""The listing with pages that hold an object instead of a list."""
 
 MOST_KNOWN: Final = 3
 """Pages in a row without news. Subjects that are no UTF-8 are several to the server, and one in its answer."""

@@ -71,7 +71,7 @@ class Credit:
             self.granted_bytes = self.taken_bytes
             self._settled = self._newest
         elif self.max_bytes and self.granted_bytes <= self.taken_bytes:
-            # No bytes are under way, so no messages are either: no server tells the end of a pull whose bytes were
+            # No bytes are under way, so no messages are either: no server tells the end of a pull if its bytes were
             # used up exactly.
             self.open.clear()
             self.granted, pending = taken, 0

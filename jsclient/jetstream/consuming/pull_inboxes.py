@@ -204,7 +204,7 @@ class PullInboxes:
         self._active: set[PullInbox] = set()
         self.reconnected_at: float = float("-inf")
         self.pulled: set[str] = set()  # subjects of pulls: they tell through which API a consumer is reached
-        self.forgetful: set[str] = set()  # consumers whose server has forgotten deliveries: see `stale`
+        self.forgetful: set[str] = set()  # consumers of a server that has forgotten deliveries: see `stale`
         engine_of(connection).add_link_listener(self._link_event)
         engine_of(connection).add_violation_listener(self._violation)
 

@@ -160,9 +160,9 @@ class PullOptions:
 
     `on_error(error)` is called in the thread that waits, for everything that the pull survives (NoHeartbeat,
     ConsumerLeadershipChanged, PullNoResponders ...); without it such errors are logged. `on_event` gets Paused and
-    Resumed. For `consume` a function of two arguments gets `(error, message)`: the message whose handler failed, which
-    it may `nak`, `term` or reject; None where it is about no message. `cancel`: a token that ends the iteration with
-    Cancelled.
+    Resumed. For `consume` a function of two arguments gets `(error, message)`: the message that the handler failed on,
+    which it may `nak`, `term` or reject; None where it is about no message. `cancel`: a token that ends the iteration
+    with Cancelled.
     """
 
     max_messages: int | None = None

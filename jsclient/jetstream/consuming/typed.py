@@ -52,7 +52,7 @@ Tell: TypeAlias = Callable[[Exception, JetStreamMsg], None]
 """How an iterator, or a fetch, tells of a message that is left out."""
 
 AGAIN: Final = 1.0
-"""Seconds after which a message comes again whose dead letter could not be stored."""
+"""Seconds after which a message comes again if its dead letter could not be stored."""
 
 
 @attrs.frozen
@@ -220,7 +220,7 @@ def ordered_reading(js: JetStream, decode: Any, on_bad: OnBadOrdered) -> Reading
 
 
 class TypedIterator(MessageIterator, Generic[T]):
-    """What is different about an iterator whose messages have values; stands before the other base."""
+    """What is different about an iterator of messages with values; stands before the other base."""
 
     if TYPE_CHECKING:
         reading: Reading[T]
@@ -286,7 +286,7 @@ Typed = TypeVar("Typed", bound=TypedIterator[Any])
 
 
 def typed_iterator(typed: type[Typed], sifted: type[Typed], reading: Reading[Any], *given: Any) -> Typed:
-    """The iterator whose messages have values, of the class that goes with `on_bad`."""
+    """The iterator of messages with values, of the class that goes with `on_bad`."""
     messages = (typed if reading.lazy else sifted)(*given)
     messages.read_with(reading)
     return messages

@@ -1,4 +1,4 @@
-"""Finite reads whose messages have values: `read_until(decode=Order)` of consumers and ordered consumers."""
+"""Finite reads of messages with values: `read_until(decode=Order)` of consumers and ordered consumers."""
 
 from __future__ import annotations
 

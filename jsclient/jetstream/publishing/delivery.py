@@ -1,4 +1,4 @@
-"""The further life of a synchronous publish whose first attempt brought no ack.
+"""The further life of a synchronous publish if its first attempt brought no ack.
 
 What may be stored already is sent again only with a message id, and only as long as the stream is certain to remember
 it. Every refusal is judged by `verdict`; what is in doubt is looked for in the stream.

@@ -1,4 +1,4 @@
-"""What becomes of asynchronous publishes whose ack does not simply come: 503s, lost links, the end.
+"""What becomes of asynchronous publishes if the ack does not simply come: 503s, lost links, the end.
 
 How long a message waits for its ack is decided by `ack_timeouts`, which looks at all of them from time to time. A
 message is in one of four places while it is pending: under way, in `retries` (the server said 503 or something

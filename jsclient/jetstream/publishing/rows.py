@@ -1,7 +1,7 @@
 """Rows of a table as messages: many under way, each acknowledged, and counted instead of looked at one by one.
 
 The same window, inbox and recovery as `publish_async`, without a future per row and with one write per block of rows:
-what is kept of a row is its frame. The first row whose outcome is an error ends the publisher.
+what is kept of a row is its frame. The first row with an error as its outcome ends the publisher.
 """
 
 from __future__ import annotations

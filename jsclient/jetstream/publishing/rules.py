@@ -1,4 +1,4 @@
-"""What a publisher does about messages whose ack does not come, and for how long."""
+"""What a publisher does about messages when the ack does not come, and for how long."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Rules:
     copies_allowed: bool = False
     """Whether a message without an id may be stored twice: it is sent again like one with an id, for ever."""
     looks_beyond_window: bool = True
-    """Whether a message whose id the stream has forgotten is looked for; otherwise its outcome is unknown at once."""
+    """Whether a message is looked for when the stream has forgotten its id; if not, its outcome is unknown at once."""
 
     @resend_after.default
     def _resend_after(self) -> float:

@@ -1,6 +1,6 @@
 """What a publisher must know about the streams behind its subjects: whether there is one, and how long it knows ids.
 
-A message whose ack was lost may be sent again only as long as the stream remembers its id: `duplicate_window`, two
+After a lost ack a message may be sent again only as long as the stream remembers its id: `duplicate_window`, two
 minutes unless the stream has another one or a `max_age` below that. So the window is asked for before an id goes out
 a second time. Without the permission to ask it is not known: then nothing is sent again, unless the application has
 stated a window (`publish_async_duplicate_window`).

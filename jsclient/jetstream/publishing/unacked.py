@@ -42,7 +42,7 @@ INBOX_TIMEOUT: Final = 1.0
 """Seconds to hear whether the inbox for acks is permitted; a server that is slower is published to all the same."""
 
 MAX_CACHED: Final = 10_000
-"""Subjects whose checked beginning of a PUB line is kept; then the cache starts anew."""
+"""So many subjects keep the checked beginning of their PUB line; then the cache starts anew."""
 
 
 class User(Protocol):

@@ -3,7 +3,7 @@
 A refusal says that one copy of a message was not stored, by the server that answered. It is the outcome of the publish
 only if there is no other copy, and if nobody else answers that one:
 
-* Another copy whose ack was lost may be stored. The server may well refuse the second one because the first one is
+* Another copy may be stored, and its ack lost. The server may well refuse the second one because the first one is
   there: 2.15.1, and 2.10.27 with replicas, look at `expected_last_*` before the message id; a stream may have been
   sealed, or its limits lowered, in between.
 * For a moment after a partition two servers believe that they lead a stream. Both get the message, both answer: the
