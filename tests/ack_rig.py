@@ -1,4 +1,4 @@
-"""A connection whose server answers acks, and questions about consumers, as the test says."""
+"""A connection to a server that answers acks, and questions about consumers, as the test says."""
 
 from __future__ import annotations
 

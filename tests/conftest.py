@@ -18,7 +18,7 @@ from tests.pauses import time_passes
 
 HERE = Path(__file__).parent
 SPARK = importlib.util.find_spec("pyspark") is not None
-#: The folders whose tests run against a real server: marked `live`, and nothing may be left behind by them.
+#: The folders of the tests that run against a real server: marked `live`, and nothing may be left behind by them.
 LIVE = ("live", "faults", "chaos", "examples", "spark")
 FULL = os.environ.get("JSCLIENT_FULL") == "1"
 

@@ -1,4 +1,4 @@
-"""A connection whose server answers publishes one by one as the test says, without a socket."""
+"""A connection to a server that answers publishes one by one as the test says, without a socket."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A connection whose server takes fast batches, and answers as the test says; without a socket."""
+"""A connection to a server that takes fast batches, and answers as the test says; without a socket."""
 
 from __future__ import annotations
 

@@ -150,7 +150,7 @@ class Stored(NamedTuple):
 
 
 def message(stored: Stored, delivery: int, pending: int) -> Msg:
-    """One whose subject, reply and payload have that size together."""
+    """One with a subject, reply and payload of that size together."""
     reply = b"$JS.ACK.S.C.1.%d.%d.1700000000000000000.%d" % (stored.sequence, delivery, pending)
     return Msg(b"s", b"1", reply, bytes(stored.size - 1 - len(reply)))
 

@@ -53,7 +53,7 @@ def _check_write(op: Op, places: list[tuple[str, int]], answers: Answers) -> lis
 
 
 def _who_denied(copies: Sequence[Sequence[bytes]]) -> str:
-    """Who said "not stored" of something that is stored: the server if it refused every copy that was sent to it."""
+    """Which side said "not stored" of what is stored: the server if it refused every copy that was sent to it."""
     refused = [any(b'"error"' in answer or b" 503" in answer for answer in copy) for copy in copies]
     return "server" if copies and all(refused) else "client"
 

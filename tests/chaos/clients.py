@@ -82,7 +82,7 @@ class Worker:
 
 
 class Keys(Worker):
-    """Get, put, create, update and delete on few keys, with others who do the same."""
+    """Get, put, create, update and delete on few keys, with others that do the same."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)

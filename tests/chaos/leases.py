@@ -1,4 +1,4 @@
-"""Locks, semaphores and elections under faults: who held what, when, with which token, and whether that may be.
+"""Locks, semaphores and elections under faults: which client held what, when and with which token, and may that be?
 
 Every hold is written down by its holder, all on one monotonic clock: when it asked, when it had the lease, and when it
 saw for the last time that the lease was valid (the clock is read before it looks). From this the checker says whether

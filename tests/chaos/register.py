@@ -1,7 +1,7 @@
 """The model of one key, and what a history of its operations says about the client and about the servers.
 
 A key is a register with a revision: the sequence of its last message in the stream. Every value is written once, so
-that it can be found again; the revisions of writes whose outcome is unknown are looked up in the final log.
+that it can be found again; the revisions of writes with an unknown outcome are looked up in the final log.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Three servers whose every link can be cut: proxies before the clients' ports, and between each pair of servers."""
+"""Three servers, and every link can be cut: proxies before the clients' ports, and between each pair of servers."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def test_the_checker_finds_what_is_wrong() -> None:
     assert [text.partition(":")[0] for text in check([first, hold("b", 1, 0.5, 3.5, 4.0)])] == ["one token twice"]
     falling = check([hold("a", 5, 0.0, 1.0, 2.0), hold("b", 4, 1.5, 2.5, 3.0)])
     assert [text.partition(":")[0] for text in falling] == ["a token that does not rise"]
-    # Who asked before the other had it may get the lower token.
+    # One that asked before the other had it may get the lower token.
     assert check([hold("a", 5, 0.0, 3.0, 4.0), hold("b", 4, 0.0, 1.0, 2.0)]) == []
     resource = Resource()
     assert resource.write("lock", 2)

@@ -1,4 +1,4 @@
-"""A leaf node: a server at the edge with a JetStream of its own, whose streams the hub copies when there is a line."""
+"""A leaf node: a server at the edge with a JetStream of its own. The hub copies its streams when there is a line."""
 
 import jsclient
 from jsclient.jetstream import ExternalStream, JetStream, StreamConfig, StreamSource

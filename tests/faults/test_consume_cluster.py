@@ -1,4 +1,4 @@
-"""Consumption in a cluster whose leaders step down or die (reliability R6; findings 3 and 4)."""
+"""Consumption in a cluster while leaders step down or die (reliability R6; findings 3 and 4)."""
 
 from __future__ import annotations
 

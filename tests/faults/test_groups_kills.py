@@ -80,7 +80,7 @@ class Members:
 
 
 def elect(nc: jsclient.Connection, chance: random.Random, stream: str = "SRC-work") -> None:
-    """Another leader for a consumer: it forgets whom it has pinned, and may forget what was acked last."""
+    """Another leader for a consumer: it forgets which client it has pinned, and may forget what was acked last."""
     try:
         names = list(JetStream(nc, timeout=5).consumer_names(stream))
         nc.request(f"$JS.API.CONSUMER.LEADER.STEPDOWN.{stream}.{chance.choice(names)}", b"", timeout=5)

@@ -1,4 +1,4 @@
-"""Publishes with expectations on replicated streams, whose leaders stop and come back as leaders of the past.
+"""Publishes with expectations on replicated streams; their leaders stop and come back as leaders of the past.
 
 Everything definite that is said is checked against the stream in the end: what was acknowledged is stored, there, once;
 what was refused is not stored.

@@ -1,4 +1,4 @@
-"""Backs a stream up, deletes and restores it, in a process whose memory is watched. Prints one JSON line.
+"""Backs a stream up, deletes and restores it, in a process; its memory is watched. Prints one JSON line.
 
 python backup_client.py URL STREAM FOLDER
 """

@@ -1,4 +1,4 @@
-"""Bad input: each a typed error whose text helps, and not a byte of it reaches the server."""
+"""Bad input: each a typed error with a text that helps, and not a byte of it reaches the server."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ BAD_NAMES = ["a\rb", "a\nb", "a\x00b", "\x1b[31m"]
 
 @pytest.fixture
 def spied(server: NatsServer) -> Any:
-    """A connection whose bytes are counted, and a subscription to everything."""
+    """A connection with its bytes counted, and a subscription to everything."""
     with Proxy(server.port) as proxy, jsclient.connect(server.url) as other, jsclient.connect(proxy.url) as nc:
         spy = other.subscribe(">", pending_messages=100_000)
         other.flush()

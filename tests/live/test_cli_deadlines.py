@@ -66,7 +66,7 @@ WAITS: dict[str, str] = {
     "server check stream": "--stream S", "server check consumer": "--stream S --consumer C",
 }  # fmt: skip
 
-#: Exit status where it is another than 1. Who asks all there are, and hears of none, cannot tell silence from absence.
+#: Exit status where it is another than 1. What asks all there are, and hears of none, cannot tell silence from absence.
 STATUS = {
     **dict.fromkeys(("request", "req", "service ls", "service info", "service stats", "service ping"), 3),
     "server check connection": 2, "server check stream": 3, "server check consumer": 3,

@@ -289,7 +289,7 @@ def test_close_sends_what_was_published(server: NatsServer) -> None:
 
 
 def test_a_shared_connection_does_not_wait_for_the_dial_of_another(server: NatsServer) -> None:
-    """One server that says nothing holds up only those who want that one; two who want the same get the same."""
+    """One server that says nothing holds up only calls for that one; two calls for the same get the same."""
     silent = socket.create_server(("127.0.0.1", 0))
     dead = jsclient.ConnectOptions(servers=f"nats://127.0.0.1:{silent.getsockname()[1]}", connect_timeout=3)
     alive = jsclient.ConnectOptions(servers=server.url, name="shared-alive")

@@ -77,7 +77,7 @@ def through(items: Any) -> None:
 
 
 def atomic(env: Any) -> jets.AtomicBatch:
-    """A batch whose first message goes out with the next call."""
+    """A batch; its first message goes out with the next call."""
     batch: jets.AtomicBatch = env.js.atomic_batch()
     batch.add("dl.js.x", b"1")
     return batch
@@ -565,7 +565,7 @@ class Env:
         nc.flush()
 
     def leave_unacknowledged(self) -> None:
-        """Once the peer is silent: publishes whose acks do not come."""
+        """Once the peer is silent: publishes without their acks."""
         self.future = self.publisher.publish("dl.js.a", b"")
         for publisher in self.publishers:
             publisher.publish("dl.js.a", b"")

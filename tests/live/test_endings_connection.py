@@ -538,7 +538,7 @@ def test_a_revoked_password_ends_everything_with_its_reason(guarded: NatsServer)
 
 @pytest.mark.parametrize("what", ["consume", "pool", "endpoint"])
 def test_a_handler_may_drain_its_connection(server: NatsServer, other: jsclient.Connection, what: str) -> None:
-    """It is not waited for there: it waits for that handler, whose ack or answer still goes out."""
+    """It is not waited for there: it waits for that handler, and its ack or answer still goes out."""
     js = JetStream(other)
     js.create_stream(StreamConfig(name="H", subjects=["h"], storage="memory"))
     consumer = js.create_consumer("H", ConsumerConfig(durable_name="C", ack_wait=60.0))

@@ -1,4 +1,4 @@
-"""Who has seen one reply subject can forge the reply to no other request: tokens are random and serve once."""
+"""Somebody that has seen a reply subject can forge the reply to no other request: tokens are random and serve once."""
 
 from __future__ import annotations
 

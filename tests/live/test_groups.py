@@ -1,4 +1,4 @@
-"""Partitioned groups on a real server: what is stored, who handles what, and that keys keep their order."""
+"""Partitioned groups on a real server: what is stored, which member handles what, and that keys keep their order."""
 
 from __future__ import annotations
 

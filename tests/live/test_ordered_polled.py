@@ -1,4 +1,4 @@
-"""Ordered consumers whose server consumer is gone: every way of asking finds it out, makes a new one, and goes on."""
+"""Ordered consumers after the server's consumer is gone: each way of asking finds it out, makes a new one, goes on."""
 
 from __future__ import annotations
 

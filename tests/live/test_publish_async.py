@@ -29,7 +29,7 @@ def js(server: NatsServer) -> Iterator[JetStream]:
 
 @pytest.fixture
 def silent(js: JetStream) -> str:
-    """A subject whose stream never acknowledges."""
+    """A subject of a stream that never acknowledges."""
     js.create_stream(StreamConfig(name="N", subjects=["n.>"], no_ack=True, storage="memory"))
     return "n.x"
 
@@ -305,7 +305,7 @@ def test_drain_waits_for_a_handler_that_is_the_first_to_publish(js: JetStream, s
 
         def handle(message: Msg) -> None:
             wait_until(lambda: nc.is_draining)
-            nc.flush()  # by now the drain has asked who takes messages
+            nc.flush()  # by now the drain has asked what takes messages
             futures.extend(own.publish_async("s.a", b"%d" % number) for number in range(50))
 
         nc.subscribe("work", handle)

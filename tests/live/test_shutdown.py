@@ -110,7 +110,7 @@ def test_close_releases_who_waits_for_a_silent_server(proxy: Proxy) -> None:
 
 
 def stuck_in_a_write(nc: jsclient.Connection, js: JetStream, proxy: Proxy) -> dict[str, Callable[[], Any]]:
-    """Calls that send, on a link whose buffers are full or nearly so."""
+    """Calls that send, on a link with buffers that are full or nearly so."""
     consumer = js.create_consumer("STUCK", ConsumerConfig(ack_policy="explicit"))
     js.publish("stuck.js", b"x")
     message = consumer.next(timeout=5)

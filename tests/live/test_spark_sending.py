@@ -26,7 +26,7 @@ def js(server: NatsServer) -> Iterator[JetStream]:
 
 
 class Writing:
-    """A task that publishes rows whose acks are lost together with the link."""
+    """A task that publishes rows, and loses their acks together with the link."""
 
     def __init__(self, nc: jsclient.Connection, made: Any, ids: bool) -> None:
         self.nc = nc

@@ -207,7 +207,7 @@ def test_a_callback_may_close_the_connection(server: NatsServer) -> None:
 
 
 def test_a_callback_may_drain_the_connection(server: NatsServer) -> None:
-    """It is not waited for there: it waits for that callback, whose answer still goes out."""
+    """It is not waited for there: it waits for that callback, and the answer still goes out."""
     with jsclient.connect(server.url) as other:
         answers = other.subscribe("end.answers")
         other.flush()

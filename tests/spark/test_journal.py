@@ -227,7 +227,7 @@ def live(js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, prefix: st
 def test_a_retried_task_after_the_window(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Spark runs a task again in the same run: a slow one, or one whose worker died, longer ago than the window."""
+    """Spark runs a task again in the same run: a slow one, or one after its worker died, longer ago than the window."""
     sink = Sink(server, js, stream_name, monkeypatch)
     rows = [b"%d" % n for n in range(500)]
     with pytest.raises(Crash):

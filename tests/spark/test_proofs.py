@@ -124,7 +124,7 @@ def test_a_store_that_was_set_back_is_noticed(
 def test_earliest_is_what_is_there_when_it_is_read(
     js: Js, server: NatsServer, stream_name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A stream at its limits whose publisher goes on loses its oldest messages between planning and reading."""
+    """A stream at its limits, with a publisher that goes on, loses its oldest messages between planning and reading."""
     js.create(stream_name, max_msgs=1000)
     js.fill(stream_name, 1000)
     options = {"minPartitions": 4, "startingOffsets": "earliest"}

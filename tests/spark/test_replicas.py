@@ -47,7 +47,7 @@ def fill(cluster: Cluster, name: str, start: int, end: int) -> None:
 
 
 def patiently(call: Callable[[], T]) -> T:
-    """Do what may be done twice until somebody answers: a cluster whose leaders were killed is silent for a while."""
+    """Do what may be done twice until somebody answers: without leaders a cluster is silent for a while."""
 
     def answer() -> list[T]:
         try:

@@ -1,4 +1,4 @@
-"""A lease whose servers answer with errors: nothing is raised where nothing may be, and its end is told."""
+"""A lease on servers that answer with errors: nothing is raised where nothing may be, and its end is told."""
 
 from __future__ import annotations
 

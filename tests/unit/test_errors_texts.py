@@ -23,7 +23,7 @@ from jsclient import checks, errors
 ROOT = Path(__file__).resolve().parents[2]
 #: Bases that are never raised: users catch them.
 BASES = {"JsClientError", "NatsConnectionError", "JetStreamError", "PullError", "BucketError"}
-#: Classes whose places know more than the class, and give whole texts.
+#: Classes that are raised with whole texts: the places know more than the class.
 WHOLE = {"TimedOut", "BackupError"}
 #: Of these the text itself names the argument and what it may be.
 SAY_WHAT_TO_DO = errors.ConfigError

@@ -1,4 +1,4 @@
-"""Fetches whose pulls are not answered as they should be; without a server."""
+"""Fetches with pulls that are not answered as they should be; without a server."""
 
 from __future__ import annotations
 

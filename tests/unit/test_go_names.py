@@ -41,7 +41,7 @@ SECTIONS = {
 
 
 def rows(*titles: str) -> list[tuple[list[str], str]]:
-    """(names, what stands beside them) of the sections whose titles begin so."""
+    """(names, what stands beside them) of the sections with titles that begin so."""
     found = []
     for section in PAGE.split("\n## ")[1:]:
         if section.startswith(titles):

@@ -206,7 +206,7 @@ def test_no_wake_up_is_lost_among_many_takers() -> None:
 
 
 class Interrupting:
-    """A queue of waiters in whose `append` or `remove` a Ctrl-C strikes once, after the call has been made."""
+    """A queue of waiters with an `append` or `remove` that a Ctrl-C strikes once, after the call has been made."""
 
     def __init__(self, waiters: Any, where: str) -> None:
         self.waiters, self.where = waiters, where

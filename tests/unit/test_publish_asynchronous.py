@@ -1,4 +1,4 @@
-"""The asynchronous publisher without a server: settings, back-pressure, who is told, and how it ends."""
+"""The asynchronous publisher without a server: settings, back-pressure, which hooks are called, and how it ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The life of a publish whose first attempt brought no ack: sent again, looked for, or told; without a socket."""
+"""The life of a publish after a first attempt without an ack: sent again, looked for, or told; without a socket."""
 
 from __future__ import annotations
 

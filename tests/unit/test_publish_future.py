@@ -1,4 +1,4 @@
-"""The future of a publish: how it is waited for, who is told, and what it says of the message."""
+"""The future of a publish: how it is waited for, what is told of it, and what it says of the message."""
 
 from __future__ import annotations
 

@@ -162,7 +162,7 @@ def test_waiting_for_empty() -> None:
 
 
 class Late:
-    """Garbage whose finalizer lets another thread take an ack in: here it does so itself."""
+    """Garbage with a finalizer that lets another thread take an ack in: here it does so itself."""
 
     def __init__(self, pending: dict[bytes, Any], left: int) -> None:
         self.pending, self.left, self.me = pending, left, self

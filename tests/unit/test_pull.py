@@ -263,7 +263,7 @@ def test_a_completed_batch_gives_back_its_bytes() -> None:
 
 
 def test_no_messages_are_under_way_when_no_bytes_are() -> None:
-    """Servers (2.9 to 2.15) do not tell the end of a pull whose bytes were used up exactly."""
+    """Servers (2.9 to 2.15) do not tell the end of a pull when its bytes were used up exactly."""
     state = PullState(10, 1000)
     opened(state)
     take(state, 4)

@@ -22,7 +22,7 @@ INFO = "$JS.API.CONSUMER.INFO.S.C"
 
 
 class Told(Connection):
-    """Remembers what it was asked and who listens."""
+    """Remembers what it was asked and what listens."""
 
     def __init__(self, version: tuple[int, int, int] = (2, 15, 1)) -> None:
         super().__init__(Server(random.Random(1), []))

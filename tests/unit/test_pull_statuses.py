@@ -237,7 +237,7 @@ def test_an_ordered_consumer(status: str, headers: str, consume: str, error: Any
 
 
 def empty(status: str, headers: str) -> Callable[[FakeClient], None]:
-    """A server whose first pull ends in the status, without a message, and the later ones with a 404."""
+    """A server that ends the first pull with the status, without a message, and the later ones with a 404."""
     script = PullServer(status, headers)
 
     def nothing(client: FakeClient, sid: str, number: int) -> None:

@@ -32,7 +32,7 @@ REPLY = b"_INBOX.secret.7"
 
 
 class FakeStream:
-    """A stream whose chunks are given beforehand; b"" is its end, None an error."""
+    """A stream of chunks that are given beforehand; b"" is its end, None an error."""
 
     can_take = True
 

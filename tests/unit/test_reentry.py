@@ -96,7 +96,7 @@ class Wire:
 
 
 class Rig:
-    """A connection without threads, whose links are made here."""
+    """A connection without threads; its links are made here."""
 
     def __init__(self) -> None:
         self.nc = Connection(ConnectOptions())
