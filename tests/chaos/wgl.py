@@ -4,8 +4,8 @@ An operation is a call, a return, and what it did. A history is linearizable if 
 between its call and its return such that, one after another in the order of these moments, they make sense to a model.
 Operations that never returned may have had their moment at any time after their call, or never.
 
-The calls and returns lie in one doubly linked list in the order of time. The first operation that the model takes, among
-those called before every return that is left, is lifted out of the list, and so on. When a return is met and its
+The calls and returns lie in one doubly linked list in the order of time. The first operation that the model takes,
+among those called before every return that is left, is lifted out of the list, and so on. When a return is met and its
 operation was not taken, the last decision is undone. (operations taken, state) that were tried are not tried again.
 """
 

@@ -1,6 +1,7 @@
 """Code, threads and servers are "it" in the library's texts: he, his, who and whose make a reader look for a person.
 
-Users, those who run a server, those by whose word a thing is believed, and the one that proves "who we are" are persons.
+Users, those who run a server, those by whose word a thing is believed, and the one that proves "who we are" are
+persons.
 """
 
 from __future__ import annotations
