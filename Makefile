@@ -162,7 +162,7 @@ docs: $(DOCS_STAMP)
 	@$(PY) -m tools.docs $(ARGS)
 
 dist: $(STAMP)
-	@$(PY) tools/dist.py $(if $(URL),--url $(URL)) $(ARGS)
+	@$(SERVER) && $(PY) tools/dist.py $(if $(URL),--url $(URL)) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-* .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse *.egg-info

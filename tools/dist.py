@@ -5,9 +5,11 @@
 1. The version stands in setup.cfg, in the library and in CHANGELOG.md, and is the same in all three.
 2. From a copy of the tracked files a source archive and a wheel are built into dist/. The description for a package
    index is README.md with links that work there: below URL (make dist URL=https://...) or, without one, as plain text.
-3. `twine check --strict`; the wheel contains py.typed, the chapters and the plugin, and neither tests nor tools.
+3. `twine check --strict`; the wheel contains py.typed, the chapters and the plugin, and neither tests nor tools; the
+   source archive contains the tracked files and nothing else.
 4. In a fresh environment (with --pythons: one for each Python found) the wheel alone is installed: it imports, mypy
-   reads its types and finds a mistake, `jsclient --help` answers, pytest knows the fixtures.
+   reads its types and finds a mistake, `jsclient --help` answers, pytest knows the fixtures, and the first example of
+   the README runs against a private server (where there is a nats-server).
 
 After that a release is: date the entry in CHANGELOG.md, commit, tag `v` and the version, upload dist/*.
 """
@@ -16,10 +18,12 @@ from __future__ import annotations
 
 import argparse
 import configparser
+import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 import venv
 import zipfile
@@ -37,6 +41,10 @@ IN_WHEEL = [
     "pyspark_jetstream/__init__.py",
     "jsclient/jetstream/README.md",
 ]
+#: Of the tracked files these stay behind: they are for the repository.
+NOT_IN_ARCHIVE = (".github/", ".gitignore")
+#: What packaging itself puts into a source archive.
+OF_PACKAGING = ("PKG-INFO", "DESCRIPTION.md", "jsclient.egg-info/")
 USES_TYPES = """
 import jsclient
 from jsclient.jetstream import JetStream, PubAck
@@ -87,9 +95,13 @@ def for_an_index(text: str, url: str) -> str:
     return LINK.sub(change, text)
 
 
+def tracked_files() -> list[str]:
+    return run("git", "ls-files").splitlines()
+
+
 def copy_tree(folder: Path, url: str) -> None:
     """The tracked files in `folder`, with the description for an index and the project's URL."""
-    for name in run("git", "ls-files").splitlines():
+    for name in tracked_files():
         target = folder / name
         target.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(ROOT / name, target)
@@ -124,6 +136,35 @@ def check_contents(wheel: Path) -> None:
         raise DistError(f"{wheel.name}: missing {missing}, too much {strangers[:5]}")
 
 
+def check_archive(archive: Path, tracked: set[str]) -> None:
+    """Whether a source archive has every tracked file that belongs into it, and no other."""
+    with tarfile.open(archive) as opened:
+        inside = {member.name.partition("/")[2] for member in opened.getmembers() if member.isfile()}
+    strangers = sorted(name for name in inside - tracked if not name.startswith(OF_PACKAGING))
+    missing = sorted(name for name in tracked - inside if not name.startswith(NOT_IN_ARCHIVE))
+    if missing or strangers:
+        raise DistError(f"{archive.name}: missing {missing[:5]}, too much {strangers[:5]}")
+
+
+def first_example() -> str:
+    """The first program of the README."""
+    return re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)[0]
+
+
+def try_example(fresh: str, folder: Path) -> None:
+    """Run the README's first program with a server of its own, from the installed wheel."""
+    (folder / "example.py").write_text(
+        "import sys\n"
+        "from jsclient.testing import NatsServer\n"
+        "with NatsServer() as server:\n"
+        "    program = sys.stdin.read().replace('nats://127.0.0.1:4222', server.url)\n"
+        "    exec(compile(program, 'README.md', 'exec'))\n"
+    )
+    done = subprocess.run([fresh, "example.py"], input=first_example(), cwd=folder, capture_output=True, text=True)
+    if done.returncode or "ORDERS.new b'hello'" not in done.stdout:
+        raise DistError(f"the first example of the README fails with the wheel:\n{done.stdout}{done.stderr}")
+
+
 def try_wheel(wheel: Path, python: str) -> None:
     """Install the wheel and pytest into a fresh environment, and use it as a stranger would."""
     with tempfile.TemporaryDirectory(prefix="jsclient-wheel-") as name:
@@ -139,6 +180,8 @@ def try_wheel(wheel: Path, python: str) -> None:
         fixtures = run(fresh, "-m", "pytest", "--fixtures", "-q", cwd=folder)
         if "nats_server" not in fixtures or "fault_proxy" not in fixtures:
             raise DistError("pytest does not know the fixtures of the installed plugin")
+        if os.environ.get("NATS_SERVER"):
+            try_example(fresh, folder)
         (folder / "uses.py").write_text(USES_TYPES)
         mypy = [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--cache-dir", str(folder / "cache")]
         said = run(*mypy, "--python-executable", fresh, "uses.py", cwd=folder, fails=True)
@@ -155,6 +198,7 @@ def main() -> int:
         number = version()
         wheel = build(options.url)
         check_contents(wheel)
+        check_archive(next(DIST.glob("*.tar.gz")), set(tracked_files()))
         pythons = [sys.executable]
         if options.pythons:
             from pythons import interpreters

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import io
+import tarfile
+from pathlib import Path
+
+import pytest
+
 from tools import dist
 
 
@@ -16,3 +22,30 @@ def test_links_work_outside_of_the_repository() -> None:
 
 def test_the_version_is_the_same_everywhere() -> None:
     assert dist.version() == "0.1.0"
+
+
+@pytest.mark.parametrize(
+    ("extra", "left_out", "said"),
+    [
+        ("", "", ""),
+        ("build/notes.txt", "", "too much ['build/notes.txt']"),
+        ("", "Makefile", "missing ['Makefile']"),
+    ],
+)
+def test_a_source_archive_holds_the_tracked_files(tmp_path: Path, extra: str, left_out: str, said: str) -> None:
+    archive = tmp_path / "jsclient-0.1.0.tar.gz"
+    tracked = {"Makefile", "jsclient/py.typed", ".gitignore", ".github/ISSUE_TEMPLATE/bug.md"}
+    inside = {"Makefile", "jsclient/py.typed", "PKG-INFO", "jsclient.egg-info/SOURCES.txt", extra} - {"", left_out}
+    with tarfile.open(archive, "w:gz") as made:
+        for name in inside:
+            made.addfile(tarfile.TarInfo(f"jsclient-0.1.0/{name}"), io.BytesIO())
+    if not said:
+        dist.check_archive(archive, tracked)
+        return
+    with pytest.raises(dist.DistError) as caught:
+        dist.check_archive(archive, tracked)
+    assert said in str(caught.value)
+
+
+def test_the_first_example_of_the_readme_is_found() -> None:
+    assert "fetch(10, timeout=1)" in dist.first_example()
