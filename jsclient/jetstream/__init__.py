@@ -62,7 +62,14 @@ if TYPE_CHECKING:
     from jsclient.jetstream.consuming.ordered import OrderedConsumer
     from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer
     from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
-    from jsclient.jetstream.consuming.pull_options import FetchBatchesDict, FetchBytesDict, FetchDict, Paused, PullOptions, PullOptionsDict
+    from jsclient.jetstream.consuming.pull_options import (
+        FetchBatchesDict,
+        FetchBytesDict,
+        FetchDict,
+        Paused,
+        PullOptions,
+        PullOptionsDict,
+    )
     from jsclient.jetstream.consuming.push import PushConsumer
     from jsclient.jetstream.consuming.push_intake import PushOptionsDict
     from jsclient.jetstream.consuming.typed import TypedMessages
@@ -72,7 +79,14 @@ if TYPE_CHECKING:
     from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
     from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
     from jsclient.jetstream.publishing.fast_batch import FastBatch
-    from jsclient.jetstream.publishing.keywords import AtomicBatchDict, FastBatchDict, JetStreamDict, PublishAsyncDict, PublishDict, PublishWindowDict
+    from jsclient.jetstream.publishing.keywords import (
+        AtomicBatchDict,
+        FastBatchDict,
+        JetStreamDict,
+        PublishAsyncDict,
+        PublishDict,
+        PublishWindowDict,
+    )
     from jsclient.jetstream.publishing.options import PublishOptions
     from jsclient.jetstream.tracing import trace
 

@@ -34,7 +34,8 @@ def _urls(value: str) -> tuple[ServerUrl, ...]:
     try:
         return tuple(ServerUrl(url) for url in values.names(value))
     except ValueError:
-        raise values.Refused("must be a comma list of URLs without empty items") from None  # without the passwords in it
+        # without the passwords in it
+        raise values.Refused("must be a comma list of URLs without empty items") from None
 
 
 @attrs.frozen
