@@ -1,4 +1,4 @@
-"""A message whose payload is a value. Below the loops that hand out messages: they make these themselves."""
+"""A message with a value as its payload. Below the loops that hand out messages: they make these themselves."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ UNREAD: Final = object()
 
 @with_shared_options
 class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
-    """A message whose payload is a value: `msg.value`."""
+    """A message with a value as its payload: `msg.value`."""
 
     _reading: Any = None
     value: T = None  # type: ignore[assignment]
