@@ -71,7 +71,7 @@ class JetStreamDict(PublishWindowDict, total=False):
     timeout: float | dt.timedelta | None
     """Seconds of an API call that is given none of its own (5 by default)."""
     publish_timeout: float | dt.timedelta | None
-    """The same for `publish`, batches, and what buckets and stores write (15 by default)."""
+    """Seconds for `publish`, batches, and what buckets and stores write (15 by default)."""
     api_calls_at_once: int | None
     """So many API calls wait for an answer at once, further ones wait for their turn; default None: no limit."""
     direct_get: bool | None
