@@ -14,7 +14,7 @@ with jsclient.connect("nats://127.0.0.1:4222") as nc:
 
     data = io.BytesIO(b"frame" * 100_000)
     info = store.put("holiday.mp4", data)  # a path or an open file needs the memory of a few chunks
-    js.publish("videos.uploaded", info.name)  # only now: whoever gets the message finds the file
+    js.publish("videos.uploaded", info.name)  # only now: the file is there when the message comes
 
     digest = hashlib.sha256()
     with store.get("holiday.mp4") as reader:
