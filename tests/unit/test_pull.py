@@ -327,7 +327,10 @@ def over_a_line(state: PullState, round_trip: float, seconds: float, quick: floa
             state.opened(*need)
             arriving.append((now + round_trip, need[0]))
         due, count = arriving.pop(0)
-        now = max(now, due)
+        if due > now:
+            state.begin_wait(now)
+            now = due
+            state.end_wait(now)
         while count:
             now += 1 / quick
             count, taken = count - 1, taken + 1
@@ -344,6 +347,30 @@ def test_the_window_fits_the_round_trip(round_trip: float) -> None:
     assert state.max_messages == min(32_000, int(40_000 * max(0.1, 16 * round_trip)))
     assert over_a_line(PullState(500, most_messages=32_000), round_trip, 5.0) > 40_000
     assert over_a_line(PullState(500), round_trip, 5.0) < 500 / round_trip
+
+
+@pytest.mark.parametrize("threads_wait", [False, True])
+def test_the_round_trip_of_a_pull_is_no_time_of_the_application(threads_wait: bool) -> None:
+    """The window is large enough after the first messages: how long these were under way does not count."""
+    state = PullState(500, most_messages=32_000)
+    assert state.need(100.0, 0.3) == (500, 0)
+    state.opened(500, 0)
+    state.begin_wait(100.0)
+    if not threads_wait:  # else others do, and this thread takes what came
+        state.end_wait(100.31)
+    take(state, 251)
+    assert state.need(100.315, 0.3) == (32_000 - 249, 0)
+
+
+def test_a_line_that_brings_little_at_a_time_is_not_taken_for_a_long_one() -> None:
+    """64 KiB/s over 300 ms: the messages came one by one for 0.8 s. More than seconds of them would only wait."""
+    state = PullState(500, most_messages=32_000)
+    state.need(100.0, 0.3)
+    state.opened(500, 0)
+    state.begin_wait(100.0)
+    take(state, 251)
+    state.need(101.1, 0.3)
+    assert state.max_messages == pytest.approx(251 / 0.8 * 4.8, rel=0.01)
 
 
 @pytest.mark.parametrize("round_trip", [0.0001, 0.06, 0.2, 30.0])

@@ -33,6 +33,10 @@ without acks a message of 128 B costs us 2.6 us at 500, 2.2 at 2,000 and 2.0 at 
 the time from one to the next is 4.3, 3.0 and 2.9."""
 
 
+SHORTEST: Final = 1e-6
+"""Seconds; a round trip may have been shorter than the one that was measured."""
+
+
 class PullState(Credit):
     """The credit of one continuous consume.
 
@@ -68,6 +72,8 @@ class PullState(Credit):
         self._least_messages = max_messages
         self._most_messages = most_messages
         self._asked_at = (0.0, 0)  # when the last pull was due, and the messages taken until then
+        self._waits_since: float | None = None  # somebody waits for messages, and none is there
+        self._waited = 0.0  # seconds of such waits since the last pull was due
         self._reads = 0  # how often the count was read
 
     def taken(self) -> int:
@@ -105,6 +111,15 @@ class PullState(Credit):
         nbytes = self._bytes_for(batch, taken, self.max_bytes - pending_bytes, pending == 0)
         return (batch, nbytes) if nbytes else None
 
+    def begin_wait(self, now: float) -> None:
+        """The application waits, and nothing is there."""
+        self._waits_since = now
+
+    def end_wait(self, now: float) -> None:
+        if self._waits_since is not None:
+            self._waited += now - self._waits_since
+            self._waits_since = None
+
     def _fit_window(self, taken: int, now: float, round_trip: float) -> None:
         """Hold what the application takes in WINDOW seconds or ROUND_TRIPS, by what it took since the last pull.
 
@@ -113,7 +128,14 @@ class PullState(Credit):
         """
         (since, before), delivered = self._asked_at, taken - self._reads
         self._asked_at = now, delivered
-        rate = min((delivered - before) / (now - since), FASTEST) if now > since else 0.0
+        if self._waits_since is not None:
+            self.end_wait(now)
+            self.begin_wait(now)
+        # The first message of a pull is a round trip away, which says nothing of the application or the rate of the
+        # line. With it in the sum, a window over 300 ms needed one round trip more to be large enough.
+        busy = now - since - min(self._waited, round_trip)
+        self._waited = 0.0
+        rate = min((delivered - before) / max(busy, SHORTEST), FASTEST) if now > since else 0.0
         seconds = max(WINDOW, min(ROUND_TRIPS * round_trip, LONGEST_WINDOW))
         self._hold(max(self._least_messages, min(int(rate * seconds), self._most_messages)))
 

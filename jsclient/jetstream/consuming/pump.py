@@ -381,11 +381,15 @@ class WindowPump(Pump[PullState]):
     def wait(self, deadline: Deadline, until: float = NEVER, just_pulled: bool = False) -> Any:
         with self.lock:
             self.waiting += 1  # first: from here on the thread that takes a message pulls, see `reached`
+            if self.waiting == 1:
+                self.state.begin_wait(time.monotonic())
         try:
             return super().wait(deadline, until, just_pulled)
         finally:
             with self.lock:
                 self.waiting -= 1
+                if not self.waiting:
+                    self.state.end_wait(time.monotonic())
 
     @property
     def delivered(self) -> int:
