@@ -191,7 +191,7 @@ def consume(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None
         if not left:
             done.set()
 
-    with timed, consumer.consume(handle):
+    with timed, consumer.consume(handle, leave_buffered=True):
         assert done.wait(60)
         nc.flush(60)
 
