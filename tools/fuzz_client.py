@@ -25,6 +25,7 @@ import logging
 import random
 import resource
 import sys
+import tempfile
 import threading
 import time
 import traceback
@@ -35,10 +36,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import jsclient
-from jsclient import keyvalue, objectstore, services
+from jsclient import backup, coordination, groups, keyvalue, objectstore, services
 from jsclient.errors import JsClientError
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consuming.double_ack import double_ack_many
+from jsclient.system import SystemClient
 from jsclient.testing.fake import FakeServer
 from jsclient.workers import WorkerPool
 from protocol import ProtocolError
@@ -225,6 +227,63 @@ class Calls:
             lambda: store.status(timeout=TIMEOUT),
         ]
         repr(self.rng.choice(calls)())
+
+    def leases(self) -> None:
+        kv = self.kv
+        calls: list[Callable[[], Any]] = [
+            lambda: coordination.Lock(kv, "k", ttl=3).acquire(TIMEOUT).release(TIMEOUT),
+            lambda: coordination.Semaphore(kv, "k", 2, ttl=3).acquire(TIMEOUT).release(TIMEOUT),
+            lambda: coordination.holders(kv, timeout=TIMEOUT),
+            lambda: coordination.once_per(kv, "k", 60, timeout=TIMEOUT),
+            lambda: coordination.lease_bucket(self.js, timeout=TIMEOUT),
+            lambda: coordination.Election(kv, "k", ttl=3).close(TIMEOUT),
+        ]
+        repr(self.rng.choice(calls)())
+
+    def groups(self) -> None:
+        group = groups.PartitionedGroup(self.js, "S", "g", elastic=self.rng.random() < 0.5)
+        calls: list[Callable[[], Any]] = [
+            lambda: groups.open_group(self.js, "S", "g", timeout=TIMEOUT),
+            lambda: groups.create_elastic(self.js, "S", "g", partitions=2, timeout=TIMEOUT),
+            lambda: groups.create_static(self.js, "S", "g", partitions=2, members=["m"], timeout=TIMEOUT),
+            lambda: list(itertools.islice(groups.group_names(self.js, "S", timeout=TIMEOUT), 50)),
+            lambda: group.config(timeout=TIMEOUT),
+            lambda: group.members(timeout=TIMEOUT),
+            lambda: group.lag(timeout=TIMEOUT),
+            lambda: group.add("m", timeout=TIMEOUT),
+            lambda: group.delete(timeout=TIMEOUT),
+        ]
+        repr(self.rng.choice(calls)())
+
+    def system(self) -> None:
+        client = SystemClient(self.nc, timeout=TIMEOUT)
+
+        def events() -> None:
+            with client.events("s.>", timeout=TIMEOUT) as found:
+                repr(list(itertools.islice(found, 5)))
+
+        calls: list[Callable[[], Any]] = [
+            client.servers,
+            client.variables,
+            client.connections,
+            client.jetstream,
+            client.health,
+            lambda: client.kick(5, "N"),
+            events,
+        ]
+        repr(self.rng.choice(calls)())
+
+    def serve(self) -> None:
+        service = services.add_service(self.nc, services.ServiceConfig(name="s", version="1.0.0"))
+        try:
+            service.add_endpoint("e", lambda request: request.respond(request.data), subject="s.>")
+            self.nc.request("any.thing", b"x", timeout=TIMEOUT)
+        finally:
+            service.stop()
+
+    def backup(self) -> None:
+        with tempfile.TemporaryDirectory() as folder:
+            backup.backup_stream(self.js, "S", Path(folder) / "b", timeout=TIMEOUT)
 
 
 NAMES = [name for name in vars(Calls) if not name.startswith("_")]

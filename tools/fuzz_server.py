@@ -119,6 +119,21 @@ OBJECT = {
     "options": {"max_chunk_size": 131072},
 }
 
+SYSTEM = {
+    "server_id": "N",
+    "server_name": "n1",
+    "now": STAMP,
+    "start": STAMP,
+    "cpu": 1.5,
+    "mem": 1000,
+    "connections": [{"cid": 5, "ip": "127.0.0.1", "port": 1, "start": STAMP, "rtt": "1ms", "account": "A"}],
+    "num_connections": 1,
+    "status": "ok",
+    "status_code": 200,
+    "streams": 1,
+    "meta_cluster": {"name": "c", "leader": "n1", "cluster_size": 1},
+}
+
 #: what the subject of a request contains -> what a server answers
 ANSWERS: list[tuple[str, Any]] = [
     ("STREAM.NAMES", {"total": 2, "offset": 0, "limit": 1024, "streams": ["S", "KV_b"]}),
@@ -127,6 +142,7 @@ ANSWERS: list[tuple[str, Any]] = [
     ("STREAM.PURGE", {"success": True, "purged": 3}),
     ("STREAM.MSG.DELETE", {"success": True}),
     ("STREAM.DELETE", {"success": True}),
+    ("STREAM.SNAPSHOT", {"config": STREAM["config"], "state": STREAM["state"]}),
     ("STREAM.", STREAM),
     ("CONSUMER.NAMES", {"total": 1, "offset": 0, "limit": 1024, "consumers": ["C"]}),
     ("CONSUMER.LIST", {"total": 1, "offset": 0, "limit": 256, "consumers": [CONSUMER]}),
@@ -135,6 +151,7 @@ ANSWERS: list[tuple[str, Any]] = [
     ("CONSUMER.", CONSUMER),
     ("$JS.API.INFO", ACCOUNT),
     ("$SRV.", {"name": "s", "id": "I", "version": "1.0.0", "type": "io.nats.micro.v1.info_response", "endpoints": []}),
+    ("$SYS.REQ", {"server": {"name": "n1", "id": "N", "ver": "2.15.1", "jetstream": True}, "data": SYSTEM}),
     ("", {"stream": "S", "seq": 6}),
 ]
 STATUSES = [

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import attrs
+import msgspec
 
 from jsclient import errors
 from jsclient.backup import files
@@ -28,6 +29,46 @@ WINDOW: Final = 8 * 1024 * 1024
 _GOOD: Final = 204
 
 Progress = Callable[[int, int], None]
+
+
+class _Origin(msgspec.Struct):
+    name: str = ""
+    external: Any = None
+
+
+class _Config(msgspec.Struct):
+    name: str
+    sources: list[_Origin] | None = None
+
+
+class _State(msgspec.Struct):
+    messages: int = 0
+    bytes: int = 0
+    first_seq: int = 0
+    last_seq: int = 0
+    consumer_count: int = 0
+
+
+class _Copying(msgspec.Struct):
+    name: str = ""
+    lag: int = 0
+    error: Any = None
+
+
+class _About(msgspec.Struct):
+    """What a backup needs of an answer about a stream. The answer itself goes into the folder, whole."""
+
+    config: _Config
+    state: _State
+    sources: list[_Copying] | None = None
+
+
+def about(answer: dict[str, Any]) -> _About:
+    """Raises BadResponse for what no server says of a stream."""
+    try:
+        return msgspec.convert(answer, _About)
+    except msgspec.ValidationError as error:
+        raise errors.BadResponse(f"the answer is none about a stream: {error}", str(answer)[:512].encode()) from None
 
 
 def backup_stream(
@@ -68,33 +109,33 @@ def backup_stream(
         answer = js.api.request(
             f"STREAM.SNAPSHOT.{names.check_stream(stream)}", request, timeout=deadline.at_most(stall)
         )
-        expected = int((answer.get("state") or {}).get("bytes") or 0)
+        state = about(answer).state
         try:
             with part.open("wb") as file:
-                digest, size = _receive(js, chunks, file, stream, expected, progress, stall, deadline)
+                digest, size = _receive(js, chunks, file, stream, state.bytes, progress, stall, deadline)
                 file.flush()
                 os.fsync(file.fileno())
         except BaseException:
             part.unlink(missing_ok=True)
             raise
     part.replace(path / files.DATA)
-    config, state = answer["config"], answer["state"]
-    backup = Backup(path, config, state, None)
+    backup = Backup(path, answer["config"], answer["state"], None)
     manifest = Manifest(
         stream=stream,
         format=backup.format(),
         server_version=js.nc.server_info.version,
         sha256=digest,
         bytes=size,
-        messages=int(state.get("messages", 0)),
-        first_seq=int(state.get("first_seq", 0)),
-        last_seq=int(state.get("last_seq", 0)),
-        consumers=int(state.get("consumer_count", 0)) if consumers else None,
+        messages=state.messages,
+        first_seq=state.first_seq,
+        last_seq=state.last_seq,
+        consumers=state.consumer_count if consumers else None,
         taken=files.now(),
         sources=taken_of_sources,
     )
     files.save_json(path / files.MANIFEST, manifest)
-    files.save_json(path / files.CONFIG, {"config": config, "state": state})  # last: from here on it is a backup
+    # The last one: from here on it is a backup.
+    files.save_json(path / files.CONFIG, {"config": backup.config, "state": backup.state})
     return attrs.evolve(backup, manifest=manifest)
 
 
@@ -147,23 +188,22 @@ def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[
     The origin is asked first: when the copy has no lag afterwards, all that the origin had then has been copied.
     """
 
-    def info(name: str) -> dict[str, Any]:
-        return js.api.request(f"STREAM.INFO.{names.check_stream(name)}", None, read=True, timeout=timeout)
+    def info(name: str) -> _About:
+        return about(js.api.request(f"STREAM.INFO.{names.check_stream(name)}", None, read=True, timeout=timeout))
 
-    plain = info(stream)
-    sources = [one for one in plain["config"].get("sources") or () if not one.get("external")]
     ends: dict[str, int] = {}
-    for source in sources:
+    for source in info(stream).config.sources or ():
+        if source.external:
+            continue
         try:
-            origin = info(source["name"])
+            ends[source.name] = info(source.name).state.last_seq
         except errors.ApiError:
             continue  # it is gone, or we may not ask: the archive's own headers have to do
-        ends[source["name"]] = int(origin["state"]["last_seq"])
     if not ends:
         return {}
-    told = info(stream).get("sources") or ()
-    behind = {one["name"] for one in told if one.get("lag") or one.get("error")}
-    behind |= set(ends) - {one["name"] for one in told}
+    told = info(stream).sources or ()
+    behind = {one.name for one in told if one.lag or one.error}
+    behind |= set(ends) - {one.name for one in told}
     return {name: end for name, end in ends.items() if name not in behind}
 
 

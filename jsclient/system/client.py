@@ -13,7 +13,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolv
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.shared_options import with_shared_options
-from jsclient.system.gathering import Answer, Gathered, Refusal, servers_known_to, sort_answer
+from jsclient.system.gathering import Answer, Gathered, Refusal, decode_event, servers_known_to, sort_answer
 from jsclient.system.models import Connections, Health, JetStreamState, ServerStats, Variables
 from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
 
@@ -25,7 +25,8 @@ _ONE: Final = "$SYS.REQ.SERVER"
 
 
 class Events:
-    """An iterator of (subject, event as a dict); see SystemClient.events."""
+    """An iterator of (subject, event as a dict); see SystemClient.events. Raises BadResponse for what no server sends,
+    and goes on after it."""
 
     def __init__(self, nc: Connection, subject: str, timeout: float | None) -> None:
         self._timeout = timeout
@@ -40,7 +41,7 @@ class Events:
             message = self._subscription.next(self._timeout)
         except errors.TimedOut:
             raise StopIteration from None
-        return message.subject, msgspec.json.decode(message.payload)
+        return message.subject, decode_event(message.payload)
 
     def close(self) -> None:
         self._subscription.close()
@@ -194,7 +195,8 @@ class SystemClient:
                     Refusal(one.id, one.name, 501, "unknown: before 2.10 a server does not look at streams", one.data)
                 )
             elif one.data.get("status") != "ok":
-                code = int(one.data.get("status_code", 503))
+                code = one.data.get("status_code")
+                code = code if isinstance(code, int) else 503
                 ill.append(
                     Refusal(one.id, one.name, code, str(one.data.get("error", one.data.get("status"))), one.data)
                 )
@@ -245,4 +247,4 @@ def _by_name(found: dict[str, Answer[Any]]) -> tuple[Answer[Any], ...]:
 
 def _version(text: str) -> tuple[int, ...]:
     numbers = text.partition("-")[0].split(".")[:2]
-    return tuple(int(part) if part.isdigit() else 0 for part in numbers)
+    return tuple(int(part) if part.isdecimal() and len(part) < 9 else 0 for part in numbers)

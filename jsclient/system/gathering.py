@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, Literal, TypeVar
 
 import attrs
 import msgspec
@@ -105,42 +105,80 @@ class Gathered(Sequence[Answer[T]], Generic[T]):
         return iter(self.answers)
 
 
+class _Route(msgspec.Struct):
+    name: str | None = None
+
+
+class _Known(msgspec.Struct):
+    """What a server tells of others, among its figures."""
+
+    active_servers: int = 1
+    routes: list[_Route] | None = None
+
+
+class _Server(msgspec.Struct):
+    id: str
+    name: str = ""
+    ver: str = ""
+    cluster: str = ""
+    host: str = ""
+
+
+class _Error(msgspec.Struct):
+    code: int = 0
+    description: str = ""
+
+
+class _Envelope(msgspec.Struct):
+    """What is common to all answers. The endpoint's own JSON is `data`, or `statsz`."""
+
+    server: _Server
+    data: dict[str, Any] | None = None
+    statsz: dict[str, Any] | None = None
+    error: _Error | None = None
+
+
+_decode_envelope: Final = msgspec.json.Decoder(_Envelope).decode
+_decode_object: Final = msgspec.json.Decoder(dict[str, Any]).decode
+
+
 def servers_known_to(statsz: dict[str, Any]) -> int:
     """How many servers there are at least, as one of them tells.
 
     `active_servers` are those that it has heard of: to a server that has just started that may be itself alone,
-    although its routes to the others are up.
+    although its routes to the others are up. Raises BadResponse for what no server sends.
     """
-    routes = statsz.get("routes") or ()
-    return max(int(statsz.get("active_servers", 1)), 1 + len({route.get("name") for route in routes} - {None, ""}))
-
-
-def decode(payload: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(server, whole envelope) of one answer; raises BadResponse for what no server sends."""
     try:
-        envelope = msgspec.json.decode(payload)
-        server = envelope["server"]
-        if not isinstance(server["id"], str):
-            raise TypeError("the server's id is not text")
-    except (*BAD_JSON, KeyError, TypeError) as error:
+        known = msgspec.convert(statsz, _Known)
+    except msgspec.ValidationError as error:
+        raise BadResponse(f"not the figures of a server: {error}", str(statsz)[:512].encode()) from None
+    return max(known.active_servers, 1 + len({route.name for route in known.routes or ()} - {None, ""}))
+
+
+def sort_answer(payload: bytes, kind: Any = dict, key: Literal["data", "statsz"] = "data") -> Answer[Any] | Refusal:
+    """An envelope as an Answer, or as the error that it carries. Raises BadResponse for what no server sends."""
+    try:
+        envelope = _decode_envelope(payload)
+    except BAD_JSON as error:
         raise BadResponse(f"not an answer of a server: {error}", payload) from None
-    return server, envelope
-
-
-def sort_answer(payload: bytes, kind: Any = dict, key: str = "data") -> Answer[Any] | Refusal:
-    """An envelope as an Answer, or as the error that it carries."""
-    server, envelope = decode(payload)
-    data = envelope.get(key) or {}
-    error = envelope.get("error")
-    name = str(server.get("name", ""))
-    if error:
-        return Refusal(server["id"], name, int(error.get("code", 0)), str(error.get("description", "")), data)
+    server, refusal = envelope.server, envelope.error
+    data: dict[str, Any] = getattr(envelope, key) or {}
+    if refusal is not None:
+        return Refusal(server.id, server.name, refusal.code, refusal.description, data)
     return Answer(
-        id=server["id"],
-        name=name,
-        version=str(server.get("ver", "")),
-        cluster=str(server.get("cluster", "")),
-        host=str(server.get("host", "")),
+        id=server.id,
+        name=server.name,
+        version=server.ver,
+        cluster=server.cluster,
+        host=server.host,
         data=data,
         kind=kind,
     )
+
+
+def decode_event(payload: bytes) -> dict[str, Any]:
+    """Raises BadResponse for what no server sends."""
+    try:
+        return _decode_object(payload)
+    except BAD_JSON as error:
+        raise BadResponse(f"not an event of a server: {error}", payload) from None

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from jsclient.system.gathering import servers_known_to
+from jsclient.errors import BadResponse
+from jsclient.system.gathering import Answer, Refusal, decode_event, servers_known_to, sort_answer
 
 
 @pytest.mark.parametrize(
@@ -22,3 +23,45 @@ from jsclient.system.gathering import servers_known_to
 )
 def test_as_many_servers_as_one_of_them_knows_of(statsz: dict[str, Any], servers: int) -> None:
     assert servers_known_to(statsz) == servers
+
+
+SERVER = b'{"server":{"id":"N","name":"n1","ver":"2.15.1"},'
+
+
+def test_an_envelope_holds_an_answer_or_an_error() -> None:
+    assert sort_answer(SERVER + b'"data":{"cpu":1}}') == Answer("N", "n1", "2.15.1", "", "", {"cpu": 1})
+    assert sort_answer(SERVER + b'"statsz":{"cpu":1}}', key="statsz").data == {"cpu": 1}
+    refused = sort_answer(SERVER + b'"data":{},"error":{"code":404,"description":"no"}}')
+    assert refused == Refusal("N", "n1", 404, "no", {})
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        b"",
+        b"{",
+        b"[]",
+        b"{}",
+        b'{"server":{"id":5}}',
+        b'{"server":{"id":"N","name":5}}',
+        SERVER + b'"data":[]}',
+        SERVER + b'"error":"no"}',
+        SERVER + b'"error":{"code":"x"}}',
+    ],
+)
+def test_what_no_server_answers(payload: bytes) -> None:
+    with pytest.raises(BadResponse):
+        sort_answer(payload)
+
+
+@pytest.mark.parametrize("statsz", [{"active_servers": "x"}, {"routes": 5}, {"routes": [5]}])
+def test_figures_that_no_server_tells(statsz: dict[str, Any]) -> None:
+    with pytest.raises(BadResponse):
+        servers_known_to(statsz)
+
+
+def test_events() -> None:
+    assert decode_event(b'{"type":"x"}') == {"type": "x"}
+    for payload in (b"", b"{", b"[]"):
+        with pytest.raises(BadResponse):
+            decode_event(payload)
