@@ -13,6 +13,7 @@ import attrs
 from jsclient import errors
 from jsclient.jetstream import JetStream
 from jsclient.testing import Proxy
+from tests.chaos.clocks import set_clock, settable
 from tests.chaos.rig import Rig
 
 #: kind -> weight. What is done to servers; one at a time.
@@ -25,7 +26,10 @@ NODES = {
     "cut off": 2,  # the same, and the connections end and cannot be made
     "bridge": 2,  # two servers do not hear each other, the third hears both
     "step down": 3,
+    "clock": 3,  # the wall clock of one server is set, and set right again
 }
+#: Seconds by which it is wrong: what a server has dated in the future it may leave alone for as long afterwards.
+WRONG = (-600, -3, 4, 25)
 #: What is done to the links of clients, beside it or alone.
 LINKS = {"cut": 3, "reset": 3, "stall": 2, "deaf": 2, "slow": 2, "delay": 1}
 
@@ -49,7 +53,9 @@ class Fault:
 def schedule(seed: int | str, seconds: float, streams: list[str], nodes: dict[str, int] | None = None) -> list[Fault]:
     """Faults of servers and of links, each in a row of its own, until `seconds`."""
     found: list[Fault] = []
-    nodes = NODES if nodes is None else nodes
+    nodes = dict(NODES if nodes is None else nodes)
+    if not settable():
+        nodes.pop("clock", None)
     for name, weights, longest, quiet in (("nodes", nodes, 9.0, 5.0), ("links", LINKS, 5.0, 7.0)):
         chance = random.Random(f"{seed}/{name}")
         at = 1.5 + chance.random()
@@ -129,6 +135,8 @@ class Nemesis:
             return self._paused(node)
         if fault.kind == "step down":
             return self._stepping_down(fault)
+        if fault.kind == "clock":
+            return self._misdated(node, WRONG[fault.dice % len(WRONG)])
         return self._link(fault, self.rig.links[node])
 
     @contextlib.contextmanager
@@ -149,6 +157,15 @@ class Nemesis:
             yield
         finally:
             server.resume()
+
+    @contextlib.contextmanager
+    def _misdated(self, node: int, seconds: int) -> Iterator[None]:
+        server = self.rig.servers[node]
+        set_clock(server, seconds)
+        try:
+            yield
+        finally:
+            set_clock(server, 0)
 
     @contextlib.contextmanager
     def _stepping_down(self, fault: Fault) -> Iterator[None]:

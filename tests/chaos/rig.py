@@ -10,16 +10,18 @@ from types import TracebackType
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream
-from jsclient.testing import Cluster, NatsServer, Proxy, wait_until
+from jsclient.testing import Cluster, NatsServer, Proxy, server_version, wait_until
 from jsclient.testing.wait import free_port
 from tests.chaos.wire import Wire
 
-#: No route is learnt from others: a server that knew the real ports would go round the proxies. One connection for
-#: each pair of servers (`pool_size: -1`), so that a partition is one thing. Acknowledged means written to the disk.
+#: No route is learnt from others: a server that knew the real ports would go round the proxies.
 NODE = """
-cluster {{ name: chaos, listen: "127.0.0.1:{port}", no_advertise: true, pool_size: -1, routes: [{routes}] }}
-jetstream {{ sync_interval: {sync} }}
+cluster {{ name: chaos, listen: "127.0.0.1:{port}", no_advertise: true, {one} routes: [{routes}] }}
 """
+#: One connection for each pair of servers, so that a partition is one thing; before 2.10 there never were more.
+ONE_ROUTE = "pool_size: -1,"
+#: Acknowledged means written to the disk. Before 2.10 that could not be had, and killed processes lose nothing by it.
+SYNC = "jetstream {{ sync_interval: {sync} }}\n"
 
 #: A dead link is noticed in 3 to 4.5 s instead of a minute, so that a short run sees reconnects, too.
 PING = 1.5
@@ -35,7 +37,9 @@ class Rig(Cluster):
         self.routes = {(here, there): Proxy(ports[there]) for here, there in pairs}
         for number, server in enumerate(self.servers):
             urls = ", ".join(f'"{self.routes[number, there].url}"' for there in range(3) if there != number)
-            server.config = NODE.format(port=ports[number], routes=urls, sync=sync)
+            since_2_10 = server_version(server.binary) >= (2, 10, 0)
+            one, more = (ONE_ROUTE, SYNC.format(sync=sync)) if since_2_10 else ("", "")
+            server.config = NODE.format(port=ports[number], one=one, routes=urls) + more
             server.port = free_port()
         self.links = [Proxy(server.port) for server in self.servers]  # of the clients
         self.wire = Wire()

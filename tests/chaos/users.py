@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from typing import Any
 
 from jsclient import errors, objectstore, services
@@ -9,7 +11,7 @@ from jsclient.jetstream import StreamConfig
 from jsclient.workers import WorkerPool
 from tests.chaos import clients
 
-OBJECTS, BATCHES = "chaos-objects", "BATCHES"
+OBJECTS, BATCHES, FAST = "chaos-objects", "BATCHES", "FAST"
 SIZE = 200_000
 BATCH = 10
 
@@ -30,6 +32,17 @@ class ConsumeUser(clients.Consumer):
     def end(self) -> None:
         if self.messages is not None:
             self.messages.close()
+
+
+class PushUser(ConsumeUser):
+    """The same, and the server pushes."""
+
+    def step(self) -> None:
+        if self.messages is None:
+            try:
+                self.messages = self.js.push_consumer(clients.QUEUE, self.name).consume(self.handle)
+            except errors.JsClientError as error:
+                self.failures.append(repr(error))
 
 
 class PoolUser(clients.Consumer):
@@ -121,3 +134,43 @@ class BatchUser(clients.Worker):
                 f"{state.messages} messages of batches are stored, {self.stored} were acknowledged, {unknown} unknown"
             )
         return ""
+
+
+class FastUser(clients.Worker):
+    """Fast batches, while the servers have them."""
+
+    pause = 0.1
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.sent: set[bytes] = set()
+        self.acked: set[bytes] = set()
+
+    def make(self) -> None:
+        config = StreamConfig(name=FAST, subjects=["fast"], num_replicas=3, allow_batched=True)
+        self.js.get_or_create_stream(config, timeout=20)
+
+    def step(self) -> None:
+        values = [self.value() for _ in range(BATCH)]
+        self.sent.update(values)
+        batch = self.js.fast_batch()
+        try:
+            with batch:
+                for value in values:
+                    batch.add("fast", value)
+        except errors.JsClientError as error:
+            self.failures.append(repr(error))
+            self.acked.update(values[: batch.acked])
+            return
+        self.acked.update(values)
+        self.progress()
+
+    def check(self, stored: Sequence[bytes]) -> str:
+        """What is stored against what was said; "" when it agrees."""
+        lost, strange = self.acked - set(stored), set(stored) - self.sent
+        twice = [value for value, times in Counter(stored).items() if times > 1]
+        if not lost and not strange and not twice:
+            return ""
+        return (
+            f"of fast batches {len(lost)} acknowledged messages are missing, {len(twice)} twice, {len(strange)} strange"
+        )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
-from tests.chaos import checkers
+import pytest
+
+from tests.chaos import checkers, clocks, nemesis
 from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
 from tests.chaos.nemesis import schedule
 from tests.chaos.register import NONE, Entry
@@ -100,6 +102,13 @@ def test_replicas() -> None:
 def test_a_seed_repeats_the_faults() -> None:
     assert schedule(7, 300, ["S"]) == schedule(7, 300, ["S"])
     assert schedule(7, 300, ["S"]) != schedule(8, 300, ["S"])
+
+
+def test_clocks_are_set_where_they_can_be(monkeypatch: pytest.MonkeyPatch) -> None:
+    kinds = {fault.kind for fault in schedule(7, 600, ["S"])}
+    assert ("clock" in kinds) == clocks.settable()
+    monkeypatch.setattr(nemesis, "settable", lambda: False)
+    assert "clock" not in {fault.kind for fault in schedule(7, 600, ["S"])}
 
 
 def test_the_wire_tells_what_was_sent_and_answered() -> None:
