@@ -5,11 +5,14 @@
 `tests/typed/mistakes.py` holds typical mistakes, one on each line that ends in `# wrong`: each must be refused, and
 nothing else in the file. `tests/typed/correct.py` holds correct programs: nothing in it may be refused. Both are read
 by mypy --strict and by pyright (or basedpyright, which is the same checker with Node inside), where they are found.
+Pyright also counts the public names whose type it knows (`--verifytypes`): all of them.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -19,6 +22,9 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER = ROOT / "tests" / "typed"
 MARK = "# wrong"
+
+#: Installed by the extras; without them the types of what is built on them are not known.
+EXTRAS = ("pyspark", "pyarrow", "prometheus_client", "opentelemetry", "cryptography")
 
 #: (line, message) of every error in a file
 Findings = list[tuple[int, str]]
@@ -70,15 +76,47 @@ def with_pyright(program: str) -> Callable[[Path], Findings]:
     return run
 
 
+def unknown(program: str, package: str) -> list[str]:
+    """The public names of a package whose type pyright does not know, or which another checker may see differently."""
+    # It takes the packages of the `python` that it finds first, whatever --pythonpath says.
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
+    command = [program, "--verifytypes", package, "--ignoreexternal", "--outputjson"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=FOLDER, env=environment)
+    try:
+        symbols = json.loads(done.stdout)["typeCompleteness"]["symbols"]
+    except (ValueError, KeyError):
+        raise SystemExit(f"{program} failed: {done.stderr or done.stdout}") from None
+    assert len(symbols) > 100, symbols
+    return sorted(one["name"] for one in symbols if one["isExported"] and not one["isTypeKnown"])
+
+
+def complete(program: str) -> bool:
+    """Whether every public name has a known type; prints those that have not."""
+    missing = [name for name in EXTRAS if importlib.util.find_spec(name) is None]
+    if missing:
+        print(f"pyright: the types of public names are not counted without {', '.join(missing)}")
+        return True
+    found = [name for package in ("jsclient", "protocol") for name in unknown(program, package)]
+    for name in found:
+        print(f"pyright: the type of {name} is not known: annotate it, or what it is made of")
+    if not found:
+        print("pyright: the types of all public names are known")
+    return not found
+
+
+def pyright() -> str | None:
+    """Where it is, on this machine."""
+    beside = str(Path(sys.executable).parent)
+    names = ("pyright", "basedpyright")
+    return next((found for name in names if (found := shutil.which(name, path=beside) or shutil.which(name))), None)
+
+
 def checkers() -> dict[str, Callable[[Path], Findings]]:
     """The checkers that this machine has, by name."""
     found: dict[str, Callable[[Path], Findings]] = {"mypy": with_mypy}
-    beside = Path(sys.executable).parent
-    for name in ("pyright", "basedpyright"):
-        program = shutil.which(name, path=str(beside)) or shutil.which(name)
-        if program is not None:
-            found[name] = with_pyright(program)
-            break
+    if (program := pyright()) is not None:
+        found["pyright"] = with_pyright(program)
     return found
 
 
@@ -94,6 +132,8 @@ def main() -> int:
             if not wrong:
                 count = len(expected(text))
                 print(f"{name}: {path.name}: {f'{count} of {count} mistakes refused' if count else 'no false alarm'}")
+    if (program := pyright()) is not None and not complete(program):
+        status = 1
     return status
 
 

@@ -103,7 +103,7 @@ def common_arguments() -> argparse.ArgumentParser:
     return common
 
 
-ALIASES: Final = {
+ALIASES: Final[dict[str, tuple[str, ...]]] = {
     "ls": ("list", "l"),
     "rm": ("delete", "del"),
     "del": ("rm", "delete"),

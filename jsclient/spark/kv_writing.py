@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.jetstream.publishing.future import PublishFuture
 
-COLUMNS: Final = {"key": ("string",), "value": ("binary", "string"), "expected_revision": ("bigint", "int")}
+COLUMNS: Final[dict[str, tuple[str, ...]]] = {
+    "key": ("string",),
+    "value": ("binary", "string"),
+    "expected_revision": ("bigint", "int"),
+}
 AT_ONCE: Final = 2_000
 OWN_API: Final = "$JS.API."
 

@@ -34,7 +34,7 @@ TEXTS: Final = ("string", "binary")
 SOURCE_DDL: Final = ", ".join(f"{name} {kind}" for name, kind in DEFAULT_COLUMNS.items())
 
 # Columns of the sink and the types each may have.
-SINK_COLUMNS: Final = {
+SINK_COLUMNS: Final[dict[str, tuple[str, ...]]] = {
     "subject": ("string",),
     "value": ("binary", "string"),
     "headers": ("map<string,string>", "map<string,array<string>>"),
