@@ -197,7 +197,6 @@ class Sending:
 
     def _take(self, permit: list[int]) -> Batch:
         """A new batch, filled from the queue."""
-        self._queue.relief = 0
         batch, queue = Batch(), self._queue.frames
         self.batches.append(batch)
         frames = batch.frames
@@ -227,6 +226,7 @@ class Sending:
         """Taken from the queue. Counted before it is sent: that takes long, and others look at the size meanwhile."""
         self.bytes_taken += size
         queue = self._queue
+        queue.relief = 0
         if queue.frames:
             queue.size -= size
         else:

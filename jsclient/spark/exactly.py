@@ -19,7 +19,7 @@ import attrs
 from jsclient import errors
 from jsclient.arrow.access import cached
 from jsclient.durations import elapsed, seconds_of
-from jsclient.jetstream.publishing.rows import Row, Totals
+from jsclient.jetstream.publishing.rows import Row, RowPublisher, Totals
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
@@ -46,7 +46,9 @@ SETTLED: Final = (
     15.0  # seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there
 )
 DRAIN: Final = 2.0  # seconds that a task which fails waits for the acks of what it has sent
-ROWS_AT_ONCE: Final = 1000  # that the driver publishes between two looks
+LEAST_PORTION: Final = 500  # rows; each is a batch of its own where rows go fast
+MOST_PORTION: Final = 20_000
+PORTION_TIME: Final = 1.0  # seconds
 LOOK_EVERY: Final = 5.0  # seconds between two looks at which run writes the batch
 RUN_CHARS: Final = 8
 
@@ -72,7 +74,7 @@ class JournaledTask:
         self._journal = journal
         self._job = job
         self._key = key_of(job.query, job.batch)
-        self._looked_at = elapsed()
+        self._pace = _Pace(journal)
         self._takers: list[StreamConfig] = []
         self._known: set[bytes] = set()  # subjects whose stream is in the entry of the batch
         self._nameless = False  # rows go out without their ids
@@ -100,14 +102,11 @@ class JournaledTask:
         return Outcome(totals, self._journal.notes, self._journal.batch.begins)
 
     def _publish(self, publisher: TaskPublisher, rows: list[Row]) -> None:
-        if elapsed() - self._looked_at > LOOK_EVERY:
-            self._journal.check()
-            self._looked_at = elapsed()
         for subject in {row[0] for row in rows} - self._known:
             self._announce(subject, publisher)
         if self._nameless:
             rows = [(*row[:3], None) for row in rows]
-        publisher.publish(rows)
+        self._pace.publish(rows, publisher)
 
     def _announce(self, subject: bytes, publisher: TaskPublisher) -> None:
         """The stream that takes a subject must be in the entry of the batch before a row goes there."""
@@ -148,7 +147,7 @@ class JournaledTask:
             return Outcome(Totals(first.count, 0, first.count), [], begins, skipped=True)
         self._journal.reopen()
         notes: list[str] = []
-        sorter = self._sorter(publisher.atomic, notes, first)
+        sorter = self._sorter(publisher, notes, first)
         made = _Counted(self._options, self._key, self._job.partition)
         for batch in spool:
             rows = made.rows(batch)
@@ -160,12 +159,15 @@ class JournaledTask:
         self._journal.end(made.count, made.total, not sorter.aside and not left_over)
         return Outcome(totals, notes, self._journal.batch.begins, sorter.aside, left_over)
 
-    def _sorter(self, atomic: AtomicPublisher | None, notes: list[str], first: _Counted) -> Sorter | Behind:
-        """What tells the rows that are stored; `atomic` is the publisher if the rows go in chunks with markers."""
+    def _sorter(self, publisher: TaskPublisher, notes: list[str], first: _Counted) -> Sorter | Behind:
+        """What tells the rows that are stored."""
+        atomic = publisher.atomic  # where the rows go in chunks with markers
         again = self._journal.batch.again
         # The stream itself refuses a chunk of an earlier attempt, because the marker has changed.
         self._alone = self._alone or atomic is not None
-        _settle(self._job, self._journal, self._alone)
+        if _settle(self._job, self._journal, self._alone):
+            publisher.restart_clock()
+        self._journal.check()  # where the batch begins, as the attempt before may have entered it last
         self._alone = True
         prefix = None if atomic is None else atomic.prefix()
         if atomic is not None and prefix is not None and not again:
@@ -236,8 +238,35 @@ class _Counted:
         return rows
 
 
-def _settle(job: Job, journal: Journal, alone: bool) -> None:
-    """Wait until earlier attempts, which may still publish, have seen that the partition is no longer theirs.
+class _Pace:
+    """Hands rows over in portions that take about a second, and looks between two of them whether it still may."""
+
+    def __init__(self, journal: Journal) -> None:
+        self._journal = journal
+        self._looked_at = elapsed()
+        self._portion = LEAST_PORTION
+
+    def publish(self, rows: list[Row], publisher: TaskPublisher | RowPublisher) -> None:
+        at = 0
+        while at < len(rows):
+            began = elapsed()
+            if began - self._looked_at > LOOK_EVERY:
+                self._journal.check()
+                self._looked_at = began
+            publisher.publish(rows[at : at + self._portion])
+            at += self._portion
+            self._fit(elapsed() - began)
+
+    def _fit(self, took: float) -> None:
+        if took > PORTION_TIME:
+            self._portion = max(self._portion // 2, LEAST_PORTION)
+        elif took < PORTION_TIME / 4:
+            self._portion = min(self._portion * 2, MOST_PORTION)
+
+
+def _settle(job: Job, journal: Journal, alone: bool) -> bool:
+    """Wait until earlier attempts, which may still publish, have seen that the partition is no longer theirs; whether
+    that took time.
 
     Those of another run are fenced by the entry of the batch, those of this run by that of the partition.
     """
@@ -248,6 +277,7 @@ def _settle(job: Job, journal: Journal, alone: bool) -> None:
     if left > 0:
         log.info("%s: waiting %.1f s for the rows of an earlier attempt", job.where, left)
         time.sleep(left)
+    return left > 0
 
 
 # --- the driver -----------------------------------------------------------------------------------------------------
@@ -276,6 +306,7 @@ def conclude(nc: Connection, options: SparkOptions, journal: Journal, job: Job, 
             text = f"{len(aside)} rows of batch {job.batch} may lie under partitions of an earlier attempt: {error}"
             _accept(options, text, error)
             notes.append(f"{text}. They are published again: some may be stored twice")
+        journal.check()  # the sink may have been read for long
     missing = []
     for row in aside:
         digest = (row[3] or b"")[:DIGEST_CHARS]
@@ -306,13 +337,8 @@ def _publish(nc: Connection, options: SparkOptions, rows: list[Row], owner: byte
         named.append((subject, lines, value, b"%b.%b.%d" % (digest, owner, numbers[digest])))
         numbers[digest] += 1
     publisher = row_publisher(nc, options, journal.check)
-    looked_at = elapsed()
     try:
-        for at in range(0, len(named), ROWS_AT_ONCE):
-            if elapsed() - looked_at > LOOK_EVERY:
-                journal.check()
-                looked_at = elapsed()
-            publisher.publish(named[at : at + ROWS_AT_ONCE])
+        _Pace(journal).publish(named, publisher)
         publisher.finish()
     finally:
         publisher.close()

@@ -1,7 +1,7 @@
 """Receipts of what a query has written: small entries in a key-value bucket, every one written by compare-and-set.
 
     <query>          {"b":N,"run":...,"from":{"SINK":seq},"again":0|1}   which run writes batch N, and from where on
-    <query>.<part>   {"b":N,"n":rows,"sum":...,"end":0|1,"run":...,"settled":0|1}
+    <query>.<part>   {"b":N,"n":rows,"sum":...,"end":0|1,"run":...,"settled":0|1,"by":...}
                                                                          a partition: under way, or written whole
 
 An entry of a partition is also a fence: an attempt that takes the partition over writes it anew, and an older attempt
@@ -24,6 +24,7 @@ import attrs
 
 from jsclient import errors
 from jsclient.arrow.access import cached, forget
+from jsclient.nuid import new_token
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 
@@ -37,6 +38,7 @@ log: logging.Logger = logging.getLogger("jsclient.spark")
 HISTORY: Final = 64
 REPLICAS: Final = (3, 1)  # of a journal that is made here: as many as the servers allow
 MOST_GONE: Final = 8  # runs that are remembered
+TAKES: Final = 5  # attempts at the entry of a partition that others write, too
 LEAVE_TIMEOUT: Final = 2.0  # seconds; an attempt that could not say that it is settled costs the next one a wait
 LEDGER: Final = "(a ledger of the first version)"
 REFUSED: Final = (errors.PermissionViolation, errors.AccountLimitExceeded)  # a user that cannot have a journal
@@ -88,6 +90,7 @@ class Journal:
         self._kv = kv
         self._job = job
         self._part_key = f"{job.query}.{job.partition}"
+        self._name = new_token().decode()  # of this attempt, so that it takes no other one's entry for its own
         self._part: dict[str, Any] = {}
         self._part_revision = 0
         self._began = 0.0  # when the partition was taken
@@ -100,6 +103,15 @@ class Journal:
     def begin(self) -> None:
         """Find out which run writes the batch, and take the partition."""
         self._begin_batch()
+        for attempt in range(TAKES):
+            try:
+                return self._take_part()
+            except JetStreamSparkError as error:
+                # The attempt before may have written its last entry just now.
+                if error.token != "JETSTREAM_FENCED" or attempt == TAKES - 1:
+                    raise
+
+    def _take_part(self) -> None:
         found, self._part_revision = self._read(self._part_key)
         number = found.get("b", -1)
         if number > self._job.batch:
@@ -213,7 +225,7 @@ class Journal:
 
     def _write_part(self, rows: int, total: int, ended: bool, settled: bool) -> None:
         body: dict[str, Any] = {"b": self._job.batch, "n": rows, "sum": f"{total:x}", "end": int(ended)}
-        body |= {"run": self._job.run, "settled": int(settled)}
+        body |= {"run": self._job.run, "settled": int(settled), "by": self._name}
         revision = self._update(self._part_key, body, self._part_revision)
         if revision is None:
             raise self._fenced("another attempt has taken the partition over")

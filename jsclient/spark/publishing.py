@@ -64,6 +64,10 @@ class TaskPublisher:
                 f"{self._options.task_timeout:g} s; give taskTimeout more, or a task fewer rows",
             )
 
+    def restart_clock(self) -> None:
+        """`taskTimeout` begins now: what came before was waiting for another attempt to end."""
+        self._deadline = Deadline(self._options.task_timeout)
+
     def limit_patience(self, seconds: float) -> None:
         """Fail rather than send rows again later than this; to be called before the first row."""
         patience = max(seconds, self._options.ack_timeout)

@@ -7,6 +7,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
 
@@ -463,6 +464,80 @@ def test_an_attempt_that_failed_before_it_had_waited_vouches_for_nobody(
     sink.write("run", 0, rows)
     assert len(waited) == 1
     assert sink.contents() == Counter(rows)
+
+
+@pytest.mark.parametrize("stored", [True, False])
+def test_an_attempt_does_not_take_the_entry_of_another_one_for_its_own(
+    js: Js, server: NatsServer, monkeypatch: pytest.MonkeyPatch, stored: bool
+) -> None:
+    """The answer to its entry is lost, and another attempt writes the same before it asks again."""
+    sink = Sink(server, js, f"overtaken_{stored}", monkeypatch)
+    rows = [b"%d" % n for n in range(100)]
+    real, overtaken = keyvalue.KeyValue.update, []
+
+    def update(self: Any, key: str, value: Any, revision: int, **more: Any) -> int:
+        if key != f"{sink.name}.0" or overtaken:
+            return real(self, key, value, revision, **more)
+        overtaken.append(key)
+        if stored:
+            real(self, key, value, revision, **more)
+        with pytest.raises(Crash):
+            sink.write("run", 0, rows, crash_after=20)
+        raise errors.RequestTimeout("the answer was lost")
+
+    monkeypatch.setattr(keyvalue.KeyValue, "update", update)
+    pass_the_window()
+    outcome = sink.write("run", 0, rows).outcome
+    assert overtaken
+    assert outcome.totals.duplicates == 20, "it has seen that it was overtaken, and looked what is stored"
+    assert sink.contents() == Counter(rows)
+
+
+def test_a_driver_that_was_overtaken_while_it_read_the_sink_publishes_nothing(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = Sink(server, js, stream_name, monkeypatch)
+    rows = [b"%d" % n for n in range(60)]
+    assert not sink.run("run-1", cut(rows, 3), crash=(2, 5))
+    pass_the_window()
+    parts = cut(rows, 2)
+    messages = [sink.write("run-2", number, values) for number, values in enumerate(parts)]
+    assert any(message.outcome.aside for message in messages)
+    real = exactly.read_back
+
+    def slow(*args: Any, **more: Any) -> Any:
+        found = real(*args, **more)
+        monkeypatch.setattr(exactly, "read_back", real)
+        pass_the_window()
+        assert sink.run("run-3", cut(rows, 2))
+        pass_the_window()
+        return found
+
+    monkeypatch.setattr(exactly, "read_back", slow)
+    with pytest.raises(JetStreamSparkError, match="FENCED"):
+        sink.writer().commit(messages, sink.batch)
+    assert sink.contents() == Counter(rows)
+
+
+def test_a_slow_task_looks_often_whether_it_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One record batch may take longer than others wait for it."""
+    now, looks, sizes = [0.0], [], []
+    monkeypatch.setattr(exactly, "elapsed", lambda: now[0])
+    journal: Any = SimpleNamespace(check=lambda: looks.append(now[0]))
+    pace = exactly._Pace(journal)
+    rate = 500.0  # rows per second
+
+    def publish(rows: list[Any]) -> None:
+        sizes.append(len(rows))
+        now[0] += len(rows) / rate
+
+    pace.publish([()] * 20_000, SimpleNamespace(publish=publish))  # type: ignore[list-item, arg-type]
+    assert max(after - before for before, after in pairwise(looks)) < 7
+    rate = 1e6
+    sizes.clear()
+    pace.publish([()] * 200_000, SimpleNamespace(publish=publish))  # type: ignore[list-item, arg-type]
+    assert sizes[-2] == exactly.MOST_PORTION
+    assert sum(sizes) == 200_000
 
 
 @pytest.mark.parametrize("mode", ["async", "fast"])
