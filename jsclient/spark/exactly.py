@@ -74,7 +74,7 @@ class JournaledTask:
         self._journal = journal
         self._job = job
         self._key = key_of(job.query, job.batch)
-        self._pace = _Pace(journal)
+        self._pace = Pace(journal)
         self._takers: list[StreamConfig] = []
         self._known: set[bytes] = set()  # subjects whose stream is in the entry of the batch
         self._nameless = False  # rows go out without their ids
@@ -238,7 +238,7 @@ class _Counted:
         return rows
 
 
-class _Pace:
+class Pace:
     """Hands rows over in portions that take about a second, and looks between two of them whether it still may."""
 
     def __init__(self, journal: Journal) -> None:
@@ -338,7 +338,7 @@ def _publish(nc: Connection, options: SparkOptions, rows: list[Row], owner: byte
         numbers[digest] += 1
     publisher = row_publisher(nc, options, journal.check)
     try:
-        _Pace(journal).publish(named, publisher)
+        Pace(journal).publish(named, publisher)
         publisher.finish()
     finally:
         publisher.close()

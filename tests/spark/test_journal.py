@@ -524,7 +524,7 @@ def test_a_slow_task_looks_often_whether_it_may_go_on(monkeypatch: pytest.Monkey
     now, looks, sizes = [0.0], [], []
     monkeypatch.setattr(exactly, "elapsed", lambda: now[0])
     journal: Any = SimpleNamespace(check=lambda: looks.append(now[0]))
-    pace = exactly._Pace(journal)
+    pace = exactly.Pace(journal)
     rate = 500.0  # rows per second
 
     def publish(rows: list[Any]) -> None:
