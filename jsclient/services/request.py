@@ -104,7 +104,7 @@ class TypedRequest(Request, Generic[T]):
 
     def __init__(self, request: Request, value: T, codec: Codec) -> None:
         super().__init__(request.message, request._connection)
-        self.value: Any = value
+        self.value: T = value
         """The decoded request."""
         self.codec: Codec = codec
         """What read it, and writes the answer."""
