@@ -65,10 +65,7 @@ def test_streams(run: Run, tmp_path: Path, server: NatsServer) -> None:
     assert done(run, "stream add M --mirror F")["config"]["mirror"]["name"] == "F"
     assert [one["name"] for one in done(run, "stream add N --source F --source G")["config"]["sources"]] == ["F", "G"]
     assert done(run, "stream copy F H --subjects h --replicas 1 --max-msgs 9")["config"]["max_msgs"] == 9
-    assert (
-        done(run, "stream edit M --metadata a=b --metadata c=d --description mirror")["config"]["description"]
-        == "mirror"
-    )
+    assert done(run, "stream edit M --description mirror")["config"]["description"] == "mirror"
     assert [one["config"]["name"] for one in done(run, "stream report -n")] == ["F", "G", "H", "M", "N", "S"]
     assert run("stream del G -f")[0] == 0
     for wrong in ("stream add X", "stream add X --subjects x --max-bytes ten", f"stream add X --config {__file__}"):
@@ -92,6 +89,8 @@ def test_what_a_stream_was_made_for_is_ended(run: Run, server: NatsServer) -> No
     made = done(run, "stream edit S -f --no-transform --no-republish --no-discard-per-subject")["config"]
     assert made.get("subject_transform") is made.get("republish") is made.get("discard_new_per_subject") is None
     assert run("stream edit S --republish-source x")[0] == 2
+    kept = done(run, "stream edit S --metadata a=b --metadata c=d")["config"]["metadata"]
+    assert (kept["a"], kept["c"]) == ("b", "d")
     if server.version >= (2, 12, 0):
         done(run, "stream add M --mirror S")
         assert done(run, "stream edit M --no-mirror --subjects m")["config"].get("mirror") is None
