@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar
 
 import msgspec
 
-from jsclient import hints
+from jsclient import first_use, hints
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed
 from protocol.described import described
 
@@ -75,7 +75,7 @@ class MsgspecCodec:
 
     def decoder(self, type: type[T], /) -> Callable[[bytes], T]:
         """What decodes this type and nothing else: made once, and a C function."""
-        decode: Callable[[bytes], T] = self._module.Decoder(type).decode
+        decode: Callable[[bytes], T] = first_use.decoder(self._module, type).decode
         return decode
 
     def __repr__(self) -> str:

@@ -32,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 CORE = 3
 FLOORS = {
     "protocol": 0,
-    **dict.fromkeys(["errors", "durations", "checks", "codecs", "hints", "message", "shared_options"], 1),
+    **dict.fromkeys(["errors", "durations", "checks", "codecs", "first_use", "hints", "message", "shared_options"], 1),
     **dict.fromkeys(["options", "nuid", "auth", "urls", "waiting", "instruments"], 1),
     "_transport": 2,
     "jetstream": 4,

@@ -17,6 +17,7 @@ import msgspec
 
 from jsclient.backup import archive, s2
 from jsclient.backup.errors import BackupCorrupt, BackupError
+from jsclient.first_use import prepared
 from jsclient.jetstream.api import names
 from protocol.described import described
 from protocol.errors import BAD_JSON
@@ -117,7 +118,7 @@ def load(folder: str | os.PathLike[str]) -> Backup:
     manifest = None
     if (path / MANIFEST).exists():
         try:
-            manifest = msgspec.convert(_read_json(path / MANIFEST), Manifest)
+            manifest = msgspec.convert(_read_json(path / MANIFEST), prepared(Manifest))
         except msgspec.ValidationError as error:
             raise BackupCorrupt(f"{path / MANIFEST}: {error}") from None
     return Backup(path, config, state, manifest)

@@ -17,6 +17,7 @@ from jsclient.backup import files
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, whole
+from jsclient.first_use import prepared
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import names
 from protocol.described import described
@@ -66,7 +67,7 @@ class _About(msgspec.Struct):
 def about(answer: dict[str, Any]) -> _About:
     """Raises BadResponse for what no server says of a stream."""
     try:
-        return msgspec.convert(answer, _About)
+        return msgspec.convert(answer, prepared(_About))
     except msgspec.ValidationError as error:
         raise errors.BadResponse(f"the answer is none about a stream: {error}", str(answer)[:512].encode()) from None
 

@@ -12,6 +12,7 @@ import attrs
 import msgspec
 
 from jsclient import coordination, errors
+from jsclient.first_use import prepared
 from jsclient.workers.order import Tries
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class Records:
         """
         mine, found = set(partitions), set()
         for entry in self._all(f"work.{self.prefix}.*"):
-            work = msgspec.json.decode(entry.value, type=Work)
+            work = msgspec.json.decode(entry.value, type=prepared(Work))
             overlap = mine & set(work.partitions)
             if not overlap or work.id == instance:
                 continue
@@ -102,7 +103,7 @@ class Records:
     def tries(self) -> dict[int, Tries]:
         """By sequence in the stream from which members take."""
         return {
-            int(entry.key.rpartition(".")[2]): msgspec.json.decode(entry.value, type=Tries)
+            int(entry.key.rpartition(".")[2]): msgspec.json.decode(entry.value, type=prepared(Tries))
             for entry in self._all(f"tries.{self.prefix}.*")
         }
 

@@ -11,6 +11,7 @@ import msgspec
 from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, Timeout, plain, resolve
 from jsclient.errors import BadResponse, NoResponders
+from jsclient.first_use import prepared
 from jsclient.services.models import ServiceInfo, ServicePing, ServiceStats, control_subject
 from protocol.errors import BAD_JSON
 
@@ -64,7 +65,7 @@ def _answers(
     try:
         for message in nc.request_many(subject, timeout=timeout, max_messages=maximum, stall=stall):
             try:
-                yield msgspec.json.decode(message.payload, type=kind)
+                yield msgspec.json.decode(message.payload, type=prepared(kind))
             except BAD_JSON as error:
                 raise BadResponse(f"not an answer of a service on {subject}: {error}", message.payload) from error
     except NoResponders:

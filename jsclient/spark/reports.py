@@ -13,6 +13,7 @@ import msgspec
 
 import jsclient
 from jsclient import errors
+from jsclient.first_use import prepared
 from jsclient.spark.connecting import connect_options
 from jsclient.spark.telling import tell
 
@@ -71,7 +72,7 @@ class Ear:
         found: list[Report] = []
         while self._subscription is not None:
             try:
-                found.append(msgspec.json.decode(self._subscription.next(timeout=0).payload, type=Report))
+                found.append(msgspec.json.decode(self._subscription.next(timeout=0).payload, type=prepared(Report)))
             except (errors.JsClientError, StopIteration):
                 break
             except msgspec.MsgspecError:

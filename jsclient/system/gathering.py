@@ -9,6 +9,7 @@ import attrs
 import msgspec
 
 from jsclient.errors import BadResponse, TimedOut
+from jsclient.first_use import prepared
 from protocol.described import described
 from protocol.errors import BAD_JSON
 
@@ -38,7 +39,7 @@ class Answer(Generic[T]):
     def value(self) -> T:
         """What it said, as the type of the endpoint; a dict for `ask`. Raises BadResponse for what no server says."""
         try:
-            typed: T = msgspec.convert(self.data, self._kind)
+            typed: T = msgspec.convert(self.data, prepared(self._kind))
         except msgspec.ValidationError as error:
             raise BadResponse(f"{self.name}: {error}", msgspec.json.encode(self.data)) from None
         return typed
@@ -149,7 +150,7 @@ def servers_known_to(statsz: dict[str, Any]) -> int:
     although its routes to the others are up. Raises BadResponse for what no server sends.
     """
     try:
-        known = msgspec.convert(statsz, _Known)
+        known = msgspec.convert(statsz, prepared(_Known))
     except msgspec.ValidationError as error:
         raise BadResponse(f"not the figures of a server: {error}", str(statsz)[:512].encode()) from None
     return max(known.active_servers, 1 + len({route.name for route in known.routes or ()} - {None, ""}))

@@ -17,6 +17,7 @@ import msgspec
 
 from jsclient.durations import to_ns, to_seconds
 from jsclient.errors import BadResponse, ConfigError
+from jsclient.first_use import prepared
 from protocol.described import described
 from protocol.errors import BAD_JSON
 
@@ -280,7 +281,7 @@ def from_wire(plain: Any, cls: type[T]) -> T:
     if isinstance(cls, type) and issubclass(cls, Wire):
         _keep_unknown(cls, plain)
     try:
-        return msgspec.convert(plain, cls, dec_hook=_decode_hook)
+        return msgspec.convert(plain, prepared(cls), dec_hook=_decode_hook)
     except (msgspec.ValidationError, ConfigError) as error:
         raise BadResponse(f"the answer does not fit {cls.__name__}: {error}", str(plain)[:512].encode()) from error
 
