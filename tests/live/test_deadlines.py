@@ -22,7 +22,7 @@ import random
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -386,7 +386,7 @@ NEVER_NAMES = """
     encoded end ends enter error event events fail failed fast_batch filters_of finish_drain flush for_handlers
     forget_reply
     forked frame get get_all hand_back health hold index info initial items jetstream json keys learn_pin
-    leave link_event new_inbox not_started open_inbox open_sink ordered_consumer ordered_push_consumer
+    leave link_event makes new_inbox not_started open_inbox open_sink ordered_consumer ordered_push_consumer
     partitions_of pending ping pub_start publish_async_pending pull_options put read read_with readable readall
     readinto reads_direct refuse_pickle release remove_link_listener remove_subscription remove_violation_listener
     report_error reported required_permissions reset resize resolve respond respond_json reveal run_callback
@@ -429,7 +429,7 @@ def public_calls() -> dict[str, bool]:
 
 
 def _methods(kind: type) -> dict[str, bool]:
-    value = issubclass(kind, (BaseException, enum.Enum, dict, tuple)) or attrs.has(kind)
+    value = issubclass(kind, (BaseException, enum.Enum, Mapping, tuple)) or attrs.has(kind)
     if value:
         return {}
     found = {}
