@@ -88,9 +88,13 @@ class Pool:
         if missing and closer is not None:
             try:
                 closer.start()
-            except BaseException:
+            except BaseException as error:
                 self._closer = None
-                raise
+                if not isinstance(error, RuntimeError):
+                    raise
+                # No thread is to be had. The task has done its work, so that is no reason to fail it.
+                log.info("nothing can close idle connections later, so they are closed now: %s", error)
+                self.close()
         self._work.set()
 
     def close(self) -> None:
