@@ -20,7 +20,6 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.groups import config
 from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
-from jsclient.groups.left_behind import CLEAR_AFTER, delete_left_behind
 from jsclient.groups.membership import Membership
 from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.groups.records import Records
@@ -148,7 +147,6 @@ class GroupPool(Taker):
         """What ended it; None while it runs, and after a stop of its own."""
         self._term: Term | None = None
         self._consumer: Consumer | None = None
-        self._blocked_since = 0.0  # others have had what is ours since then
         self._workers = [Worker() for _ in range(self.options.threads)]
         self._wake = Gate()
         self._ended = Gate()
@@ -285,27 +283,17 @@ class GroupPool(Taker):
         try:
             consumer = self.group.js.create_consumer(stream, settings)
         except errors.WorkQueueConsumerError:
-            self._clear_the_way()
             return None
         except errors.ConsumerExists:
             if not self.group.elastic:
                 raise errors.ConfigError(f"consumer {name!r} of {stream!r} exists with other settings") from None
             self._delete_dead(self.group.js.consumer(stream, name))
             return None
-        self._blocked_since = 0.0
         info = consumer.cached_info
         assert info is not None
         if self.group.elastic and info.delivered.consumer_seq and self._delete_dead(consumer):
             return None  # made anew at the next try, so that it begins with what was left
         return consumer
-
-    def _clear_the_way(self) -> None:
-        """Others have had our partitions for long: perhaps a dead member has left its consumer behind."""
-        now = time.monotonic()
-        self._blocked_since = self._blocked_since or now
-        if self.group.elastic and now - self._blocked_since >= CLEAR_AFTER:
-            self._blocked_since = now  # not at each of the next tries
-            delete_left_behind(self.group, self.records)
 
     def _delete_dead(self, consumer: Consumer) -> bool:
         """Delete a consumer of this member that nobody works with; never one of a living process."""

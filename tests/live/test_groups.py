@@ -359,25 +359,6 @@ def test_the_client_of_a_crashed_process_is_replaced_only_when_it_is_dead(
     handler.check(2)
 
 
-def test_what_a_dead_member_has_left_behind_does_not_hold_the_others_up(js: JetStream, group: PartitionedGroup) -> None:
-    """The server has been seen to keep its consumer for more than a minute beyond the lease."""
-    settings = ConsumerConfig(
-        name="member-dead",
-        filter_subjects=["1.>", "3.>"],
-        ack_policy="explicit",
-        priority_groups=["PCG"],
-        priority_policy="pinned_client",
-        priority_timeout=1.0,
-    )
-    js.create_consumer(group.work_stream, settings)
-    publish(js, 8, range(5))
-    handler = Checked()
-    with GroupPool(group, handler, **QUICK):
-        wait_until(lambda: handler.count == 40, 20)
-    handler.check(5)
-    assert "member-dead" not in js.consumer_names(group.work_stream)
-
-
 def test_the_command_line_makes_shows_and_deletes_groups(js: JetStream, server: NatsServer) -> None:
     if server.version < (2, 11):
         refused = cli(server, "group", "create", "SRC", "work", "--partitions", "4")
