@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import re
+import signal
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,15 @@ PAGES = [path for path in sorted((ROOT / "tools" / "docs" / "pages").glob("*.md"
 NAMES = [str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *CHAPTERS, *PAGES]]
 
 
+@pytest.fixture
+def own_signals() -> Iterator[None]:
+    """A program may set a handler for SIGTERM; children that were forked later would not end by it."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.usefixtures("own_signals")
 @pytest.mark.parametrize("name", NAMES)
 def test_examples_run_in_order(server: NatsServer, name: str) -> None:
     path = ROOT / name

@@ -88,7 +88,8 @@ class Service:
 
     def log(self) -> list[list[str]]:
         log = self.folder / "log"
-        return [line.split() for line in log.read_text().splitlines()] if log.exists() else []
+        # Whole lines: a process may be writing the last one.
+        return [line.split() for line in log.read_text().split("\n")[:-1]] if log.exists() else []
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
         self.process.send_signal(number)
