@@ -124,9 +124,8 @@ class Outbox:
         write_timeout: float = WRITE_TIMEOUT,
     ) -> None:
         self.frames: deque[Frame] = deque()
-        self.size: int = (
-            0  # bytes queued; lock-free, so a trigger and not an account. Exact whenever the queue is empty
-        )
+        # Bytes queued. Without a lock, so a trigger and not an account; exact whenever the queue is empty.
+        self.size: int = 0
         self.offline: bool = True
         self.closed: Callable[[], BaseException] | None = None
         self.ticking = False  # the flusher is awake and will drain within a millisecond
@@ -142,9 +141,8 @@ class Outbox:
         self._block_when_full = block_when_full
         self.write_timeout: float = min(write_timeout, FOREVER)
         self._stalled = False  # the last sender has waited in vain
-        self.relief: int = (
-            0  # below that size nobody need look at the queue: another thread is sending. No more than a hint
-        )
+        # Below that size nobody need look at the queue: another thread is sending. No more than a hint.
+        self.relief: int = 0
         # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
         # because a signal handler or a finalizer may publish on top of a thread that is in there.
         self._account = waiting.new_lock()

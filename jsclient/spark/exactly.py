@@ -42,9 +42,8 @@ if TYPE_CHECKING:
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
-SETTLED: Final = (
-    15.0  # seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there
-)
+# Seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there.
+SETTLED: Final = 15.0
 DRAIN: Final = 2.0  # seconds that a task which fails waits for the acks of what it has sent
 LEAST_PORTION: Final = 500  # rows; each is a batch of its own where rows go fast
 MOST_PORTION: Final = 20_000

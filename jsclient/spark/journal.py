@@ -121,7 +121,7 @@ class Journal:
             self.before = PartEntry(number, found["n"], int(found["sum"], 16), bool(found["end"]), run, settled)
         before = self.before
         # An entry of this batch is written as it was: the new revision is the fence.
-        self._write_part(before.rows, before.total, before.ended, False)
+        self._write_part(before.rows, before.total, ended=before.ended, settled=False)
         self._began = time.monotonic()
 
     @property
@@ -170,11 +170,11 @@ class Journal:
         Else a crash would leave rows under its number behind which nobody looks for, because it counts as written.
         """
         if self.before.ended:
-            self._write_part(0, 0, False, False)
+            self._write_part(0, 0, ended=False, settled=False)
 
     def end(self, rows: int, total: int, whole: bool) -> None:
         """The receipt: all rows are acknowledged; `whole` if nothing of the partition is left to the driver."""
-        self._write_part(rows, total, whole, True)
+        self._write_part(rows, total, ended=whole, settled=True)
 
     def leave(self) -> None:
         """The attempt failed, and no row of it is under way: the next one need not wait. Tried once, and not long."""
@@ -223,7 +223,7 @@ class Journal:
         self.batch = attrs.evolve(entry, revision=revision)
         return True
 
-    def _write_part(self, rows: int, total: int, ended: bool, settled: bool) -> None:
+    def _write_part(self, rows: int, total: int, *, ended: bool, settled: bool) -> None:
         body: dict[str, Any] = {"b": self._job.batch, "n": rows, "sum": f"{total:x}", "end": int(ended)}
         body |= {"run": self._job.run, "settled": int(settled), "by": self._name}
         revision = self._update(self._part_key, body, self._part_revision)

@@ -384,6 +384,13 @@ class Slow(TaskPublisher):
         return False
 
 
+def die_with_rows_under_way(sink: Sink, rows: list[bytes]) -> None:
+    sink.monkeypatch.setattr(writing, "streaming_batch", lambda: (sink.name, "run", 5))
+    with sink.monkeypatch.context() as patch, pytest.raises(Crash):
+        patch.setattr(exactly, "TaskPublisher", Slow)
+        sink.writer().write(record_batches(rows, 100))
+
+
 def store_late(server: NatsServer, rows: list[Any]) -> None:
     with jsclient.connect(server.url) as nc:
         for subject, _, value, msg_id in rows:
@@ -396,10 +403,7 @@ def test_a_retry_waits_for_the_rows_of_the_attempt_before(
     """A task was killed, and Spark starts it again in the same run, while its last rows are on their way."""
     sink = Sink(server, js, stream_name, monkeypatch)
     rows = [b"%d" % n for n in range(100)]
-    monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run", 5))
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(exactly, "TaskPublisher", Slow)
-        sink.writer().write(record_batches(rows, 100))
+    die_with_rows_under_way(sink, rows)
     waited: list[float] = []
 
     def wait(seconds: float) -> None:
@@ -447,10 +451,7 @@ def test_an_attempt_that_failed_before_it_had_waited_vouches_for_nobody(
 ) -> None:
     sink = Sink(server, js, stream_name, monkeypatch)
     rows = [b"%d" % n for n in range(100)]
-    monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run", 5))
-    with monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(exactly, "TaskPublisher", Slow)
-        sink.writer().write(record_batches(rows, 100))
+    die_with_rows_under_way(sink, rows)
 
     def failing() -> Iterator[Any]:
         yield from record_batches(rows[:50], 50)
