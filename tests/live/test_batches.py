@@ -284,6 +284,26 @@ def test_fast_batch_over_a_lost_link_is_unknown(server: NatsServer, js: JetStrea
         assert batch.acked <= stored(js, "F")
 
 
+def test_fast_batch_that_begins_without_a_link(server: NatsServer, js: JetStream) -> None:
+    """The first message waits for a link; one that could not be sent in its time is certainly not stored."""
+    if not needs(js, LEVEL_FAST):
+        return
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        other = JetStream(nc)
+        other.fast_batch().commit("f.x", b"what the server can do is known")
+        proxy.refuse()
+        wait_until(lambda: not nc.is_connected)
+        batch = other.fast_batch()
+        with pytest.raises(errors.NotStored, match="was not sent in its time"):
+            batch.add("f.x", b"never", timeout=0.1)
+        assert batch.closed
+        proxy.accept()
+        batch = other.fast_batch()
+        assert batch.add("f.x", b"1") == 1
+        assert batch.commit().count == 1
+    assert stored(js, "F") == 2
+
+
 @pytest.mark.parametrize("end", ["sealed", "deleted"])
 def test_fast_batch_whose_stream_ends_is_unknown(js: JetStream, end: str) -> None:
     """What it has taken before is stored, whatever is said about later messages."""

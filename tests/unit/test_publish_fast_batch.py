@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
+from jsclient.durations import Deadline
 from jsclient.jetstream.publishing.fast_batch import APPEND, COMMIT_END, PING, START, FastBatch
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.states import LinkEvent
@@ -170,6 +171,65 @@ def test_a_link_that_is_lost_before_the_commit() -> None:
     batch.add("s")
     with pytest.raises(errors.PublishUnknown, match="the link was lost"):
         batch.commit()
+
+
+UNSENT = errors.ConnectionLost("not connected at the moment", sent=False)
+
+
+def test_a_first_message_waits_for_the_link() -> None:
+    """Nothing of it was sent while there was none, so it goes out when there is one; what is told of the old link says
+    nothing about it."""
+    said: list[Any] = [UNSENT, UNSENT]
+    batch = batch_of(lambda number, operation: said.pop() if said else None)
+    batch._open(Deadline(1))
+    batch._inbox.items.append(LinkEvent.DISCONNECTED)
+    assert batch.add("s") == 1
+    assert line(batch).operations == [START] * 3
+    assert batch.commit().count == 1
+
+
+def test_a_link_that_is_lost_between_two_attempts_leaves_no_doubt(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jsclient.jetstream.publishing.fast_batch.RETRY_WAIT", 0.001)
+
+    def answer(number: int, operation: int) -> Any:
+        if line(batch).operations == [START]:
+            line(batch).inbox.items += [NOBODY, LinkEvent.DISCONNECTED, LinkEvent.RECONNECTED]
+            return ""
+        return None
+
+    batch = batch_of(answer)
+    assert batch.add("s") == 1
+
+
+@pytest.mark.parametrize("why", [UNSENT, errors.BufferFull("it takes no data")])
+def test_a_first_message_that_was_not_sent_in_time_is_not_stored(why: Exception) -> None:
+    batch = batch_of(on(START, why))
+    with pytest.raises(errors.NotStored, match="not sent") as caught:
+        batch.add("s", timeout=0.05)
+    assert "Nothing of it was sent" not in str(caught.value)
+    assert batch.closed
+    assert line(batch).inbox.closed
+
+
+def test_a_message_that_was_not_sent_behind_confirmed_ones_is_not_stored() -> None:
+    def answer(number: int, operation: int) -> Any:
+        return UNSENT if number == 3 else ack(number)
+
+    for last in (False, True):
+        batch = batch_of(answer)
+        assert [batch.add("s"), batch.add("s")] == [1, 2]
+        with pytest.raises(errors.NotStored, match=r"message 3 of the batch was not sent \(not connected"):
+            batch.commit("s", b"x") if last else batch.add("s")
+        assert batch.acked == 2
+        assert batch.closed
+
+
+def test_a_message_that_was_not_sent_behind_others_leaves_those_unknown() -> None:
+    batch = batch_of(on(APPEND, UNSENT, 3))
+    batch.add("s")
+    batch.add("s")
+    with pytest.raises(errors.PublishUnknown, match=r"\(not connected at the moment\). It is .* message 0 of 2;"):
+        batch.add("s")
 
 
 def test_leaving_the_block_with_an_error_commits_nothing() -> None:

@@ -12,7 +12,7 @@ from jsclient.jetstream.publishing.fast_batch import APPEND, COMMIT_END, START
 from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.states import LinkEvent
-from tests.fast_rig import NOBODY, Answer, ack, end, stream
+from tests.fast_rig import NOBODY, Answer, ack, end, on, stream
 
 RULES = Rules(ack_timeout=5.0, resend_after=1.0, retry_wait=0.001, copies_allowed=True)
 LOST = errors.ConnectionLost("lost")
@@ -120,6 +120,18 @@ def test_a_row_that_the_stream_refuses_ends_it() -> None:
 def test_rows_without_ids_are_not_sent_twice_where_copies_do_harm() -> None:
     of = publisher(once(START, LOST), Rules(ack_timeout=5.0, resend_after=1.0, retry_wait=0.001))
     with pytest.raises(errors.PublishUnknown, match="3 rows, of which the last goes to 's.r'"):
+        of.publish(some(3))
+
+
+@pytest.mark.parametrize(
+    "why", [errors.ConnectionLost("not connected", sent=False), errors.BufferFull("it takes no data")]
+)
+def test_rows_of_which_nothing_was_sent_are_not_in_doubt(why: Exception) -> None:
+    of = publisher(once(START, why), Rules(ack_timeout=5.0, resend_after=1.0, retry_wait=0.001))
+    of.publish(some(3))
+    assert operations(of)[-4:] == [START, APPEND, APPEND, COMMIT_END]
+    of = publisher(on(START, why), Rules(ack_timeout=0.05, resend_after=0.05, retry_wait=0.001))
+    with pytest.raises(errors.NotStored):
         of.publish(some(3))
 
 

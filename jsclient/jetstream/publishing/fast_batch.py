@@ -21,11 +21,14 @@ from jsclient.errors import (
     ApiError,
     BatchClosed,
     BatchGap,
+    BufferFull,
     ConfigError,
     ConnectionLost,
     InvalidPubAck,
+    JetStreamError,
     JsClientError,
     NoResponders,
+    NotStored,
     PublishUnknown,
     brief,
 )
@@ -146,10 +149,11 @@ class FastBatch(Generic[V]):
     ) -> int:
         """Publish a message; returns its number in the batch, from 1. Waits when the server asks to slow down.
 
-        The first one waits for the server's answer, so that a missing or unsuitable stream shows at once.
+        The first one waits for the server's answer, so that a missing or unsuitable stream shows at once; while there
+        is no link it waits for one.
         Raises BatchClosed, BatchGap, ApiError (the server refused a message), PublishUnknown (no answer in time, the
-        link was lost, the server ended the batch: what is beyond `acked` may be stored), NoStreamForSubject,
-        NotSupported.
+        link was lost, the server ended the batch: what is beyond `acked` may be stored), NotStored (this message could
+        not be sent, and all before it are confirmed), NoStreamForSubject, NotSupported.
         """
         if self._closed:
             self._check_open()
@@ -176,7 +180,7 @@ class FastBatch(Generic[V]):
                 else:
                     self._engine.post_now(frame, deadline)
             except ConnectionLost as error:
-                raise self._lost(error) from error
+                raise self._lost(error, number) from error
         self._size = number
         self._subject = subject
         if len(self._inbox):
@@ -219,7 +223,7 @@ class FastBatch(Generic[V]):
         operation = COMMIT_END if subject is None else COMMIT
         number = self._size + 1
         frame = self._frame(subject or self._subject, data, block, number, operation)
-        self._send(frame, deadline)
+        self._send(frame, deadline, 0 if subject is None else number)
         if subject is not None:
             self._size = number
         self._wait_until(lambda: self.ack is not None, deadline)
@@ -249,32 +253,39 @@ class FastBatch(Generic[V]):
         reply = b"%b%d.%d.$FI" % (self._start, number, operation)
         return Unkept(self._engine.encode(subject, payload, reply, block))
 
-    def _send(self, frame: bytes, deadline: Deadline) -> None:
+    def _send(self, frame: bytes, deadline: Deadline, number: int = 0) -> None:
+        """`number`: of the message in it; 0: none is."""
         try:
             self._engine.post_now(frame, deadline)
         except ConnectionLost as error:
-            raise self._lost(error) from error
+            raise self._lost(error, number) from error
 
     def _begin(self, subject: str, frame: bytes, deadline: Deadline | None) -> None:
-        """The first message finds the stream: 503s are retried by the rules of `publish`."""
+        """The first message finds the stream, by the rules of `publish`: it waits for a link, and goes out again after
+        a 503."""
         deadline = deadline or Deadline(self._timeout)
         delivery = Delivery(self._js, subject, b"", None, deadline, None, RETRY_WAIT, 0.0)
         self._size = 1
-        while True:
-            self._send(frame, deadline)
-            try:
-                self._wait_until(lambda: self._started, deadline, ping=False)
-                return
-            except NoResponders as error:
-                try:
-                    delivery.judge(error)
-                except JsClientError:
-                    self._end("has failed")
-                    raise
+        try:
+            while not self._is_taken(frame, deadline, delivery):
                 delivery.attempts += 1
-            except JsClientError:
-                self._end("has failed")
-                raise
+        except JsClientError:
+            self._end("has failed")
+            raise
+
+    def _is_taken(self, frame: bytes, deadline: Deadline, delivery: Delivery) -> bool:
+        """Send the first message; False when it is certainly not stored, and is due once more."""
+        while self._inbox.take() is not None:
+            pass  # nothing is under way: a link that went and came back says nothing about it
+        try:
+            self._engine.post_now(frame, deadline)
+            self._wait_until(lambda: self._started, deadline, ping=False)
+            return True
+        except BufferFull as error:
+            raise NotStored(f"the first message of the batch was not sent: {brief(error)}") from error
+        except (ConnectionLost, NoResponders) as error:
+            delivery.judge(error)
+        return False
 
     # --- answers ------------------------------------------------------------------------------------------------
 
@@ -349,9 +360,17 @@ class FastBatch(Generic[V]):
         self.acked = max(self.acked, ack.count)
         self._end("was committed")
 
-    def _lost(self, why: object) -> PublishUnknown:
+    def _lost(self, why: ConnectionLost | str, number: int = 0) -> JetStreamError:
+        """`number`: of the message that met it."""
         self._end("has lost its connection")
-        return self._unknown(f"the link was lost ({why})")
+        if isinstance(why, str):
+            return self._unknown(f"the link was lost ({why})")
+        if number and not why.sent and self.acked >= number - 1:
+            return NotStored(
+                f"message {number} of the batch was not sent ({brief(why)}). Those before it are confirmed. Begin "
+                f"another batch with message {number}."
+            )
+        return self._unknown(f"the link was lost ({brief(why)})")
 
     def _unknown(self, why: str) -> PublishUnknown:
         return PublishUnknown(

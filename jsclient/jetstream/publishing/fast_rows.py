@@ -18,6 +18,7 @@ from jsclient.durations import Deadline
 from jsclient.errors import (
     ApiError,
     BatchGap,
+    BufferFull,
     ConnectionLost,
     JetStreamTemporarilyUnavailable,
     NoResponders,
@@ -214,8 +215,11 @@ class _Batch(FastBatch):
         return self.commit()
 
     def _send_block(self, block: list[bytes], number: int) -> None:
-        self._size = number
+        sent, self._size = self._size, number
         try:
             self._engine.post_now(Unkept(b"".join(block)))
-        except ConnectionLost as error:
-            raise self._lost(error) from error
+        except (ConnectionLost, BufferFull) as error:
+            nothing = isinstance(error, BufferFull) or not error.sent
+            if nothing and self.acked >= sent:
+                raise ConnectionLost(brief(error), sent=False) from error  # no row is in doubt
+            raise self._lost(brief(error)) from error
