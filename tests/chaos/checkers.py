@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import attrs
 
+from jsclient.jetstream import ConsumerInfo
 from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
 from tests.chaos.register import NONE, Entry, Finding, judge
 
@@ -144,6 +145,18 @@ def check_reading(name: str, seen: Sequence[tuple[int, bytes | None]], log: Log)
         return [Finding("server", f"{name}: read what is no longer stored: {strange[:3]}")]
     text = f"{name}: missed {missed[:3]}, doubled {doubled[:3]}, {backwards} times back, strange {strange[:3]}"
     return [Finding("undecided", text)]
+
+
+def silence(what: str, info: ConsumerInfo, after: int, more: int) -> Finding:
+    """A read ends with message `after`, and the leader of the stream has `more` messages behind it: `info` is what the
+    read's consumer says of itself. It owes them to a pull that waits, unless it has sent them."""
+    where = (info.cluster and info.cluster.leader) or "the only server"
+    owes = info.num_waiting > 0 and info.delivered.stream_seq <= after
+    said = (
+        f"{info.num_pending} pending, {info.num_waiting} pulls waiting, the last one sent {info.delivered.stream_seq}"
+    )
+    text = f"{what} gets nothing behind {after}, the leader has {more} more; its consumer on {where} says: {said}"
+    return Finding("server" if owes else "undecided", text)
 
 
 def check_replicas(dumps: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[Finding]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
+from jsclient.jetstream import ClusterInfo, ConsumerConfig, ConsumerInfo, SequenceInfo
 from tests.chaos import checkers, clocks, nemesis
 from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
 from tests.chaos.nemesis import schedule
@@ -91,6 +93,22 @@ def test_reading_in_order() -> None:
     for seen, count in ((whole, 0), (whole[:1], 1), ([*whole, whole[1]], 1), (whole[::-1], 1)):
         assert len(checkers.check_reading("reader", seen, LOG)) == count
     assert checkers.check_reading("reader", [*whole, (3, b"x")], LOG)[0].blame == "server"
+
+
+def test_a_read_that_gets_nothing_more() -> None:
+    """A pull waits, and nothing of it was sent: that is for the server to explain."""
+
+    def blame(**told: Any) -> str:
+        info = ConsumerInfo(stream_name="S", name="C", config=ConsumerConfig(), **told)
+        found = checkers.silence("a read", info, 7, 3)
+        assert "gets nothing behind 7, the leader has 3 more" in found.what
+        return found.blame
+
+    sent = SequenceInfo(stream_seq=7)
+    assert blame(num_waiting=1, delivered=sent) == "server"
+    assert blame(num_waiting=1, num_pending=3, delivered=sent, cluster=ClusterInfo(leader="n2")) == "server"
+    assert blame(num_waiting=0, num_pending=3, delivered=sent) == "undecided", "nobody asked"
+    assert blame(num_waiting=1, delivered=SequenceInfo(stream_seq=8)) == "undecided", "it was sent"
 
 
 def test_replicas() -> None:
