@@ -30,7 +30,7 @@ class Line(FakeConnection):
         self.requested: list[bytes] = []
         self.full = False
         self.later: list[Any] = []  # further answers to the same request
-        self.post_now = self._post_now  # type: ignore[method-assign, assignment]
+        self.post_now = self._post_now
 
     def pub_start(self, subject: str, reply: bytes = b"") -> bytes:
         return super().pub_start(subject, reply) if reply else frames.pub_start(subject.encode())

@@ -1,4 +1,4 @@
-"""The engine of a connection with all its parts: the layers of the library see no more than `jsclient._engine.Engine`."""
+"""The engine of a connection with all its parts: the layers of the library see only `jsclient._engine.Engine`."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class Line(FakeConnection):
         self.answer = answer or (lambda number, operation: None)
         self.inbox = Inbox()
         self.operations: list[int] = []
-        self.post_now = self._post_now  # type: ignore[method-assign, assignment]
+        self.post_now = self._post_now
 
     def open_inbox(self, subject: str) -> Inbox:
         self.inbox = Inbox()

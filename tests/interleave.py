@@ -12,7 +12,9 @@ import ast
 import inspect
 import textwrap
 from collections.abc import Callable, Generator, Hashable, Iterator
-from typing import Any
+from collections.abc import Set as AbstractSet
+from types import GeneratorType
+from typing import Any, cast
 
 Steps = Generator[Any, None, Any]
 
@@ -84,7 +86,7 @@ class Thread:
     """A program that yields None before a step, or a function that tells when it can go on."""
 
     def __init__(self, program: Steps) -> None:
-        self.program = program
+        self.program = cast("GeneratorType[Any, Any, Any]", program)
         self.done = False
         self.ready: Callable[[], bool] | None = None
         self.advance()
@@ -108,12 +110,12 @@ class Thread:
         return not self.done and (self.ready is None or self.ready())
 
     def position(self) -> Hashable:
-        lines, inner = [], self.program
+        lines: list[tuple[str, int]] = []
+        inner: GeneratorType[Any, Any, Any] | None = self.program
         while inner is not None and inner.gi_frame is not None:
             lines.append((inner.gi_code.co_name, inner.gi_frame.f_lasti))
-            inner = getattr(inner, "gi_yieldfrom", None)  # type: ignore[assignment]
-            if not inspect.isgenerator(inner):
-                break
+            called = inner.gi_yieldfrom
+            inner = called if inspect.isgenerator(called) else None
         return (self.done, *lines)
 
 
@@ -121,7 +123,7 @@ class World:
     """What one run begins with: its threads, a view of what they share, and what must hold when none can go on."""
 
     threads: list[Thread]
-    interruptible: set[int] = frozenset()  # type: ignore[assignment]
+    interruptible: AbstractSet[int] = frozenset()
     interrupts = 0
 
     def state(self) -> Hashable:

@@ -280,10 +280,11 @@ class Server:
 
 def some_stored(r: random.Random, largest: int) -> list[Stored]:
     """Some of the sequences are not there."""
-    kind = r.choice([
+    kinds: list[Callable[[], int]] = [
         lambda: r.randint(LEAST, largest),
         lambda: r.choice([LEAST, largest * 6 // 10]),
         lambda: largest // 5,  # fills pulls exactly
-    ])  # fmt: skip
+    ]
+    kind = r.choice(kinds)
     sequences = [sequence for sequence in range(1, r.randint(2, 80)) if r.random() < 0.9]
     return [Stored(sequence, max(LEAST, min(kind(), largest))) for sequence in sequences]

@@ -9,8 +9,8 @@ from typing import Any
 class ProxySocket(socket.socket):
     """Sends in Python code, as the sockets of packages for proxies do."""
 
-    def send(self, *args: Any) -> int:  # type: ignore[override]
+    def send(self, *args: Any) -> int:
         return super().send(*args)
 
-    def sendmsg(self, *args: Any) -> int:  # type: ignore[override]
+    def sendmsg(self, *args: Any) -> int:
         return super().sendmsg(*args)

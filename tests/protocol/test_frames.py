@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -82,7 +83,7 @@ def test_a_large_frame_has_the_bytes_of_a_joined_one(size: int) -> None:
         large = LargeFrame(parts)
         assert b"".join(large.parts) == joined
         assert len(large) == len(joined)
-        assert large != joined
+        assert large != cast(object, joined)
         assert large != LargeFrame(parts), "two messages with the same line are two"
 
 

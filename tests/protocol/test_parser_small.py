@@ -51,7 +51,7 @@ ODD = (
 
 
 def read(chunks: list[bytes]) -> tuple[list[Event], str]:
-    parser = Parser()
+    parser: Parser[Msg] = Parser()
     events: list[Event] = []
     try:
         for chunk in chunks:
@@ -80,7 +80,7 @@ def test_the_same_events_whatever_the_way(
 
 
 def test_small_messages_are_read_by_splitting() -> None:
-    parser = Parser()
+    parser: Parser[Msg] = Parser()
     assert len(parser.feed(WARM)) == 40
     events: list[Event] = []
     data = b"MSG a 1 3\r\nabc\r\nMSG b 1 r 2\r\nde\r\nMSG c 1 5\r\nf"
@@ -90,7 +90,7 @@ def test_small_messages_are_read_by_splitting() -> None:
 
 
 def test_small_messages_with_headers_are_read_by_splitting() -> None:
-    parser = Parser()
+    parser: Parser[Msg] = Parser()
     assert len(parser.feed(WARM)) == 40
     events: list[Event] = []
     block = b"NATS/1.0\r\n\r\n"
@@ -107,7 +107,7 @@ def test_small_messages_with_headers_are_read_by_splitting() -> None:
 
 def test_a_status_between_messages_does_not_end_the_splitting() -> None:
     status = b"HMSG i.1 1 32 32\r\nNATS/1.0 409 Batch Completed\r\n\r\n\r\n"
-    parser = Parser()
+    parser: Parser[Msg] = Parser()
     assert len(parser.feed(WARM)) == 40
     assert len(parser.feed(WARM + status + WARM + b"PING\r\n" + WARM + b"MSG w 1 2\r\no")) == 122
     assert parser._pause == 0

@@ -350,8 +350,9 @@ def test_what_a_callable_returns_is_taken_at_its_word(variable: str) -> None:
     ("field", "as_secret"), [("credentials", False), ("credentials", True), ("nkey_seed_file", False)]
 )
 def test_a_variable_that_holds_no_path_is_not_shown(variable: str, field: str, as_secret: bool) -> None:
+    options: dict[str, Any] = {field: Secret(variable) if as_secret else variable}
     with pytest.raises(ConfigError) as caught:
-        Authenticator(**{field: Secret(variable) if as_secret else variable}).fields("n")
+        Authenticator(**options).fields("n")
     assert "marker" not in str(caught.value)
 
 

@@ -49,7 +49,12 @@ def test_what_a_callback_raises_is_logged(events: EventsThread, caplog: pytest.L
 def test_a_blocked_callback_bounds_memory(events: EventsThread, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(callbacks, "LIMIT", 10)
     release, started = threading.Event(), threading.Event()
-    events.run(lambda: (started.set(), release.wait(10)))
+
+    def block() -> None:
+        started.set()
+        release.wait(10)
+
+    events.run(block)
     assert started.wait(2)
     ran: list[int] = []
     for number in range(15):

@@ -9,13 +9,13 @@ import pytest
 from jsclient import errors
 from jsclient.coordination import lease
 from jsclient.coordination.lease import Lease, LeaseLost, Terms
-from jsclient.durations import Deadline
+from jsclient.durations import Deadline, elapsed
 from jsclient.waiting import Gate
 
 TTL = 0.6
 
 REFUSALS = [
-    errors.JetStreamTemporarilyUnavailable("an election", 503, 10008),
+    errors.JetStreamTemporarilyUnavailable(503, 10008, "an election"),
     errors.RequestTimeout("no answer"),
     errors.NoResponders("nobody"),
 ]
@@ -31,7 +31,7 @@ class Bucket:
         return 1
 
     def update(self, key: str, value: bytes, revision: int, **options: Any) -> int:
-        raise errors.RevisionMismatch("another revision", 400, 10071)
+        raise errors.RevisionMismatch("another revision", "bucket", key)
 
     def purge(self, key: str, **options: Any) -> None:
         raise self.refusal
@@ -64,8 +64,7 @@ def test_a_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.Mon
     holder = Lease(Bucket(errors.RequestTimeout("no answer")), "key", Terms(60.0, True), told.append)  # type: ignore[arg-type]
     assert holder.take(Deadline(5))
     assert holder.valid
-    awake = lease.elapsed
-    monkeypatch.setattr(lease, "elapsed", lambda: awake() + 55)
+    monkeypatch.setattr(lease, "elapsed", lambda: elapsed() + 55)
     assert not holder.valid
     assert holder.remaining == 0
     with pytest.raises(LeaseLost):

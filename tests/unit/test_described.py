@@ -37,7 +37,8 @@ MODULES = [
 @cache
 def shown(thing: Any) -> str:
     """What help() prints, as one line of text."""
-    return flat(pydoc.render_doc(thing, renderer=pydoc.plaintext).replace("\n |", "\n"))
+    plaintext = pydoc.plaintext  # type: ignore[attr-defined]
+    return flat(pydoc.render_doc(thing, renderer=plaintext).replace("\n |", "\n"))
 
 
 def flat(text: str) -> str:
@@ -154,7 +155,7 @@ def doc(thing: Any) -> str:
 def texts(call: Any, asked: Any) -> str:
     """What the docstring of a call says, with that of its class and of the calls that it names."""
     own = doc(call)
-    found = [own, doc(asked) if inspect.isclass(asked) else ""]
+    found = [own, doc(asked) if isinstance(asked, type) else ""]
     for named in re.findall(r"\b[A-Z]\w+\.\w+|`\w+`|\b(?:see|See|[Aa]s|by) [\w.]+\w", own):
         *_, word = re.findall(r"[\w.]+", named)
         found.append(text_of(word, asked))

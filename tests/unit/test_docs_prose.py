@@ -94,7 +94,7 @@ def exists(dotted: str) -> bool:
     if holder is None:
         return all(part in source_words() | FOREIGN for part in rest) or first in ("spark", "nats", "jetstream")
     for part in rest:
-        if inspect.isclass(holder) and part in api.fields(holder):
+        if isinstance(holder, type) and part in api.fields(holder):
             return True
         if not hasattr(holder, part):
             return part in inspect.getsource(holder) if inspect.isclass(holder) else False
@@ -149,8 +149,8 @@ def unknown(literal: str) -> str:
     test = TEST.match(literal)
     if test:
         files = [path for path in (ROOT / "tests").rglob(Path(test[1]).name) if str(path).endswith(f"/{test[1]}")]
-        known = any(f"\ndef {test[2]}(" in path.read_text(encoding="utf-8") for path in files)
-        return "" if known else "no such test"
+        there = any(f"\ndef {test[2]}(" in path.read_text(encoding="utf-8") for path in files)
+        return "" if there else "no such test"
     if FILE.match(literal) and not literal.startswith(("application/", "github")):
         return "" if is_file(literal) or literal.split("/")[0] not in top_level() else "no such file"
     call = CALL.match(literal)

@@ -87,9 +87,11 @@ def test_search_finds(browser: Any, url: str) -> None:
     for words, page in (("dead letters", "workers"), ("publish_async", "api/jetstream"), ("fencing", "coordination")):
         browser.get(f"{url}/search.html?q={words.replace(' ', '+')}")
         found = wait_until(lambda: links(browser, "#search-results li a"), 20)
-        wait_until(
-            lambda page=page: any(f"/{page}.html" in link for link in links(browser, "#search-results li a")), 20
-        )
+
+        def shown(page: str = page) -> bool:
+            return any(f"/{page}.html" in link for link in links(browser, "#search-results li a"))
+
+        wait_until(shown, 20)
         assert found
 
 

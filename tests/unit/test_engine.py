@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -34,14 +36,17 @@ def test_its_attributes_stand_in_the_instance_itself(nc: jsclient.Connection) ->
 def test_a_forked_engine_refuses_its_whole_interface(nc: jsclient.Connection) -> None:
     engine = engine_of(nc)
     publish, request = nc.publish, engine.request  # taken before the fork
-    engine.__class__ = ForkedEngine  # type: ignore[misc]
+    engine.__class__ = ForkedEngine
     for name in INTERFACE:
         if name not in ("connection", "refuse_pickle"):
             with pytest.raises(jsclient.errors.ForkedConnection):
                 getattr(engine, name)
-    for call in (publish, request, nc.request, nc.subscribe, nc.flush, nc.drain, nc.new_inbox, nc.stats, nc.health):
+    of_a_subject: list[Callable[..., object]] = [publish, request, nc.request, nc.subscribe]
+    plain: list[Callable[[], object]] = [nc.flush, nc.drain, nc.new_inbox, nc.stats, nc.health]
+    calls: list[Callable[[], object]] = [*(partial(call, "a") for call in of_a_subject), *plain]
+    for call in calls:
         with pytest.raises(jsclient.errors.ForkedConnection):
-            call("a") if call in (publish, request, nc.request, nc.subscribe) else call()  # type: ignore[operator]
+            call()
     assert nc.closed
     assert nc.options == jsclient.ConnectOptions()
     assert repr(nc) == "<jsclient.Connection of the parent process>"

@@ -152,7 +152,7 @@ class Sending(Box):
         super().__init__()
 
     @property
-    def bytes_out(self) -> int:  # type: ignore[override]
+    def bytes_out(self) -> int:
         self._out += COALESCE if self.moving else 0
         return self._out
 

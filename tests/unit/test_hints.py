@@ -34,7 +34,11 @@ def public(package: str) -> dict[str, Any]:
 
 def functions(kind: type) -> Iterator[tuple[str, Any]]:
     """The methods of a class that are called by name, or by Python."""
-    for name, found in inspect.getmembers_static(kind) if sys.version_info >= (3, 11) else inspect.getmembers(kind):
+    if sys.version_info >= (3, 11):
+        members = inspect.getmembers_static(kind)
+    else:
+        members = inspect.getmembers(kind)
+    for name, found in members:
         if name.startswith("_") and not (name.startswith("__") and name.endswith("__")):
             continue
         plain = found.__func__ if isinstance(found, (staticmethod, classmethod)) else found
@@ -54,7 +58,7 @@ def everything() -> dict[str, dict[str, Any]]:
 def test_types_of_public_names_resolve(everything: dict[str, dict[str, Any]], package: str) -> None:
     wrong = []
     for name, thing in everything[package].items():
-        asked = [(name, thing)] if inspect.isfunction(thing) else []
+        asked: list[tuple[str, Any]] = [(name, thing)] if inspect.isfunction(thing) else []
         if inspect.isclass(thing) and thing.__module__.startswith(OURS):
             asked = [(name, thing), *((f"{name}.{method}", found) for method, found in functions(thing))]
         for where, found in asked:
@@ -123,7 +127,7 @@ LAYERS = (
 def parameters(package: str, names: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Where and with which type: all parameters of public functions, and fields of their keyword dictionaries."""
     for name, thing in names.items():
-        found = [(name, thing)] if inspect.isfunction(thing) else []
+        found: list[tuple[str, Any]] = [(name, thing)] if inspect.isfunction(thing) else []
         if inspect.isclass(thing) and thing.__module__.startswith(OURS) and not issubclass(thing, BaseException):
             found = [(f"{name}.{method}", one) for method, one in functions(thing)]
             if attrs.has(thing):

@@ -19,6 +19,7 @@ INFO = {"config": {"name": "S", "subjects": ["s"]}, "state": {}, "created": "202
 
 
 class Connection(FakeConnection, publish_rig.FakeConnection):
+    _engine: Any
     options = SimpleNamespace(instrumentation=None, inbox_prefix="_INBOX")
 
     def __init__(self, *answers: Any) -> None:

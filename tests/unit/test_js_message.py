@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import pickle
 import threading
+from operator import attrgetter
 from typing import Any
 
 import pytest
@@ -44,7 +45,8 @@ class Recorder:
 
 
 def message(reply: bytes | None = V1, connection: Any = None, headers: bytes | None = None) -> JetStreamMsg:
-    return JetStreamMsg(Msg(b"s.a", b"1", reply, b"hello", headers), connection or Recorder())
+    engine: Any = connection or Recorder()
+    return JetStreamMsg(Msg(b"s.a", b"1", reply, b"hello", headers), engine)
 
 
 @pytest.mark.parametrize(
@@ -89,9 +91,9 @@ def test_single_parts_of_the_metadata(raw: bytes) -> None:
 def test_a_part_that_is_no_number_says_so_when_it_is_asked_for() -> None:
     msg = message(b"$JS.ACK.S.C.x.y.20.1.5")
     assert msg.metadata.consumer_seq == 20
-    for value in (lambda: msg.stream_seq, lambda: msg.num_delivered, lambda: msg.metadata.num_delivered):
+    for path in ("stream_seq", "num_delivered", "metadata.num_delivered"):
         with pytest.raises(errors.NotJetStreamMessage):
-            value()
+            attrgetter(path)(msg)
     with pytest.raises(errors.NotJetStreamMessage):
         _ = message(b"$JS.ACK.\xff.C.1.2.3.4.5").metadata.stream
 

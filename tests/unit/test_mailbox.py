@@ -32,7 +32,8 @@ def start(target: Any, *args: Any) -> threading.Thread:
 def test_takes_in_order_and_times_out() -> None:
     mailbox = Mailbox(10, 1000)
     put(mailbox, message(number=1), message(number=2))
-    assert [mailbox.get(0).payload, mailbox.get(1).payload] == [b"1", b"2"]
+    taken: list[Any] = [mailbox.get(0), mailbox.get(1)]
+    assert [item.payload for item in taken] == [b"1", b"2"]
     assert mailbox.get(0) is None
     assert mailbox.get(0.01) is None
     assert not mailbox._waiters
@@ -171,7 +172,9 @@ def test_wake_wakes_all_waiters_and_who_comes_too_late_to_hear_it() -> None:
     mailbox.wake()
     assert [results.get(timeout=2) for _ in threads] == [WAKE] * 4
     put(mailbox, message(number=1))
-    assert mailbox.get(None).payload == b"1"
+    item = mailbox.get(None)
+    assert item is not None
+    assert item.payload == b"1"
     assert mailbox.get(None) is WAKE
 
 

@@ -42,8 +42,10 @@ class Rig:
     def comes(self, *items: Any, headers: bytes | None = None) -> None:
         """Pairs of (stream sequence, consumer sequence) of the present consumer, or what is no message."""
         for item in items:
-            message = sent(self.state.name, *item, headers) if isinstance(item, tuple) else item
-            self.mailbox.items.append(message)
+            if isinstance(item, tuple):
+                stream_seq, consumer_seq = item
+                item = sent(self.state.name, stream_seq, consumer_seq, headers)
+            self.mailbox.items.append(item)
 
     @property
     def mailbox(self) -> Any:

@@ -10,6 +10,7 @@ import pytest
 
 from jsclient import errors
 from jsclient.durations import Deadline
+from jsclient.jetstream.api import consumer_requests
 from jsclient.jetstream.consuming import ordered_reset
 from jsclient.jetstream.consuming.ordered_reset import GONE_ATTEMPTS, Again, SameStream, take_turn, why_silent
 from jsclient.waiting import new_turn
@@ -162,7 +163,7 @@ def test_a_silent_consumer_is_asked_for(monkeypatch: pytest.MonkeyPatch, answer:
         if isinstance(answer, Exception):
             raise answer
 
-    monkeypatch.setattr(ordered_reset.consumer_requests, "info", info)
+    monkeypatch.setattr(consumer_requests, "info", info)
     assert type(why_silent(js_of(None), "S", "C", "the consumer", 1.0)) is found
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from jsclient import waiting
 from jsclient._engine import outbox as outbox_module
 from jsclient._engine import sending as sending_module
 from jsclient._engine.outbox import AT_ONCE, Outbox
@@ -215,8 +216,7 @@ class Link(World):
 
 @pytest.fixture(autouse=True)
 def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = outbox_module.waiting
-    names = {"new_turn": Turn, "holder": lambda turn: turn.owner, "Gate": real.Gate, "new_lock": real.new_lock}
+    names = {"new_turn": Turn, "holder": lambda turn: turn.owner, "Gate": waiting.Gate, "new_lock": waiting.new_lock}
     monkeypatch.setattr(outbox_module, "waiting", SimpleNamespace(**names))
     # A statement is one step here: no thread is ever within a call.
     monkeypatch.setattr(outbox_module, "at_work", lambda thread: False)

@@ -11,7 +11,8 @@ import functools
 import socket
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from types import CodeType, FrameType
 from typing import Any
 
@@ -22,6 +23,7 @@ from jsclient._engine import outbox, sending
 from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
 from jsclient._engine.sending import BULK, Batch
 from jsclient._transport import stream, tcp
+from jsclient._transport.stream import Buffer
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
@@ -47,7 +49,7 @@ def points(code: CodeType) -> frozenset[int]:
 class Strike:
     """Runs `handler` at the `number`-th point of what is traced."""
 
-    files = FILES
+    files: AbstractSet[str | None] = FILES
 
     def __init__(self, number: int, handler: Callable[[], None]) -> None:
         self.left, self.handler, self.done = number, handler, False
@@ -284,8 +286,8 @@ def test_the_right_is_taken_from_threads_that_go_on(size: int) -> None:
     assert not line.broken
     assert {len(part.partition(b"x")[2]) for part in parts} == {size - 1}
     numbers = [tuple(map(int, part.split()[:2])) for part in parts]
-    for thread in range(threads):
-        own = [number for sender, number in numbers if sender == thread]
+    for poster in range(threads):
+        own = [number for sender, number in numbers if sender == poster]
         assert len(own) >= each
         assert own == list(range(len(own)))
     assert taken > 5, "it was never tried"
@@ -313,7 +315,7 @@ def test_who_waits_for_the_kernel_keeps_the_right() -> None:
 @traced
 def test_after_a_loss_the_frames_of_an_interrupted_write_are_told_apart() -> None:
     """Each frame is out, or kept for the next link, or (one that is partly out) neither; never both."""
-    frames = [b"%04d" % number + b"x" * 3000 + b";" for number in range(100)]
+    frames: list[Frame] = [b"%04d" % number + b"x" * 3000 + b";" for number in range(100)]
     SCENES["loss"] = frames
     try:
         for line in strikes("loss", raises(KeyboardInterrupt)):
@@ -335,7 +337,7 @@ def test_a_socket_that_sends_in_python_code_is_given_up_when_interrupted() -> No
     def interrupted(*_: Any) -> int:
         raise KeyboardInterrupt
 
-    line.transport._sock.send = interrupted  # type: ignore[method-assign, assignment]
+    line.transport._sock.send = interrupted  # type: ignore[method-assign]
     with pytest.raises(KeyboardInterrupt):
         line.outbox.post_now(b"x;")
     assert line.broken
@@ -350,7 +352,7 @@ def test_a_handler_on_top_of_a_socket_in_python_code_leaves_the_stream_alone() -
     sock: Any = line.transport._sock
     real = sock.send
 
-    def send(*arguments: Any) -> int:
+    def send(*arguments: Any) -> Any:
         sock.send = real
         line.outbox.post_now(b"2;")
         return real(*arguments)
@@ -370,9 +372,9 @@ def test_a_batch_is_joined_up_to_its_limit(size: int) -> None:
     assert sender is not None
     real = sender._send
 
-    def send(batch: Batch, *rest: Any) -> bool:
+    def send(batch: Batch, permit: list[int], timeout: float) -> bool:
         sizes.append(batch.size)
-        return real(batch, *rest)
+        return real(batch, permit, timeout)
 
     sender._send = send  # type: ignore[method-assign]
     line.finish()
@@ -433,9 +435,9 @@ def test_what_is_being_sent_does_not_count_as_queued(frames: int) -> None:
     line = Line()
     real, sizes = line.transport.hand_over, []
 
-    def hand_over(*arguments: Any) -> Any:
+    def hand_over(buffers: Sequence[Buffer], permit: list[int]) -> Iterable[int]:
         sizes.append(line.outbox.size)
-        return real(*arguments)
+        return real(buffers, permit)
 
     line.transport.hand_over = hand_over  # type: ignore[method-assign]
     for _ in range(frames - 1):

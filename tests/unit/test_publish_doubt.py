@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.durations import Deadline
+from jsclient.durations import Deadline, elapsed
 from jsclient.jetstream import PubAck
 from jsclient.jetstream.publishing import delivery, recovery
 from jsclient.jetstream.publishing.streams import Streams
@@ -44,8 +44,7 @@ def test_no_id_is_sent_again_after_the_machine_was_suspended(clock: Turn, monkey
     future = rig.publish(msg_id="1")
     rig.take()
     clock(rig, 1)
-    awake = recovery.elapsed
-    monkeypatch.setattr(recovery, "elapsed", lambda: awake() + 200)
+    monkeypatch.setattr(recovery, "elapsed", lambda: elapsed() + 200)
     rig.lose()
     rig.come_back()
     assert not rig.take()
@@ -59,7 +58,7 @@ def test_nor_by_a_synchronous_publish(monkeypatch: pytest.MonkeyPatch) -> None:
     js: Any = SimpleNamespace(publish_streams=Streams(120), nc=nc)
 
     def publish_again(slept: float) -> PubAck:
-        block, began = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", delivery.elapsed()
+        block, began = b"NATS/1.0\r\nNats-Msg-Id: 1\r\n\r\n", elapsed()
         attempt = delivery.Delivery(js, "s", b"", block, Deadline(5), None, 0.1, began)
         monkeypatch.setattr(delivery, "elapsed", lambda: began + slept)
         return attempt.persist(errors.ConnectionLost("cut"), None)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -73,7 +74,7 @@ def js_of(*answers: Any) -> Any:
     ],
 )
 def test_the_stream_of_a_subject_is_asked_for(answers: list[Any], found: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(publish_streams.time, "monotonic", lambda: 100.0)
+    monkeypatch.setattr(time, "monotonic", lambda: 100.0)
     streams = Streams()
     assert streams.ask(js_of(*answers), "s.a", 1.0) == found
     window = streams.window("s.a", 100.0)

@@ -102,7 +102,7 @@ def test_where_to_look() -> None:
 # --- what a look says -----------------------------------------------------------------------------------------------
 
 
-def stored(seq: int, data: bytes = b"other", **headers: str) -> Msg:
+def stored(seq: int, data: bytes = b"other", /, **headers: str) -> Msg:
     lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
     message: dict[str, object] = {"subject": "s.a", "seq": seq, "data": base64.b64encode(data).decode()}
     if headers:

@@ -177,10 +177,10 @@ def test_acks_may_come_while_a_window_grows() -> None:
     """Seen with 2.9.10 on a long line: "dictionary changed size during iteration" out of publish_async."""
     window = Window(100, 100_000, most=32_000)
     for number in range(5_000):
-        window.pending[b"%d" % number] = PublishFuture(None, b"%d" % number, "s", b"x", None)  # type: ignore[arg-type]
+        window.pending[b"%d" % number] = PublishFuture(None, b"%d" % number, "s", b"x", None)
     before = gc.get_threshold()
     gc.set_threshold(5, 1, 1)
-    Late(window.pending, 200)  # type: ignore[arg-type]
+    Late(window.pending, 200)
     try:
         window._resize(1_000)
     finally:

@@ -32,9 +32,15 @@ class Told(Connection):
         self.asked: list[str] = []
         self.late: list[Callable[[], None]] = []
         self.flushes: list[Exception | None] = []
-        self.add_link_listener = self.links.append
-        self.add_violation_listener = self.violations.append
-        self.when_read = self.late.append
+
+    def add_link_listener(self, *listeners: Callable[[LinkEvent], None]) -> None:
+        self.links.extend(listeners)
+
+    def add_violation_listener(self, *listeners: Callable[[Exception], None]) -> None:
+        self.violations.extend(listeners)
+
+    def when_read(self, *calls: Callable[[], None]) -> None:
+        self.late.extend(calls)
 
     def encode(self, subject: str, payload: bytes, reply: bytes) -> bytes:
         return subject.encode()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
+import time
 from typing import Any
 
 from jsclient import errors
-from jsclient.jetstream.consuming import pull_source
 from jsclient.jetstream.consuming.pull_source import AckedConsumer, PullSource, QuestionLimit
 from jsclient.message import Msg
 from tests.pull_rig import Connection, Server
@@ -19,7 +19,7 @@ def source() -> PullSource:
 
 def test_questions_are_rare(monkeypatch: Any) -> None:
     now = [100.0]
-    monkeypatch.setattr(pull_source.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
     limit = QuestionLimit(10.0)
     assert [limit.allow(), limit.allow()] == [True, False]
     now[0] += 10

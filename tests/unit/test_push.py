@@ -51,14 +51,12 @@ def test_what_is_taken_just_after_the_end_goes_back() -> None:
     consumer = consumer_of()
     messages = consumer.messages()
 
-    class Late:
+    def late(deadline: Any, until: float = 0.0) -> Msg:
         """Is stopped between the look and the take."""
+        messages.stop()
+        return sent(b"C", 1, 1)
 
-        def __call__(self, deadline: Any) -> Msg:
-            messages.stop()
-            return sent(b"C", 1, 1)
-
-    messages._push.take = Late()  # type: ignore[method-assign]
+    messages._push.take = late  # type: ignore[method-assign]
     assert list(messages) == []
     nc: Any = consumer.nc
     assert len(nc.server.returned) == 1

@@ -125,7 +125,7 @@ def test_a_reply_that_comes_alone_is_the_borrowers(chunk: bytes) -> None:
     assert made.messages_in == 1
     assert made.bytes_in == len(chunk)
     made.take_back()
-    assert made.lock._is_owned()  # type: ignore[attr-defined]
+    assert made.lock._is_owned()
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ def test_all_else_is_left_to_the_reader_as_it_is(chunk: bytes) -> None:
     assert list(made.left) == [chunk]
     assert not made.park(1e12)  # called back
     made.take_back()
-    assert made.lock._is_owned()  # type: ignore[attr-defined]
+    assert made.lock._is_owned()
     assert made.messages_in == 0
 
 
@@ -178,7 +178,7 @@ def test_a_wait_ends_with_the_deadline_or_when_the_ticket_has_something() -> Non
     ticket.put(OSError("the link is gone"))
     assert read_reply(made, ticket, 1e9) is None
     made.take_back()
-    assert made.lock._is_owned()  # type: ignore[attr-defined]
+    assert made.lock._is_owned()
 
 
 def test_nobody_reads_what_was_not_lent() -> None:
@@ -202,7 +202,7 @@ def test_an_error_of_the_stream_is_the_readers() -> None:
     assert read_reply(made) is None
     assert not made.park(1e12)
     made.take_back()
-    assert made.lock._is_owned()  # type: ignore[attr-defined]
+    assert made.lock._is_owned()
 
 
 def test_a_second_borrower_calls_the_reader() -> None:
@@ -372,7 +372,7 @@ def test_ctrl_c_at_any_line_loses_and_doubles_no_message(before: int) -> None:
         here = list(inbox.mailbox.items)
         inbox.mailbox.items.clear()
         more = struck(number, ctrl_c, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
-        assert not made.lock._is_owned(), struck_at  # type: ignore[attr-defined]
+        assert not made.lock._is_owned(), struck_at
         assert [item.payload for item in here] + finish(made, inbox) == EXPECTED, number
         if not more:
             break
@@ -385,8 +385,8 @@ def test_ctrl_c_at_any_line_of_a_wait_for_a_reply_leaves_the_right_with_the_read
     while True:
         made = lent(message(1, REPLY), message(2))
         more = struck(number, ctrl_c, lambda: read_reply(made))  # noqa: B023
-        assert not made.lock._is_owned(), struck_at  # type: ignore[attr-defined]
-        assert not made.seat._is_owned(), struck_at  # type: ignore[attr-defined]
+        assert not made.lock._is_owned(), struck_at
+        assert not made.seat._is_owned(), struck_at
         assert finish(made, FakeInbox())[-1:] == [b"2"], number
         if not more:
             break
@@ -405,9 +405,9 @@ def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -
         def handler() -> None:
             previous = sys.gettrace()
             sys.settrace(None)
-            if made.seat._is_owned():  # type: ignore[attr-defined] # noqa: B023
+            if made.seat._is_owned():  # noqa: B023
                 assert read_reply(made) is None  # noqa: B023
-                assert not made.lock._is_owned()  # type: ignore[attr-defined] # noqa: B023
+                assert not made.lock._is_owned()  # noqa: B023
                 reader.extend(finish(made, inbox))  # noqa: B023
             sys.settrace(previous)
 
@@ -416,7 +416,7 @@ def test_a_signal_handler_at_any_line_may_wait_for_something_itself(kind: str) -
         else:
             more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         if reader:
-            assert not made.lock._is_owned(), struck_at  # type: ignore[attr-defined]
+            assert not made.lock._is_owned(), struck_at
             assert [item.payload for item in inbox.mailbox.items] == reader == EXPECTED, number
         else:
             assert finish(made, inbox) == EXPECTED, number
@@ -443,9 +443,9 @@ def test_a_borrower_who_does_not_look_any_more_loses_his_turn(monkeypatch: pytes
         more = struck(number, handler, lambda: taking.read_messages(made, inbox, Deadline(1)))  # type: ignore[arg-type] # noqa: B023
         if not more:
             break
-        assert not made.lock._is_owned(), struck_at  # type: ignore[attr-defined]
+        assert not made.lock._is_owned(), struck_at
         assert [item.payload for item in inbox.mailbox.items] == reader == EXPECTED, struck_at
-        assert not made.seat._is_owned(), struck_at  # type: ignore[attr-defined]
+        assert not made.seat._is_owned(), struck_at
         number += 1
     assert number > 50
 
@@ -459,7 +459,12 @@ def test_a_borrower_that_is_slow_keeps_its_turn(monkeypatch: pytest.MonkeyPatch)
     stream.take = lambda permit: map(arriving.get, permit)  # a call into C that does not return yet
     looks: list[int] = []
     holder = waiting.holder
-    monkeypatch.setattr(waiting, "holder", lambda turn: looks.append(1) or holder(turn))
+
+    def look(turn: Any) -> Any:
+        looks.append(1)
+        return holder(turn)
+
+    monkeypatch.setattr(waiting, "holder", look)
     borrower = threading.Thread(target=taking.read_messages, args=(made, inbox, Deadline(5)))
     reader = threading.Thread(target=made.take_back)
     borrower.start()

@@ -171,7 +171,7 @@ def fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "waiting", SimpleNamespace(**names, is_beneath=lambda thread, code: False))
 
 
-SHORT = [("01", set(), "reads")]
+SHORT: list[tuple[str, set[int], str]] = [("01", set(), "reads")]
 SLOW = [
     (chunks, interrupted, ends)
     for chunks in ("0", "01", "10", "00")

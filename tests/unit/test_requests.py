@@ -13,8 +13,8 @@ from jsclient import Connection, ConnectOptions, errors
 from jsclient._engine.relay import Relay
 from jsclient._engine.requests import Requests
 from jsclient._engine.session import MAX_PONGS
-from jsclient.connection import engine_of
 from jsclient.message import Msg
+from tests.engines import live_engine
 
 PREFIX = b"_INBOX.secret."
 
@@ -104,7 +104,7 @@ def test_fail_ends_all_or_those_of_one_subject() -> None:
 
 def test_pings_of_a_server_that_does_not_read_fill_no_memory() -> None:
     connection = Connection(ConnectOptions())
-    session, outbox = engine_of(connection).session, engine_of(connection).outbox
+    session, outbox = live_engine(connection).session, live_engine(connection).outbox
     outbox.offline = False
     link: Any = None
     session._control(link, [protocol.Ping()] * (MAX_PONGS + 1000))

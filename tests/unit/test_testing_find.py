@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:/usr/bin:/bin")
     monkeypatch.setattr(find, "SYSTEM_FOLDERS", (str(tmp_path / "sbin"),))
     monkeypatch.setattr(find, "tools_folder", lambda: tmp_path / ".tools")
-    monkeypatch.setattr(find.shutil, "which", lambda name: shadow if (shadow := str(tmp_path / "bin" / name)) else None)
+    monkeypatch.setattr(shutil, "which", lambda name: shadow if (shadow := str(tmp_path / "bin" / name)) else None)
     return tmp_path
 
 

@@ -6,6 +6,7 @@ import dataclasses
 import hashlib
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -77,7 +78,7 @@ def test_the_figures_are_those_of_the_file(table: Path) -> None:
         ({"cancelled": 1}, "UA: figures differ"),
     ],
 )
-def test_what_is_wrong_is_named(table: Path, change: dict[str, int], finding: str) -> None:
+def test_what_is_wrong_is_named(table: Path, change: dict[str, Any], finding: str) -> None:
     expected = totals_of_all()
     found = expected | {"UA": dataclasses.replace(expected["UA"], **change)}
     (line,) = differences(expected, found)

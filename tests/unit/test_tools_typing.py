@@ -17,6 +17,7 @@ from jsclient.jetstream.api.config_fields import ConsumerConfigDict, StreamConfi
 from jsclient.jetstream.consuming.pull_options import FetchBytesDict, FetchDict, PullOptions, PullOptionsDict
 from jsclient.jetstream.publishing import keywords
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
+from jsclient.jetstream.publishing.options import PublishOptions
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict
 from jsclient.objectstore.models import ObjectStoreConfig, ObjectStoreConfigDict
 from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict
@@ -91,9 +92,9 @@ DECODING = TYPED | {"dead_letter"}
         (keywords.FastBatchDict, names(FastBatch, "js")),
         (
             keywords.PublishDict,
-            names(JetStream.publish, "subject", "payload", "headers") | set(keywords.PublishOptions.__annotations__),
+            names(JetStream.publish, "subject", "payload", "headers") | set(PublishOptions.__annotations__),
         ),
-        (keywords.PublishAsyncDict, {"msg_id"} | set(keywords.PublishOptions.__annotations__)),
+        (keywords.PublishAsyncDict, {"msg_id"} | set(PublishOptions.__annotations__)),
         (CallbacksDict, {name for name in fields(ConnectOptions) if name.startswith("on_")}),
         (StreamConfigDict, set(StreamConfig.__struct_fields__) - KEPT),
         (ConsumerConfigDict, set(ConsumerConfig.__struct_fields__) - KEPT),

@@ -346,7 +346,7 @@ def test_wrong_files(certs: Certificates, tmp_path: Path) -> None:
         {"key_file": certs.client.key},
     ):
         with pytest.raises(ConfigError):
-            default_tls_context(**options)  # type: ignore[arg-type]
+            default_tls_context(**options)
 
 
 def test_an_encrypted_key_never_asks_the_terminal(certs: Certificates, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import socket
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -77,7 +77,13 @@ def ends() -> Iterator[tuple[TcpTransport, Peer, Start]]:
     tcp = TcpTransport(ours, "peer:80")
     with ThreadPoolExecutor(1) as pool, theirs:
 
-        def start(path: str = "/", headers: object = (), compression: bool = False, timeout: float = 5, port: int = 80):  # type: ignore[no-untyped-def]
+        def start(
+            path: str = "/",
+            headers: Iterable[tuple[str, str]] = (),
+            compression: bool = False,
+            timeout: float = 5,
+            port: int = 80,
+        ) -> Future[WebSocketTransport]:
             return pool.submit(
                 start_websocket, tcp, "host", port, path, headers, compression=compression, timeout=timeout
             )

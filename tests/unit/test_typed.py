@@ -12,7 +12,8 @@ from jsclient import codecs, errors
 from jsclient.codecs import OnBad
 from jsclient.jetstream.consuming.fetch import Batch, Ended
 from jsclient.jetstream.consuming.iterator import MessageIterator
-from jsclient.jetstream.consuming.typed import Reading, Sifting, TypedMsg, UnreadMsg, reading_of, tell
+from jsclient.jetstream.consuming.typed import Reading, Sifting, reading_of, tell
+from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.message import Msg
 
 CLOSED = errors.ConnectionClosed("the connection is closed")

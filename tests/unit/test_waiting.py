@@ -96,7 +96,12 @@ def test_a_ticket_keeps_the_order_and_wakes_its_taker() -> None:
         waiting.get(ticket, 0)
     with pytest.raises(queue.Empty):
         waiting.get(ticket, 0.01)
-    giver = threading.Thread(target=lambda: [ticket.put(number) for number in range(1000)])
+
+    def give() -> None:
+        for number in range(1000):
+            ticket.put(number)
+
+    giver = threading.Thread(target=give)
     giver.start()
     assert [waiting.get(ticket, 5) for _ in range(1000)] == list(range(1000))
     giver.join()

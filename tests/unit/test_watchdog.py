@@ -75,7 +75,9 @@ class Consume:
                     self._wait()
             item = self.mailbox.popleft()
             if isinstance(item, tuple):
-                self.state.ended(*item, len([one for one in self.mailbox if not isinstance(one, tuple)]), self.now)
+                number, verdict = item
+                buffered = len([one for one in self.mailbox if not isinstance(one, tuple)])
+                self.state.ended(number, verdict, buffered, self.now)
                 continue
             self.taken += 1
             self.state.take()
