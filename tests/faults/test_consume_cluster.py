@@ -138,7 +138,7 @@ def test_the_loss_of_the_leader_is_told_within_two_heartbeats(cluster: Cluster, 
                 # A fetch pulls again by itself, and to a push consumer the next leader sends at once.
                 reported = [] if pushed else reported[:2]
             for told in reported:
-                at, error = wait_until(lambda told=told: told[0] if told else None, 6)
+                at, error = wait_until(lambda told=told: told[0] if told else None, 6)  # type: ignore[misc]
                 assert isinstance(error, LEADER_LOST), error
                 assert at - since <= 2 * HEARTBEAT + TOLERANCE, f"{error!r} after {at - since:.2f} s"
             publish(js, 11, 10)
@@ -187,10 +187,10 @@ def test_the_death_of_the_leader_is_survived(cluster: Cluster, count: Callable[[
         thread.start()
         for number in range(1, kills + 1):
             target = total * number // (kills + 1)
-            wait_until(lambda target=target: len(seen) >= target, 60)
+            wait_until(lambda target=target: len(seen) >= target, 60)  # type: ignore[misc]
             victim = leader(cluster, consumer)
             victim.kill()
-            wait_until(lambda target=target: len(seen) > target + 20 or len(seen) == total, 60)
+            wait_until(lambda target=target: len(seen) > target + 20 or len(seen) == total, 60)  # type: ignore[misc]
             victim.start()
             cluster.wait_ready()
         thread.join(120)

@@ -78,7 +78,7 @@ def by_fetch(consumer: Consumer, seen: Seen) -> None:
 def kill_while(server: NatsServer, seen: Seen, kills: int) -> None:
     for number in range(1, kills + 1):
         target = seen.total * number // (kills + 1)
-        wait_until(lambda target=target: len(seen.ids) >= target, 60, f"{len(seen.ids)} of {target}")
+        wait_until(lambda target=target: len(seen.ids) >= target, 60, f"{len(seen.ids)} of {target}")  # type: ignore[misc]
         server.kill()
         server.start()
 
@@ -151,7 +151,7 @@ def test_an_ordered_consumer_reads_every_message_once_through_crashes(count: Cal
         thread.start()
         for number in range(1, kills + 1):
             target = total * number // (kills + 1)
-            wait_until(lambda target=target: len(seen.order) >= target - kills, 60)
+            wait_until(lambda target=target: len(seen.order) >= target - kills, 60)  # type: ignore[misc]
             server.kill()
             go_on.release()
             server.start()
@@ -190,7 +190,7 @@ def test_confirmed_acks_are_not_repeated_through_restarts(count: Callable[[int, 
         thread.start()
         for number in range(1, restarts + 1):
             target = total * number // (restarts + 1)
-            wait_until(lambda target=target: len(confirmed) >= target, 60)
+            wait_until(lambda target=target: len(confirmed) >= target, 60)  # type: ignore[misc]
             server.restart()
         wait_until(lambda: not thread.is_alive() or len(set(confirmed)) >= total - restarts, 100)
         thread.join(5)

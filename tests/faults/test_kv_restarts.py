@@ -83,7 +83,7 @@ def test_a_watcher_goes_on_over_restarts(history: int, end: str, count: Count) -
             writer.start()
             for _ in range(restarts):
                 before = writer.written
-                wait_until(lambda before=before: writer.written > before + 20, 60, "the writer stands still")
+                wait_until(lambda before=before: writer.written > before + 20, 60, "the writer stands still")  # type: ignore[misc]
                 getattr(server, end)()
                 server.start()
             before = writer.written

@@ -12,15 +12,15 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, wait_until
+from tests.engines import live_engine
 from tests.pauses import time_passes
 
 Count = Callable[[int, int], int]
 
 
 def workers(nc: jsclient.Connection) -> list[threading.Thread]:
-    start = f"jsclient-worker-{engine_of(nc).number}-"
+    start = f"jsclient-worker-{live_engine(nc).number}-"
     return [thread for thread in threading.enumerate() if thread.name.startswith(start)]
 
 
@@ -155,7 +155,7 @@ def test_what_a_callback_publishes_leaves_before_its_thread_parks(server: NatsSe
         other.flush()
 
         def callback(message: jsclient.Msg) -> None:
-            engine_of(nc).outbox.crowded = engine_of(nc).outbox.ticking = True  # as if the flusher had just looked
+            live_engine(nc).outbox.crowded = live_engine(nc).outbox.ticking = True  # as if the flusher had just looked
             nc.publish("flush.answers", message.data)
 
         nc.subscribe("flush", callback)

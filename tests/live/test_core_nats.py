@@ -15,6 +15,7 @@ import jsclient
 from jsclient import ConnectionState, errors
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer
+from tests.engines import live_engine
 from tests.sockets import ProxySocket
 
 
@@ -216,20 +217,20 @@ def test_an_inbox_that_is_denied_before_the_request_waits(
     """The server's refusal overtakes the request that made the inbox."""
     refused = threading.Event()
     with jsclient.connect(strict_server.url, user="deaf", password="p", on_error=lambda *args: refused.set()) as nc:
-        real = getattr(engine_of(nc).requests, slow)
+        real = getattr(live_engine(nc).requests, slow)
 
         def late(*args: Any) -> Any:
             made = real(*args)
             assert refused.wait(5)
             return made
 
-        monkeypatch.setattr(engine_of(nc).requests, slow, late)
+        monkeypatch.setattr(live_engine(nc).requests, slow, late)
         for _ in range(2):
             with pytest.raises(errors.PermissionViolation):
                 nc.request("anything", timeout=2)
             with pytest.raises(errors.PermissionViolation):
                 list(nc.request_many("anything", timeout=2))
-        assert not engine_of(nc).requests.waiting
+        assert not live_engine(nc).requests.waiting
 
 
 # --- looking at it

@@ -43,6 +43,7 @@ from jsclient.system import SystemClient
 from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.workers import DeadLetters, WorkerPool
 from tests.conftest import FULL
+from tests.engines import live_engine
 
 pytestmark = pytest.mark.timeout(120)
 
@@ -690,7 +691,7 @@ def test_a_large_request_ends_within_its_timeout(server: NatsServer) -> None:
     """Megabytes on a link that takes nothing: what is not sent then is withdrawn."""
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
         proxy.stall()
-        engine_of(nc).server_takes(64 << 20, True)
+        live_engine(nc).server_takes(64 << 20, True)
         payload = b"x" * (40 << 20)
         with Lateness() as lateness:
             deadline = Deadline(0.3)

@@ -24,6 +24,7 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.workers import WorkerPool
+from tests.engines import live_engine
 
 CONFIG = ServiceConfig(name="endings", version="1.0.0")
 
@@ -100,7 +101,7 @@ def test_no_callback_begins_after_close(server: NatsServer, other: jsclient.Conn
     nc.close()
     slow.release.set()
     wait_until(lambda: slow.failed, 5)
-    wait_until(lambda: not engine_of(nc).strands.workers, 5)
+    wait_until(lambda: not live_engine(nc).strands.workers, 5)
     assert slow.begun == 1
 
 

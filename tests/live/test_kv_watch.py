@@ -247,7 +247,7 @@ def test_changes_made_while_cut_off_come_once_even_without_any_before(server: Na
                     assert watcher.next(5) is None
                 proxy.refuse()
                 proxy.cut()
-                wait_until(lambda nc=nc: not nc.is_connected, 5)
+                wait_until(lambda nc=nc: not nc.is_connected, 5)  # type: ignore[misc]
                 for number in range(5):
                     kv.put("a.x", b"%d" % number)
                 proxy.accept()

@@ -13,11 +13,11 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions, PullOptionsDict, Resumed
 from jsclient.testing import NatsServer, Proxy, wait_until
+from tests.engines import live_engine
 from tests.pauses import time_passes
 
 
@@ -486,10 +486,10 @@ def test_a_forgotten_iterator_unsubscribes(js: JetStream) -> None:
     messages = consumer.messages()
     with pytest.raises(errors.NoMessages):
         messages.next(timeout=0.1)
-    before = len(engine_of(js.nc).dispatcher.sinks)
+    before = len(live_engine(js.nc).dispatcher.sinks)
     del messages
     gc.collect()
-    wait_until(lambda: len(engine_of(js.nc).dispatcher.sinks) < before, 5)
+    wait_until(lambda: len(live_engine(js.nc).dispatcher.sinks) < before, 5)
     wait_until(lambda: consumer.info().num_waiting == 0, 5)
 
 

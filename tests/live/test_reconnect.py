@@ -23,6 +23,7 @@ from jsclient import ConnectionState, LinkEvent, ReconnectPolicy, errors
 from jsclient._transport.tcp import TcpTransport
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, free_port, wait_until
+from tests.engines import live_engine
 
 Count = Callable[[int, int], int]
 
@@ -35,7 +36,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and not engine_of(nc).outbox.is_sending
+    return nc.state is ConnectionState.RECONNECTING and not live_engine(nc).outbox.is_sending
 
 
 def reconnected(nc: jsclient.Connection, times: int, within: float = 5) -> None:
@@ -302,7 +303,7 @@ def test_a_flush_under_way_fails_with_the_link(proxy: Proxy) -> None:
                 caught.put(error)
 
         threading.Thread(target=flush, daemon=True).start()
-        wait_until(lambda: len(engine_of(nc).session.pings.waiters) == 1)
+        wait_until(lambda: len(live_engine(nc).session.pings.waiters) == 1)
         proxy.cut()
         assert isinstance(caught.get(timeout=2), errors.ConnectionLost)
         proxy.resume()
@@ -367,7 +368,7 @@ def test_the_right_to_send_may_change_while_a_link_is_closed(proxy: Proxy, monke
         closed.put(True)
 
     with jsclient.connect(proxy.url) as nc:
-        outbox = engine_of(nc).outbox
+        outbox = live_engine(nc).outbox
         nc.flush()
         monkeypatch.setattr(TcpTransport, "close", slow_close)
         reader = next(thread for thread in threading.enumerate() if thread.name.startswith("jsclient-reader"))

@@ -17,6 +17,7 @@ from jsclient import ConnectionState, errors
 from jsclient.connection import engine_of
 from jsclient.jetstream import AsyncPublisher, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
+from tests.engines import live_engine
 from tests.pauses import time_passes
 
 
@@ -28,7 +29,7 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 
 def offline(nc: jsclient.Connection) -> bool:
     """The loss was noticed and what was queued is set aside: from now on publishes are counted."""
-    return nc.state is ConnectionState.RECONNECTING and not engine_of(nc).outbox.is_sending
+    return nc.state is ConnectionState.RECONNECTING and not live_engine(nc).outbox.is_sending
 
 
 class Blocked:
@@ -77,7 +78,7 @@ def _undrained(nc: jsclient.Connection, flush: bool = True) -> jsclient.Subscrip
 def test_close_releases_every_blocked_call(server: NatsServer) -> None:
     nc = jsclient.connect(server.url)
     blocked = {name: Blocked(call) for name, call in blocking_calls(nc).items()}
-    wait_until(lambda: len(engine_of(nc).requests.waiting) >= 2)
+    wait_until(lambda: len(live_engine(nc).requests.waiting) >= 2)
     start = time.monotonic()
     nc.close()
     for name, call in blocked.items():
@@ -98,7 +99,7 @@ def test_close_releases_who_waits_for_a_silent_server(proxy: Proxy) -> None:
         "rtt": Blocked(lambda: nc.rtt(timeout=60)),
         "request": Blocked(lambda: nc.request("nobody", timeout=60)),
     }
-    wait_until(lambda: len(engine_of(nc).session.pings.waiters) == 2)
+    wait_until(lambda: len(live_engine(nc).session.pings.waiters) == 2)
     start = time.monotonic()
     closer = threading.Thread(target=nc.close, daemon=True)
     closer.start()
@@ -152,7 +153,7 @@ def test_close_releases_who_is_stuck_in_a_write(proxy: Proxy, slow: int | None) 
     else:
         proxy.throttle(slow, "up")
     blocked = {name: Blocked(call) for name, call in calls.items()}
-    wait_until(lambda: engine_of(nc).outbox.unsent > 0 and len(engine_of(nc).requests.waiting) >= 3, 10)
+    wait_until(lambda: live_engine(nc).outbox.unsent > 0 and len(live_engine(nc).requests.waiting) >= 3, 10)
     start = time.monotonic()
     closer = Blocked(nc.close)
     late = {}
@@ -194,7 +195,7 @@ def test_close_releases_who_waits_for_a_reconnect(proxy: Proxy, call: str) -> No
     }
     blocked = Blocked(calls[call])
     if call == "publish":
-        wait_until(lambda: engine_of(nc).outbox.online.awaited)
+        wait_until(lambda: live_engine(nc).outbox.online.awaited)
     start = time.monotonic()
     nc.close()
     assert isinstance(blocked.ended.get(timeout=5), errors.ConnectionClosed)
@@ -216,7 +217,7 @@ def test_requests_that_begin_during_close_do_not_hang(server: NatsServer) -> Non
                     return
 
         calls = [Blocked(ask) for _ in range(8)]
-        wait_until(lambda nc=nc: len(engine_of(nc).requests.waiting) >= 4)  # type: ignore[misc]
+        wait_until(lambda nc=nc: len(live_engine(nc).requests.waiting) >= 4)  # type: ignore[misc]
         nc.close()
         assert all(call.ended.get(timeout=2) is None for call in calls)
 
@@ -263,10 +264,10 @@ def test_close_without_waiting_on_a_stalled_link(proxy: Proxy) -> None:
     sub = nc.subscribe("soon")
     proxy.stall()
     with pytest.raises(errors.BufferFull):
-        engine_of(nc).outbox.write_timeout = 0.2
+        live_engine(nc).outbox.write_timeout = 0.2
         while True:
             nc.publish("stalled", b"x" * 100_000)
-    engine_of(nc).outbox.write_timeout = 10
+    live_engine(nc).outbox.write_timeout = 10
     start = time.monotonic()
     nc.close(wait=False)
     with pytest.raises(errors.ConnectionClosed):

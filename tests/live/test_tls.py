@@ -14,7 +14,6 @@ import pytest
 
 import jsclient
 from jsclient import TLSOptions, errors
-from jsclient.connection import engine_of
 from jsclient.testing import (
     Certificates,
     FakeClient,
@@ -26,6 +25,7 @@ from jsclient.testing import (
     info_line,
     wait_until,
 )
+from tests.engines import live_engine
 
 
 @pytest.fixture(scope="module")
@@ -62,7 +62,7 @@ def tls_url(server: NatsServer, host: str = "127.0.0.1") -> str:
 
 
 def is_secure(nc: jsclient.Connection) -> bool:
-    link = engine_of(nc).session.link
+    link = live_engine(nc).session.link
     return link is not None and link.stream.secure
 
 
@@ -222,13 +222,13 @@ def test_no_byte_in_clear_to_a_discovered_server(certs: Certificates, ours: TLSO
     ):
         for count, url in [(1, tls_url(server)), (2, server.url)]:
             with jsclient.connect(url, tls=ours, user="u", password="marker") as nc:
-                wait_until(lambda nc=nc: any(str(fake.port) in url for url in nc.servers))
+                wait_until(lambda nc=nc: any(str(fake.port) in url for url in nc.servers))  # type: ignore[misc]
                 nc.flush()
                 server.stop()
-                wait_until(lambda count=count: len(fake.clients) >= count)
-                wait_until(lambda nc=nc: isinstance(nc.last_error, errors.TlsError))
+                wait_until(lambda count=count: len(fake.clients) >= count)  # type: ignore[misc]
+                wait_until(lambda nc=nc: isinstance(nc.last_error, errors.TlsError))  # type: ignore[misc]
                 server.start()
-                wait_until(lambda nc=nc: nc.is_connected)
+                wait_until(lambda nc=nc: nc.is_connected)  # type: ignore[misc]
                 assert is_secure(nc)
                 nc.flush()
         silent_about(fake, 2)
@@ -346,7 +346,7 @@ def test_a_reconnect_is_encrypted_again(tls_server: NatsServer, ours: TLSOptions
         nc.flush()
         for count in range(1, 4):
             proxy.cut()
-            wait_until(lambda count=count: nc.stats().reconnects == count and nc.is_connected)
+            wait_until(lambda count=count: nc.stats().reconnects == count and nc.is_connected)  # type: ignore[misc]
             assert is_secure(nc)
             nc.flush()
         # Now TLS is taken out: the connection never comes back in clear.

@@ -205,7 +205,7 @@ def test_reconnect(ws_server: NatsServer) -> None:
                 # Cut inside a frame as well as between two of them.
                 proxy.cut_after(3 + count, "down")
                 nc.publish("after", b"lost")
-                wait_until(lambda count=count: nc.stats().reconnects == count and nc.is_connected)
+                wait_until(lambda count=count: nc.stats().reconnects == count and nc.is_connected)  # type: ignore[misc]
                 nc.flush()  # a server that drops us before it has served us is left alone for two seconds
             nc.publish("after", b"still here")
             while subscription.next(timeout=5).payload != b"still here":
