@@ -164,14 +164,33 @@ class JetStream(Publishing[V]):
         inboxes = self.nc.options.inbox_prefix
         return required_permissions(self.api.prefix, inboxes, stream, consumer, uses, tuple(subjects), deliver_subject)
 
+    @overload
     def advisories(
         self,
-        kind: type[E] = Advisory,  # type: ignore[assignment]
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        callback: Callable[[Advisory], Any] | None = None,
+    ) -> Advisories[Advisory]: ...
+
+    @overload
+    def advisories(
+        self,
+        kind: type[E],
         *,
         stream: str | None = None,
         consumer: str | None = None,
         callback: Callable[[E], Any] | None = None,
-    ) -> Advisories[E]:
+    ) -> Advisories[E]: ...
+
+    def advisories(
+        self,
+        kind: type[Any] = Advisory,
+        *,
+        stream: str | None = None,
+        consumer: str | None = None,
+        callback: Callable[[Any], Any] | None = None,
+    ) -> Advisories[Any]:
         """Subscribe to what the server tells about streams and consumers; see jsclient.jetstream.advisories.
 
         `kind` is a class of events (default: all), such as MaxDeliveries; `stream` and `consumer` narrow it.

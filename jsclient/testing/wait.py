@@ -15,7 +15,7 @@ T = TypeVar("T")
 POLL = 0.005
 
 
-def wait_until(predicate: Callable[[], T], timeout: float = 10.0, message: str = "") -> T:
+def wait_until(predicate: Callable[[], T | None], timeout: float = 10.0, message: str = "") -> T:
     """Poll `predicate` until it returns something true, and return that; TimeoutError after `timeout` seconds.
 
     `message`: what was waited for, for the text of the error.

@@ -3,9 +3,9 @@
 import jsclient
 
 with jsclient.connect("nats://127.0.0.1:4222") as nc:
-    answered = []
+    answered: list[str] = []
 
-    def answer(msg):
+    def answer(msg: jsclient.Msg) -> None:
         answered.append(msg.subject)
         msg.respond(b"pong")
 

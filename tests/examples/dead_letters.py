@@ -1,14 +1,14 @@
 """Dead letters: what fails for good is kept with its reason, looked at, and sent again when the cause is mended."""
 
 import jsclient
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
 from jsclient.workers import DeadLetters, WorkerPool
 
 mended = False
-seen = []
+seen: list[bytes] = []
 
 
-def handle(msg):
+def handle(msg: JetStreamMsg) -> None:
     if msg.data == b"broken" and not mended:
         raise ValueError("no such customer")
     seen.append(msg.data)

@@ -2,10 +2,10 @@
 
 import jsclient
 from jsclient import errors
-from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.jetstream import JetStream, Stream, StreamConfig
 
 
-def load(stream, subject):
+def load(stream: Stream, subject: str) -> tuple[int, int]:
     """(balance, sequence of the last event of this account)"""
     balance, last = 0, 0
     with stream.ordered_consumer(filter_subjects=[subject]).read_until(drained=True) as events:
@@ -15,7 +15,7 @@ def load(stream, subject):
     return balance, last
 
 
-def withdraw(js, stream, account, amount):
+def withdraw(js: JetStream, stream: Stream, account: str, amount: int) -> int:
     subject = f"account.{account}"
     balance, last = load(stream, subject)
     if balance < amount:

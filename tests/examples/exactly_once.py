@@ -7,7 +7,7 @@ So the database remembers the sequence of the last message that it contains, and
 import sqlite3
 
 import jsclient
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
 
 db = sqlite3.connect(":memory:")
 db.execute("CREATE TABLE balance (account TEXT PRIMARY KEY, cents INTEGER)")
@@ -15,7 +15,7 @@ db.execute("CREATE TABLE position (stream TEXT PRIMARY KEY, seq INTEGER)")
 db.execute("INSERT INTO position VALUES ('PAYMENTS', 0)")
 
 
-def book(msg):
+def book(msg: JetStreamMsg) -> None:
     with db:  # one transaction: both rows, or none
         (last,) = db.execute("SELECT seq FROM position WHERE stream = 'PAYMENTS'").fetchone()
         if msg.stream_seq <= last:

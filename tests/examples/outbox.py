@@ -14,13 +14,13 @@ db.execute("CREATE TABLE orders (id INTEGER PRIMARY KEY, item TEXT)")
 db.execute("CREATE TABLE outbox (id INTEGER PRIMARY KEY, subject TEXT, body TEXT)")
 
 
-def place_order(item):
+def place_order(item: str) -> None:
     with db:
         order = db.execute("INSERT INTO orders (item) VALUES (?)", (item,)).lastrowid
         db.execute("INSERT INTO outbox (subject, body) VALUES (?, ?)", (f"shop.order.{order}", item))
 
 
-def relay(js):
+def relay(js: JetStream) -> None:
     for row, subject, body in db.execute("SELECT id, subject, body FROM outbox ORDER BY id").fetchall():
         js.publish(subject, body, msg_id=f"shop-{row}")  # returns when it is stored, or raises
         with db:

@@ -2,20 +2,20 @@
 
 import jsclient
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.testing import wait_until
+from jsclient.testing import Proxy, wait_until
 
 
-def place_order(js, item):  # the code under test
+def place_order(js: JetStream, item: str) -> None:  # the code under test
     js.publish("orders.new", item, msg_id=f"order-{item}")
 
 
-def test_an_order_is_stored(jetstream):
+def test_an_order_is_stored(jetstream: JetStream) -> None:
     stream = jetstream.create_stream(StreamConfig(name="ORDERS", subjects=["orders.>"]))
     place_order(jetstream, "book")
     assert stream.info().state.messages == 1
 
 
-def test_a_cut_link_loses_nothing(jetstream, fault_proxy):
+def test_a_cut_link_loses_nothing(jetstream: JetStream, fault_proxy: Proxy) -> None:
     stream = jetstream.create_stream(StreamConfig(name="ORDERS", subjects=["orders.>"]))
     with jsclient.connect(fault_proxy.url) as nc:
         fault_proxy.cut()

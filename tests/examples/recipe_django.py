@@ -15,7 +15,7 @@ django.setup()
 OPTIONS = jsclient.ConnectOptions(servers="nats://127.0.0.1:4222", name="shop")
 
 
-def place_order(number):
+def place_order(number: str) -> None:
     with transaction.atomic():
         # Order.objects.create(number=number)
         transaction.on_commit(

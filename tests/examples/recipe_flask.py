@@ -10,7 +10,7 @@ app = Flask(__name__)
 
 
 @app.post("/orders")
-def place_order():
+def place_order() -> tuple[dict[str, object], int]:
     js = JetStream(jsclient.shared(OPTIONS))  # in the view, never at import time: servers fork
     ack = js.publish("web.orders", request.get_data(), msg_id=request.headers.get("Idempotency-Key"), timeout=5)
     return {"seq": ack.seq, "duplicate": ack.duplicate}, 200 if ack.duplicate else 201

@@ -7,11 +7,11 @@ from jsclient.jetstream import JetStream, StreamConfig
 
 
 class NatsHandler(logging.Handler):
-    def __init__(self, nc, subject):
+    def __init__(self, nc: jsclient.Connection, subject: str) -> None:
         super().__init__()
         self.nc, self.subject = nc, subject
 
-    def emit(self, record):
+    def emit(self, record: logging.LogRecord) -> None:
         try:
             # A core publish only puts the record into a buffer; while there is no link up to `pending_buffer` bytes.
             self.nc.publish(f"{self.subject}.{record.levelname.lower()}", self.format(record))

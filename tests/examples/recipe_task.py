@@ -8,7 +8,7 @@ import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 
 
-def daily_load(servers):
+def daily_load(servers: str) -> int:
     with jsclient.connect(servers, name="daily-load") as nc:
         js = JetStream(nc)
         consumer = js.create_or_update_consumer("EVENTS", ConsumerConfig(durable_name="daily", ack_wait=60))

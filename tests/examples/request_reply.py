@@ -4,7 +4,7 @@ import jsclient
 from jsclient import errors, services
 
 
-def divide(request):
+def divide(request: services.Request) -> None:
     a, b = request.json()
     if b == 0:
         request.error(400, "division by zero")

@@ -25,7 +25,7 @@ from jsclient.jetstream import JetStream
 
 def main() -> int:
     urls, stream, name, threads, lease, log, *rest = sys.argv[1:]
-    giving_up = {"attempts": int(rest[0]), "dead_letter": "dead.src"} if rest else {}
+    giving_up: dict[str, Any] = {"attempts": int(rest[0]), "dead_letter": "dead.src"} if rest else {}
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     never = threading.Event()
     with jsclient.connect(urls.split(","), connect_timeout=20) as nc:

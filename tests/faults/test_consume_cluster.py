@@ -96,7 +96,12 @@ def readings(js: JetStream, pushed: bool) -> tuple[list[Told], Callable[[], None
     thread.start()
     one = consumer.consume(lambda message: message.ack(), heartbeat=HEARTBEAT, on_error=note(by_consume))
     other = consumer.messages(heartbeat=HEARTBEAT, on_error=note(by_messages))
-    taking = threading.Thread(target=lambda: [message.ack() for message in other], daemon=True)
+
+    def take() -> None:
+        for message in other:
+            message.ack()
+
+    taking = threading.Thread(target=take, daemon=True)
     taking.start()
 
     def end() -> None:

@@ -102,12 +102,12 @@ def fill(js: JetStream, how: str) -> tuple[set[str], dict[str, Exception]]:
             if len(failed) == 3:
                 break
     for name, future in futures.items():
-        error = future.exception(30)
-        if error is None:
+        refused = future.exception(30)
+        if refused is None:
             stored.add(name)
         else:
-            assert isinstance(error, Exception)
-            failed[name] = error
+            assert isinstance(refused, Exception)
+            failed[name] = refused
     return stored, failed
 
 

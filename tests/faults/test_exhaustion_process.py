@@ -21,7 +21,7 @@ import pytest
 
 import jsclient
 from jsclient import coordination, errors, groups
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import WorkerPool
@@ -95,7 +95,12 @@ def test_no_descriptor_for_the_link_that_was_lost(js: JetStream, server: NatsSer
 def lose_it(js: JetStream, nc: jsclient.Connection, fills: list[Callable[[], int]]) -> None:
     consumer = js.create_consumer("S", ConsumerConfig(durable_name="C"))
     taken: list[bytes] = []
-    with consumer.consume(lambda message: (taken.append(message.data), message.ack())):
+
+    def take(message: JetStreamMsg) -> None:
+        taken.append(message.data)
+        message.ack()
+
+    with consumer.consume(take):
         with no_descriptors() as fill:
             fills.append(fill)
             js.publish("s.a", b"1")

@@ -118,7 +118,7 @@ def test_a_watcher_and_objects_outlive_their_leader(cluster: Cluster) -> None:
                     put_until_stored(kv, "k.x", b"%d.%d" % (round_, number))
                 leader.start()
                 wait_until(lambda: cluster.stream_leader("OBJ_led"), 60)
-                values = []
+                values: list[bytes] = []
                 while len(values) < 20:
                     entry = watcher.next()
                     assert entry is not None

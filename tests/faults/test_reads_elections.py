@@ -99,7 +99,7 @@ def test_an_ordered_read_whose_server_leaves(cluster: Cluster, how: str, kind: s
         read: list[float] = []
         consumer: Any = js.ordered_consumer("W") if kind == "pulled" else js.stream("W").ordered_push_consumer()
         with consumer.messages(on_error=lambda error: None) as messages:
-            thread = threading.Thread(target=lambda: [read.append(time.monotonic()) for _ in messages], daemon=True)
+            thread = threading.Thread(target=lambda: read.extend(time.monotonic() for _ in messages), daemon=True)
             thread.start()
             wait_until(lambda: len(read) > 20 and len(prober.at) > 3, 20)
             found = js.consumer_info("W", messages.source.state.name.decode()).cluster
@@ -123,6 +123,7 @@ def test_fetches_during_the_elections_of_others_wait(cluster: Cluster) -> None:
         js = JetStream(nc)
         wait_until(lambda: make_stream(js), 60)
         consumer = js.create_consumer("W", ConsumerConfig(durable_name="C"), timeout=20)
+        victim = cluster.servers[0]
 
         def leader() -> str:
             found = consumer.info(timeout=2).cluster
@@ -137,7 +138,6 @@ def test_fetches_during_the_elections_of_others_wait(cluster: Cluster) -> None:
                 return False
             return True
 
-        victim = cluster.servers[0]
         wait_until(elsewhere, 30)
         victim.kill()
         got = calls = 0

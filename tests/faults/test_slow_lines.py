@@ -8,7 +8,7 @@ import pytest
 
 import jsclient
 from jsclient import objectstore
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(120)]
@@ -57,11 +57,16 @@ def test_a_large_message_may_take_longer_than_pings_wait() -> None:
 def test_a_line_that_dies_without_a_word(proxy: Proxy) -> None:
     """Pings notice it, and on the next link everything goes on: stored once, delivered all."""
     taken: list[bytes] = []
+
+    def take(message: JetStreamMsg) -> None:
+        taken.append(message.data)
+        message.ack()
+
     with jsclient.connect(proxy.url, ping_interval=0.3) as nc:
         js = JetStream(nc)
         js.create_stream(StreamConfig(name="D", subjects=["d"]))
         consumer = js.create_consumer("D", ConsumerConfig(durable_name="C", ack_wait=2))
-        with consumer.consume(lambda message: (taken.append(message.data), message.ack())):
+        with consumer.consume(take):
             for number in range(20):
                 js.publish("d", b"%d" % number, msg_id=str(number))
             wait_until(lambda: len(taken) >= 20)

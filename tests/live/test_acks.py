@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ def js(server: NatsServer) -> Iterator[JetStream]:
         js.delete_stream("A")
 
 
-def durable(js: JetStream, **config: object) -> Consumer:
+def durable(js: JetStream, **config: Any) -> Consumer:
     return js.create_consumer("A", ConsumerConfig(durable_name="C", **config))
 
 

@@ -90,7 +90,7 @@ def test_actions_on_streams_and_consumers(js: JetStream, stream: Stream) -> None
             ("T", "delete"),
         ]
         assert [event.action for event in (made.next(5), made.next(5))] == ["create", "delete"]
-        kinds = set()
+        kinds: set[str] = set()
         while not {"StreamAction", "ConsumerAction"} <= kinds:
             event = everything.next(5)
             assert event.raw["type"] == event.type

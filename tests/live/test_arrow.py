@@ -6,7 +6,7 @@ import datetime as dt
 import re
 import time
 from collections.abc import Callable, Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -41,7 +41,7 @@ def fill(js: JetStream, name: str, count: int, size: int = 0) -> None:
     js.publish_async_complete(timeout=30)
 
 
-def numbers(table: pa.Table) -> list[int]:
+def numbers(table: Any) -> list[int]:
     return [int(value) for value in table["value"].to_pylist()]
 
 
@@ -211,7 +211,7 @@ def test_tables_that_cannot_be_written(js: JetStream, columns: dict[str, list[ob
         {"batch_bytes": 2 << 30},
     ],
 )
-def test_arguments_that_make_no_sense(js: JetStream, name: str, arguments: dict[str, object]) -> None:
+def test_arguments_that_make_no_sense(js: JetStream, name: str, arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
         arrow.read_table(js, name, **arguments)
 

@@ -173,7 +173,10 @@ def test_rotated_credentials_are_used_at_the_next_connect(
     path.write_text(operator.creds(seed=first))
     path.chmod(0o600)
     with jsclient.connect(jwt_server.url, credentials=path) as nc:
-        names = lambda: [c["authorized_user"] for c in jwt_server.monitor("connz?auth=1")["connections"]]  # noqa: E731
+
+        def names() -> list[str]:
+            return [one["authorized_user"] for one in jwt_server.monitor("connz?auth=1")["connections"]]
+
         assert names() == [nkeys.KeyPair(first).public]
         path.write_text(operator.creds(seed=second))
         nc.force_reconnect()
@@ -273,11 +276,12 @@ def test_secrets_never_show(
     texts: list[str] = []
     url = password_server.url.replace("nats://", f"nats://app:{PASSWORD}@")
     with caplog.at_level(logging.DEBUG):
-        for connect_url, options in [
+        ways: list[tuple[str, dict[str, Any]]] = [
             (url, {}),
             (password_server.url, {"user": "app", "password": PASSWORD}),
             (token_server.url, {"token": TOKEN}),
-        ]:
+        ]
+        for connect_url, options in ways:
             made = jsclient.ConnectOptions(servers=connect_url, **options)
             texts.append(repr(made))
             assert MARKER in str(pickle.dumps(made)), "options carry the secrets by design"

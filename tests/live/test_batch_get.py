@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -49,9 +50,10 @@ def test_batch(stream: Stream, js: JetStream) -> None:
     assert first == stream.get_msg(1, direct=False)
     stream.delete_msg(3)
     assert [seq for seq, _ in pairs(stream.get_batch(10, seq=2))] == [2, 4, 5, 6]
+    wrong: dict[str, Any]
     for wrong in ({"batch": 0}, {"batch": 1, "seq": 0}, {"batch": 1, "seq": 1, "start_time": dt.datetime.now()}):
         with pytest.raises(errors.ConfigError):
-            stream.get_batch(**wrong)  # type: ignore[arg-type]
+            stream.get_batch(**wrong)
 
 
 def test_batch_from_a_time(stream: Stream) -> None:
@@ -102,7 +104,12 @@ def test_a_message_that_is_lost_on_the_way_is_asked_for_again(js: JetStream, ser
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
         far = JetStream(nc).stream("S")
         assert len(list(far.get_batch(10))) == 6
-        for read in (lambda: far.get_batch(10, seq=1), lambda: far.get_batch(6), lambda: far.get_last_msgs("s.*")):
+        reads: list[Callable[[], Iterator[RawStreamMsg]]] = [
+            lambda: far.get_batch(10, seq=1),
+            lambda: far.get_batch(6),
+            lambda: far.get_last_msgs("s.*"),
+        ]
+        for read in reads:
             proxy.mutate(losing(seq, 1))
             assert [message.seq for message in read()] == [1, 2, 3, 4, 5, 6]
             proxy.mutate(losing(seq, 100))
@@ -123,9 +130,14 @@ def test_newest_of_each_subject(stream: Stream, js: JetStream, server: NatsServe
         assert at is not None
         later = at + dt.timedelta(microseconds=1)
         assert [seq for seq, _ in pairs(stream.get_last_msgs("s.*", up_to_time=later))][:2] == [2, 3]
-    for wrong in ({"subjects": []}, {"subjects": "s.a", "up_to_seq": 1, "up_to_time": at}, {"subjects": "a..b"}):
+    wrong: list[dict[str, Any]] = [
+        {"subjects": []},
+        {"subjects": "s.a", "up_to_seq": 1, "up_to_time": at},
+        {"subjects": "a..b"},
+    ]
+    for arguments in wrong:
         with pytest.raises(errors.ConfigError):
-            stream.get_last_msgs(**wrong)  # type: ignore[arg-type]
+            stream.get_last_msgs(**arguments)
 
 
 def test_newest_of_very_many_subjects(js: JetStream) -> None:

@@ -328,7 +328,8 @@ def test_fast_batch_asks_again_when_answers_are_lost(server: NatsServer, js: Jet
         return
     batch = js.fast_batch(timeout=1.5)
     batch.add("f.x", b"0")
-    inbox, lost = batch._inbox, []
+    lost: list[Any] = []
+    inbox = batch._inbox
     take, following = inbox.take, inbox.next
 
     def drop_one(message: Any) -> Any:

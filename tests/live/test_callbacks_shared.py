@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,7 +41,7 @@ def test_many_subscriptions_take_few_threads(server: NatsServer, count: Count) -
             inside[index] -= 1
 
         for index in range(number):
-            nc.subscribe(f"few.{index}", lambda message, index=index: callback(index, message))
+            nc.subscribe(f"few.{index}", partial(callback, index))
         nc.flush(timeout=20)
         for turn in range(each):
             for index in range(number):
@@ -61,7 +62,7 @@ def test_order_holds_beside_callbacks_that_block(server: NatsServer) -> None:
             got[index].append(int(message.data))
 
         for index in got:
-            nc.subscribe(f"block.{index}", lambda message, index=index: callback(index, message))
+            nc.subscribe(f"block.{index}", partial(callback, index))
         for number in range(300):
             for index in got:
                 nc.publish(f"block.{index}", b"%d" % number)
@@ -80,7 +81,7 @@ def test_callbacks_may_wait_for_each_other(server: NatsServer) -> None:
             gates[index].set()
 
         for index in range(50):
-            nc.subscribe(f"wait.{index}", lambda message, index=index: chained(index, message))
+            nc.subscribe(f"wait.{index}", partial(chained, index))
         nc.subscribe("wait.last", lambda message: gates[50].set())
         nc.subscribe("ask.inner", lambda message: message.respond(b"inner"))
         nc.subscribe("ask.outer", lambda message: told.put(nc.request("ask.inner", timeout=10).data))

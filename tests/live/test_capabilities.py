@@ -185,6 +185,6 @@ def test_permissions_of_domains_imports_and_push(server: NatsServer) -> None:
         assert '"JS.acc@hub.API.CONSUMER.INFO.S.P"' in str(push)
         for wrong in ({"uses": ["everything"]}, {"uses": ["push"]}, {"uses": "publish", "subjects": ["a..b"]}):
             with pytest.raises(errors.ConfigError):
-                js.required_permissions("S", "P", **wrong)  # type: ignore[arg-type]
+                js.required_permissions("S", "P", **wrong)
         with pytest.raises(errors.InvalidName):
             js.required_permissions("a.b")

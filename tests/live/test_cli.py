@@ -42,7 +42,7 @@ def cli(
             status = main(arguments)
         except SystemExit as end:
             status = int(end.code or 0)
-    printed = [stream.buffer.getvalue().decode() for stream in (out, err)]  # type: ignore[attr-defined]
+    printed = [stream.buffer.getvalue().decode() for stream in (out, err)]
     return subprocess.CompletedProcess(arguments, status, *printed)
 
 

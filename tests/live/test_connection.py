@@ -47,7 +47,7 @@ def test_payload_types(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         sub = nc.subscribe("types")
         for payload in (b"a", "b", bytearray(b"c"), memoryview(b"d")):
-            nc.publish("types", payload)  # type: ignore[arg-type]
+            nc.publish("types", payload)
         assert b"".join(sub.next(timeout=5).data for _ in range(4)) == b"abcd"
         with pytest.raises(errors.ConfigError, match="int"):
             nc.publish("types", 5)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -32,7 +33,7 @@ def publish(js: JetStream, count: int) -> None:
     js.nc.flush()
 
 
-def durable(js: JetStream, **config: object) -> Consumer:
+def durable(js: JetStream, **config: Any) -> Consumer:
     return js.create_consumer("H", ConsumerConfig(durable_name="C", **config))
 
 
@@ -119,7 +120,12 @@ def test_drain_handles_what_was_received(js: JetStream) -> None:
     publish(js, 100)
     consumer = durable(js)
     seen: list[int] = []
-    running = consumer.consume(lambda message: (message.ack(), seen.append(int(message.data))))
+
+    def handler(message: JetStreamMsg) -> None:
+        message.ack()
+        seen.append(int(message.data))
+
+    running = consumer.consume(handler)
     wait_until(lambda: len(seen) > 0, 5)
     running.drain()
     assert running.closed
@@ -160,12 +166,13 @@ def test_stop_and_drain_in_the_handler(js: JetStream) -> None:
     running.close()
 
     def draining(message: JetStreamMsg) -> None:
+        ready.wait(5)
         message.ack()
         seen.append(1)
         again.drain()
 
     ready = threading.Event()
-    again = consumer.consume(lambda message: (ready.wait(5), draining(message)))
+    again = consumer.consume(draining)
     ready.set()
     assert again.wait(timeout=5)
 
@@ -173,9 +180,12 @@ def test_stop_and_drain_in_the_handler(js: JetStream) -> None:
 def test_stop_after_ends_it(js: JetStream) -> None:
     publish(js, 30)
     seen: list[int] = []
-    running = durable(js).consume(
-        lambda message: (message.ack(), seen.append(1)), workers=3, stop_after=20, max_messages=10
-    )
+
+    def handler(message: JetStreamMsg) -> None:
+        message.ack()
+        seen.append(1)
+
+    running = durable(js).consume(handler, workers=3, stop_after=20, max_messages=10)
     assert running.wait(timeout=10)
     assert len(seen) == 20
 
@@ -227,6 +237,6 @@ def test_fetch_consume_and_messages_at_once(js: JetStream) -> None:
 
 
 @pytest.mark.parametrize(("handler", "workers"), [(None, 1), ("text", 1), (print, 0)])
-def test_wrong_arguments_are_refused(js: JetStream, handler: object, workers: int) -> None:
+def test_wrong_arguments_are_refused(js: JetStream, handler: Any, workers: int) -> None:
     with pytest.raises(errors.ConfigError):
-        durable(js).consume(handler, workers=workers)  # type: ignore[arg-type]
+        durable(js).consume(handler, workers=workers)

@@ -474,7 +474,7 @@ class Env:
         self._files = 0
         self._spares: list[jsclient.Connection] = []
         self.stack = contextlib.ExitStack()
-        options = {"ping_interval": 60, "write_timeout": 0.2, "pending_buffer": 1000}
+        options: dict[str, Any] = {"ping_interval": 60, "write_timeout": 0.2, "pending_buffer": 1000}
         self.connect: Callable[[], Any] = lambda: jsclient.connect(url, **options)
         self.control = self.stack.enter_context(jsclient.connect(control))  # not through the proxy
         self._prepare(jets.JetStream(self.control))
@@ -582,7 +582,9 @@ class Env:
     def close(self) -> None:
         self.lease.release()
         self.election.close()
-        for closing in (*self.consuming, *self.pools, *self.group_pools):
+        running: list[jets.ConsumeContext | WorkerPool | groups.GroupPool]
+        running = [*self.consuming, *self.pools, *self.group_pools]
+        for closing in running:
             with contextlib.suppress(errors.JsClientError):
                 closing.stop()
         self.stack.close()

@@ -20,7 +20,7 @@ import jsclient
 from jsclient import errors
 from jsclient._engine import callbacks
 from jsclient.connection import engine_of
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamConfig
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.workers import WorkerPool
@@ -109,7 +109,8 @@ def test_a_callback_whose_thread_could_not_be_started_is_called_all_the_same(
     server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its message lay there until another one came."""
-    start, refusals = threading.Thread.start, []
+    refusals: list[str] = []
+    start = threading.Thread.start
 
     def refuse(thread: threading.Thread) -> None:
         if thread.name.startswith("jsclient-worker-") and len(refusals) < 3:
@@ -205,7 +206,12 @@ def test_a_drain_while_reconnecting_delivers_the_acks(proxy: Proxy, other: jscli
     consumer = js.create_consumer("D", ConsumerConfig(durable_name="C"))
     nc = jsclient.connect(proxy.url, reconnect=FAST)
     release = threading.Event()
-    running = JetStream(nc).consumer("D", "C").consume(lambda message: (release.wait(20), message.ack()))
+
+    def handler(message: JetStreamMsg) -> None:
+        release.wait(20)
+        message.ack()
+
+    running = JetStream(nc).consumer("D", "C").consume(handler)
     wait_until(lambda: running.messages.delivered and running.messages.buffered == 4, 5)
     offline(proxy, nc)
     release.set()
@@ -408,7 +414,7 @@ def test_sys_exit_in_an_endpoint_is_an_error_for_the_caller(server: NatsServer, 
             request.respond(b"here")
 
         endpoint = service.add_endpoint("exit", handler)
-        assert other.request("exit", b"exit").headers["Nats-Service-Error-Code"] == "500"  # type: ignore[index]
+        assert other.request("exit", b"exit").headers["Nats-Service-Error-Code"] == "500"
         assert other.request("exit", b"").data == b"here"
         assert endpoint.stats().num_errors == 1
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -26,7 +27,7 @@ def far(server: NatsServer) -> Iterator[JetStream]:
             yield JetStream(nc)
 
 
-def read(far: JetStream, count: int, **options: int) -> float:
+def read(far: JetStream, count: int, **options: Any) -> float:
     """Messages per second."""
     config = ConsumerConfig(ack_policy="none", inactive_threshold=60)
     consumer = far.create_consumer("FAR", config)
@@ -52,7 +53,8 @@ def test_messages_reads_as_fast_as_from_a_near_server(
 
 def publish(far: JetStream, count: int, **options: int) -> float:
     """Messages per second."""
-    js = JetStream(far.nc, **{f"publish_async_{name}": value for name, value in options.items()})
+    settings: dict[str, Any] = {f"publish_async_{name}": value for name, value in options.items()}
+    js = JetStream(far.nc, **settings)
     start = time.monotonic()
     for _ in range(count):
         js.publish_async("far.stored", bytes(128))

@@ -6,6 +6,7 @@ import pickle
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def publish(js: JetStream, count: int, subject: str = "f.a", size: int = 10) -> 
     js.nc.flush()
 
 
-def durable(js: JetStream, **config: object) -> Consumer:
+def durable(js: JetStream, **config: Any) -> Consumer:
     return js.create_consumer("F", ConsumerConfig(durable_name="C", **config))
 
 
@@ -181,9 +182,9 @@ def test_fetch_bytes(js: JetStream) -> None:
         {"group": "g", "priority": 10},
     ],
 )
-def test_wrong_arguments_are_refused(js: JetStream, arguments: dict[str, object]) -> None:
+def test_wrong_arguments_are_refused(js: JetStream, arguments: dict[str, Any]) -> None:
     with pytest.raises(ValueError):
-        durable(js).fetch(**arguments)  # type: ignore[arg-type]
+        durable(js).fetch(**arguments)
 
 
 def test_many_fetches_use_one_subscription(js: JetStream) -> None:

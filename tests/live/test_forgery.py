@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import nuid
+from jsclient import Msg, nuid
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer
@@ -41,11 +41,21 @@ def neighbours(seen: str) -> list[str]:
 
 def test_a_responder_forges_no_reply_to_another_request(nc: Any, attacker: Any) -> None:
     seen: queue.SimpleQueue[str] = queue.SimpleQueue()
-    attacker.subscribe("forge.open", lambda message: (seen.put(message.reply), message.respond(b"mine")))
+
+    def tell(message: Msg) -> None:
+        seen.put(message.reply)
+        message.respond(b"mine")
+
+    attacker.subscribe("forge.open", tell)
     attacker.flush()
     release = threading.Event()
+
+    def answer_late(message: Msg) -> None:
+        release.wait(5)
+        message.respond(b"honest")
+
     with jsclient.connect(nc.connected_url) as honest:
-        honest.subscribe("forge.other", lambda message: (release.wait(5), message.respond(b"honest")))
+        honest.subscribe("forge.other", answer_late)
         honest.flush()
         found: queue.SimpleQueue[bytes] = queue.SimpleQueue()
         assert nc.request("forge.open").data == b"mine"

@@ -95,8 +95,19 @@ def test_every_call_of_a_child_raises_forked_connection(server: NatsServer) -> N
         assert in_child(lambda: nc.closed) == "True"
         assert in_child(lambda: nc.options == ConnectOptions(servers=server.url)) == "True"
         assert "parent" in in_child(lambda: repr(nc))
-        assert in_child(lambda: (nc.close(), nc.close(), nc.close(wait=False), "closed")[-1]) == "closed"
-        assert in_child(lambda: (nc.__exit__(None, None, None), "left")[-1]) == "left"
+
+        def close() -> str:
+            nc.close()
+            nc.close()
+            nc.close(wait=False)
+            return "closed"
+
+        def leave() -> str:
+            nc.__exit__(None, None, None)
+            return "left"
+
+        assert in_child(close) == "closed"
+        assert in_child(leave) == "left"
         assert sub.next(timeout=5).data == b"1", "the parent still has what it had received"
         js.delete_stream("FORK")
 

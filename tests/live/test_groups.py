@@ -149,7 +149,7 @@ def test_one_member_handles_keys_in_order_and_many_at_a_time(js: JetStream, grou
         assert pool.state == "working"
         assert pool.snapshot().handled == 120
         with pytest.raises(errors.ConfigError, match="has no batch"):
-            GroupPool(group, handler, batch=(1, 1))
+            GroupPool(group, handler, batch=(1, 1))  # type: ignore[call-overload]
     handler.check(20)
     assert group.lag().total == 0
     assert list(js.consumer_names("SRC-work")) == []

@@ -245,7 +245,7 @@ def test_traces_go_from_the_publisher_to_the_handler(server: NatsServer, js: Jet
             wait_until(lambda: recorder.of("deliver") == [("i.a", "ok"), ("i.a", "RuntimeError")])
         assert seen[0]["Mine"] == "kept"
         assert "traceparent" in seen[1]
-    done = {}
+    done: dict[str, list[Any]] = {}
     for span in spans.get_finished_spans():
         done.setdefault(span.name, []).append(span)
     (order,) = done["order"]

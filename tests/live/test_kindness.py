@@ -15,7 +15,7 @@ import pytest
 import jsclient
 from jsclient import ReconnectPolicy, errors
 from jsclient._engine import moving
-from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
+from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PublishFuture, StreamConfig
 from jsclient.testing import Cluster, FakeServer, NatsServer, ScriptFailed, info_line, wait_until
 
 Count = Callable[[int, int], int]
@@ -316,7 +316,7 @@ def test_a_lame_duck_is_left_in_mid_stream() -> None:
             reader = threading.Thread(target=read)
             reader.start()
             cluster.servers[0].lame_duck()
-            futures = []
+            futures: list[PublishFuture] = []
             end = time.monotonic() + 20
             while time.monotonic() < end and len(futures) < 200_000:
                 futures.append(js.publish_async("moved.a", b"%d" % len(futures)))

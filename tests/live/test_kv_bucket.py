@@ -448,8 +448,7 @@ def test_a_bucket_in_another_domain(js: JetStream) -> None:
 
 
 def test_handles_do_not_pickle_and_say_what_does(kv: KeyValue) -> None:
-    for thing in (kv, kv.watch()):
-        with pytest.raises(TypeError):
-            pickle.dumps(thing)
-        if thing is not kv:
-            thing.stop()  # type: ignore[attr-defined]
+    with kv.watch() as watcher:
+        for thing in (kv, watcher):
+            with pytest.raises(TypeError):
+                pickle.dumps(thing)

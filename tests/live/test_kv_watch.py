@@ -240,7 +240,8 @@ def test_cut_links_lose_and_repeat_nothing(server: NatsServer, kv: KeyValue) -> 
 def test_changes_made_while_cut_off_come_once_even_without_any_before(server: NatsServer, kv: KeyValue) -> None:
     """Also where the first pass brought nothing, or ended before the last message of the stream."""
     kv.put("other", b"1")
-    for options in ({}, {"updates_only": True}):
+    ways: list[dict[str, Any]] = [{}, {"updates_only": True}]
+    for options in ways:
         with Proxy(server.port) as proxy, jsclient.connect(f"nats://127.0.0.1:{proxy.port}") as nc:
             with keyvalue.key_value(JetStream(nc), "b").watch("a.*", **options) as watcher:
                 if not options:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import attrs
 import pytest
 
 import jsclient
@@ -37,7 +38,7 @@ def publish(js: JetStream, count: int, size: int = 10) -> None:
     js.nc.flush()
 
 
-def durable(js: JetStream, **config: object) -> Consumer:
+def durable(js: JetStream, **config: Any) -> Consumer:
     return js.create_consumer("M", ConsumerConfig(durable_name="C", **config))
 
 
@@ -226,7 +227,7 @@ def test_bytes_and_messages_hold_together(js: JetStream) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"max_messages": 0}])
-def test_never_more_bytes_than_allowed_are_buffered(js: JetStream, options: PullOptionsDict) -> None:
+def test_never_more_bytes_than_allowed_are_buffered(js: JetStream, options: dict[str, Any]) -> None:
     publish(js, 60, size=10_000)
     consumer = durable(js)
     with consumer.messages(max_bytes=100_000, **options) as messages:
@@ -245,7 +246,7 @@ def test_the_window_follows_who_takes(js: JetStream) -> None:
 
 
 @pytest.mark.parametrize("options", [{}, {"max_messages": 0}, {"max_messages": 50}])
-def test_messages_that_fill_a_pull_exactly_do_not_stop_it(js: JetStream, options: PullOptionsDict) -> None:
+def test_messages_that_fill_a_pull_exactly_do_not_stop_it(js: JetStream, options: dict[str, Any]) -> None:
     """No server tells the end of such a pull; it took two heartbeats to notice."""
     publish(js, 700, size=100)
     consumer = durable(js, ack_policy="none", max_ack_pending=-1)
@@ -262,9 +263,10 @@ def test_a_message_that_needs_all_bytes_comes_among_small_ones(js: JetStream) ->
     publish(js, 300)
     publish(js, 1, size=7_000)
     publish(js, 3)
-    for options in ({}, {"max_messages": 0}, {"max_messages": 500, "threshold_messages": 500}):
+    ways: list[dict[str, Any]] = [{}, {"max_messages": 0}, {"max_messages": 500, "threshold_messages": 500}]
+    for options in ways:
         consumer = js.create_consumer("M", ConsumerConfig(ack_policy="none"))
-        with consumer.messages(max_bytes=10_000, **options) as messages:  # type: ignore[arg-type]
+        with consumer.messages(max_bytes=10_000, **options) as messages:
             assert len([messages.next(timeout=5) for _ in range(304)]) == 304
             assert max(messages._state.open, default=0) - min(messages._state.open, default=0) < 100
 
@@ -320,7 +322,8 @@ def test_wrong_options_are_refused(options: dict[str, Any]) -> None:
 
 
 def test_the_keyword_arguments_are_the_options() -> None:
-    assert list(PullOptionsDict.__annotations__) == list(PullOptions.__slots__)[: len(PullOptionsDict.__annotations__)]
+    fields = [field.name for field in attrs.fields(PullOptions)]
+    assert list(PullOptionsDict.__annotations__) == fields[: len(PullOptionsDict.__annotations__)]
 
 
 # --- what goes wrong on the server --------------------------------------------------------------------------------

@@ -73,6 +73,8 @@ def test_reads_live_through_cuts(store: ObjectStore, proxy: Proxy) -> None:
         assert [info.name for info in store.list()] == ["a"]
 
 
+LINKED = objectstore.ObjectInfo(name="a", bucket="o", nuid="n")
+CONFIG = ObjectStoreConfig(bucket="o", storage="memory", description="x")
 CALLS: dict[str, Callable[[ObjectStore, float], object]] = {
     "put": lambda store, timeout: store.put(ObjectMeta(name="b", chunk_size=1000), DATA, timeout=timeout),
     "put one chunk": lambda store, timeout: store.put("b", b"x", timeout=timeout),
@@ -101,8 +103,6 @@ CALLS: dict[str, Callable[[ObjectStore, float], object]] = {
     "object_stores": lambda store, timeout: list(objectstore.object_stores(at[store], timeout=timeout)),
     "delete_object_store": lambda store, timeout: objectstore.delete_object_store(at[store], "o", timeout=timeout),
 }
-LINKED = objectstore.ObjectInfo(name="a", bucket="o", nuid="n")
-CONFIG = ObjectStoreConfig(bucket="o", storage="memory", description="x")
 
 
 def late_calls(store: ObjectStore, timeout: float) -> dict[str, float]:

@@ -245,6 +245,7 @@ def test_the_end_is_found_when_the_last_messages_are_filtered_out(js: JetStream,
 def test_read_until_a_time(js: JetStream, kind: str) -> None:
     publish(js, 50)
     moment = js.stream("O").get_msg(50).time
+    assert moment is not None
     publish(js, 50, first=51)
     until = moment + dt.timedelta(microseconds=1)
     assert read(everything(js, kind), time=until) == list(range(1, 51))
@@ -293,9 +294,9 @@ def test_a_read_lives_through_lost_links(server: NatsServer, js: JetStream, kind
 def test_what_was_read_beyond_the_end_goes_back(js: JetStream) -> None:
     publish(js, 10)
     consumer = everything(js, "pull")
-    with consumer.read_until(end_seq=10) as messages:  # type: ignore[attr-defined]
+    with consumer.read_until(end_seq=10) as messages:
         next(messages).ack()
-    batch = consumer.fetch(9, timeout=5)  # type: ignore[attr-defined]
+    batch = consumer.fetch(9, timeout=5)
     assert sorted(m.metadata.stream_seq for m in batch) == list(range(2, 11))
 
 
@@ -327,7 +328,7 @@ def test_a_thread_that_waits_does_not_hold_up_the_timeout_of_another(js: JetStre
 def test_a_read_whose_link_is_down_is_closed_by_another_thread(server: NatsServer, js: JetStream, kind: str) -> None:
     publish(js, 10)
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
-        messages = everything(JetStream(nc), kind).read_until(end_seq=20, timeout=60)  # type: ignore[attr-defined]
+        messages = everything(JetStream(nc), kind).read_until(end_seq=20, timeout=60)
         taken: list[int] = []
         reading = threading.Thread(target=lambda: taken.extend(int(message.data) for message in messages))
         reading.start()
@@ -347,7 +348,7 @@ def test_a_read_whose_link_is_down_is_closed_by_another_thread(server: NatsServe
 def test_a_read_that_waits_for_a_link_is_closed_at_once(server: NatsServer, js: JetStream) -> None:
     publish(js, 10)
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
-        messages = everything(JetStream(nc), "pull").read_until(end_seq=20, timeout=60)  # type: ignore[attr-defined]
+        messages = everything(JetStream(nc), "pull").read_until(end_seq=20, timeout=60)
         assert [int(next(messages).data) for _ in range(10)] == list(range(1, 11))
         proxy.refuse()
         proxy.cut()

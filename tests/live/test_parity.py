@@ -50,7 +50,7 @@ def test_nak_and_term_can_be_confirmed(js: JetStream) -> None:
     first.double_nak()
     assert consumer.next(timeout=5).data == b"0"  # at once, not after ack_wait
     second.double_nak(delay=30)
-    assert consumer.fetch_no_wait(1) == () or not consumer.fetch_no_wait(1)
+    assert not consumer.fetch_no_wait(1)
     third.double_term()
     assert consumer.info().num_ack_pending == 2
     for message in (first, second, third):
@@ -315,7 +315,7 @@ def test_a_service_tells_its_errors(nc: jsclient.Connection) -> None:
 
     def work(request: services.Request) -> None:
         if request.data == b"typed":
-            raise errors.ServiceError("refused", "409", "refused")
+            raise errors.ServiceError("409", "refused", b"refused")
         raise ValueError("broken")
 
     config = services.ServiceConfig(name="s", version="1.0.0", on_error=note)

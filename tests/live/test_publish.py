@@ -207,8 +207,8 @@ def test_what_must_not_reach_the_wire(js: JetStream) -> None:
 
 def test_payload_kinds(js: JetStream) -> None:
     for payload in (b"\xff", "ü", bytearray(b"ba"), memoryview(b"mv")):
-        js.publish("s.a", payload)  # type: ignore[arg-type]
-        js.publish_async("s.a", payload).result(5)  # type: ignore[arg-type]
+        js.publish("s.a", payload)
+        js.publish_async("s.a", payload).result(5)
     stream = js.stream("S")
     stored = [stream.get_msg(seq).data for seq in range(1, 9)]
     assert stored == [b"\xff", b"\xff", b"\xc3\xbc", b"\xc3\xbc", b"ba", b"ba", b"mv", b"mv"]

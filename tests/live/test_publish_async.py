@@ -347,7 +347,7 @@ def test_bad_settings(js: JetStream) -> None:
         with pytest.raises(ValueError):
             AsyncPublisher(js, **bad)  # type: ignore[arg-type]
     with pytest.raises(errors.ConfigError):
-        JetStream(js.nc, publish_async_nonsense=1)
+        JetStream(js.nc, publish_async_nonsense=1)  # type: ignore[call-overload]
 
 
 @pytest.mark.parametrize("way", ["publish", "publish_async"])

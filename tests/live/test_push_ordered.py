@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterator
 
+import attrs
 import pytest
 
 import jsclient
@@ -45,7 +46,7 @@ def test_everything_in_order_with_flow_control(js: JetStream) -> None:
 
 def test_the_methods_that_make_one(js: JetStream) -> None:
     publish(js, 10)
-    assert list(OrderedOptionsDict.__annotations__) == list(OrderedOptions.__slots__)[:10]
+    assert list(OrderedOptionsDict.__annotations__) == [field.name for field in attrs.fields(OrderedOptions)][:10]
     for consumer in (js.ordered_push_consumer("Q", heartbeat=1.0), js.stream("Q").ordered_push_consumer()):
         assert isinstance(consumer, OrderedPushConsumer)
         with consumer.messages() as messages:

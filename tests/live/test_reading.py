@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -173,7 +173,8 @@ def test_a_caller_who_reads_is_let_go(echo: jsclient.Connection, end: str) -> No
         thread.start()
         wait_until(lambda: borrowed(nc) > before or bool(live_engine(nc).requests.waiting), 5)
         start = time.monotonic()
-        {"close": nc.close, "drain": nc.drain, "cut": proxy.cut}[end]()
+        ends: dict[str, Callable[[], object]] = {"close": nc.close, "drain": nc.drain, "cut": proxy.cut}
+        ends[end]()
         thread.join(10)
         assert time.monotonic() - start < 1
         assert isinstance(failures[0], errors.ConnectionLost if end == "cut" else errors.ConnectionClosed)

@@ -164,12 +164,13 @@ def test_many_replies_from_nobody(pair: Any) -> None:
 
 def test_bad_arguments_fail_before_the_first_reply_is_asked_for(pair: Any) -> None:
     nc, _ = pair
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: nc.request_many("a b"),
         lambda: nc.request_many("a", max_messages=0),
         lambda: nc.request_many("a", timeout=-1),
         lambda: nc.request_many("a", stall=-1),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(ValueError):
             call()
 

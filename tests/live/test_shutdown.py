@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import jsclient
-from jsclient import ConnectionState, errors
+from jsclient import ConnectionState, Msg, errors
 from jsclient.connection import engine_of
 from jsclient.jetstream import AsyncPublisher, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -169,7 +169,12 @@ def test_close_releases_who_is_stuck_in_a_write(proxy: Proxy, slow: int | None) 
 def test_close_releases_a_drain_that_waits_for_a_callback(server: NatsServer) -> None:
     nc = jsclient.connect(server.url)
     started, release = threading.Event(), threading.Event()
-    subs = [nc.subscribe(f"hang.{n}", lambda message: (started.set(), release.wait(20))) for n in range(2)]
+
+    def hang(message: Msg) -> None:
+        started.set()
+        release.wait(20)
+
+    subs = [nc.subscribe(f"hang.{n}", hang) for n in range(2)]
     nc.publish("hang.0")
     nc.publish("hang.1")
     assert started.wait(5)
@@ -354,7 +359,12 @@ def test_nothing_is_published_once_the_subscriptions_are_drained(proxy: Proxy) -
 def test_ctrl_c_in_a_drain_closes(server: NatsServer) -> None:
     nc = jsclient.connect(server.url)
     started, release = threading.Event(), threading.Event()
-    nc.subscribe("slow", lambda message: (started.set(), release.wait(20)))
+
+    def hang(message: Msg) -> None:
+        started.set()
+        release.wait(20)
+
+    nc.subscribe("slow", hang)
     nc.publish("slow")
     assert started.wait(5)
     timer = threading.Timer(0.2, os.kill, (os.getpid(), signal.SIGINT))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -57,11 +57,12 @@ def test_next_and_last_by_subject(stream: Stream) -> None:
     assert stream.get_last_msg("s.a").seq == 6
     assert stream.get_last_msg("s.b").data == b"m5"
     assert stream.get_last_msg("s.>").seq == 6
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: stream.get_msg(1, subject="s.none"),
         lambda: stream.get_msg(6, subject="s.b"),
         lambda: stream.get_last_msg("s.none"),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(errors.MessageNotFound) as caught:
             call()
         assert caught.value.err_code == 10037

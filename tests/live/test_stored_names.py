@@ -11,7 +11,7 @@ import jsclient
 from jsclient import errors, keyvalue, objectstore, services
 from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
-from jsclient.jetstream import JetStream, StreamConfig, StreamSource
+from jsclient.jetstream import JetStream, StreamConfig, StreamInfo, StreamSource
 from jsclient.jetstream.api.models_stream import ExternalStream
 from jsclient.keyvalue import KeyValue, KeyValueConfig
 from jsclient.objectstore import ObjectInfo, ObjectLink, ObjectStore, ObjectStoreConfig
@@ -142,10 +142,10 @@ def test_a_mirror_writes_to_no_other_subject(js: JetStream) -> None:
             KeyValue(js, "m", forged)
 
 
-def msgspec_replace(info: object, config: StreamConfig) -> object:
+def msgspec_replace(info: StreamInfo, config: StreamConfig) -> StreamInfo:
     import msgspec
 
-    return msgspec.structs.replace(info, config=config)  # type: ignore[type-var]
+    return msgspec.structs.replace(info, config=config)
 
 
 def test_names_and_ids_of_services_are_tokens(js: JetStream) -> None:

@@ -61,7 +61,7 @@ def test_iteration_ends_when_another_thread_closes_it(server: NatsServer) -> Non
             nc.publish("iterate", b"1")
             nc.publish("iterate", b"2")
             got: list[bytes] = []
-            thread = threading.Thread(target=lambda s=sub, g=got: g.extend(m.data for m in s), daemon=True)  # type: ignore[misc]
+            thread = threading.Thread(target=lambda s=sub, g=got: g.extend(m.data for m in s), daemon=True)
             thread.start()
             wait_until(lambda g=got: len(g) == 2)  # type: ignore[misc]
             getattr(sub, end)()
@@ -317,7 +317,7 @@ def test_limits_must_be_positive(server: NatsServer) -> None:
     with jsclient.connect(server.url) as nc:
         for wrong in ({"pending_messages": 0}, {"pending_bytes": -1}, {"callback": "print"}):
             with pytest.raises(errors.ConfigError):
-                nc.subscribe("x", **wrong)  # type: ignore[arg-type]
+                nc.subscribe("x", **wrong)
 
 
 # --- draining -------------------------------------------------------------------------------------------
@@ -363,7 +363,12 @@ def test_drain_without_a_callback_waits_for_the_takers(server: NatsServer) -> No
             nc.publish("taken", b"%d" % number)
         nc.flush()
         ended = threading.Event()
-        threading.Thread(target=lambda: (sub.drain(timeout=10), ended.set()), daemon=True).start()
+
+        def drain() -> None:
+            sub.drain(timeout=10)
+            ended.set()
+
+        threading.Thread(target=drain, daemon=True).start()
         wait_until(lambda: sub.closed)
         assert not ended.is_set()
         assert len(list(sub)) == 10

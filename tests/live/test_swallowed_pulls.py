@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,6 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consuming.fetch import Ended
-from jsclient.jetstream.consuming.pull_options import PullOptionsDict
 from jsclient.testing import FakeServer, LeafPair, NatsServer, Proxy, wait_until
 from jsclient.testing.fake import FakeClient, ScriptFailed
 from jsclient.workers import WorkerPool
@@ -21,7 +21,7 @@ BEAT = 0.4
 STREAM = StreamConfig(name="P", subjects=["p.>"], storage="memory")
 
 #: Ways to have exactly one message outstanding.
-ONE: list[PullOptionsDict] = [{"max_messages": 1}, {"stop_after": 1}, {"max_messages": 2, "threshold_messages": 1}]
+ONE: list[dict[str, Any]] = [{"max_messages": 1}, {"stop_after": 1}, {"max_messages": 2, "threshold_messages": 1}]
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def js(server: NatsServer) -> Iterator[JetStream]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"max_messages": 1}, pytest.param({"stop_after": 1}, marks=pytest.mark.slow)])
-def test_a_server_that_refuses_without_a_word(js: JetStream, options: PullOptionsDict) -> None:
+def test_a_server_that_refuses_without_a_word(js: JetStream, options: dict[str, Any]) -> None:
     """max_waiting=1: a pull with a heartbeat that finds the place taken is dropped in silence."""
     consumer = js.create_consumer("P", ConsumerConfig(durable_name="C", max_waiting=1))
     told: list[Exception] = []
@@ -82,7 +82,7 @@ def swallowing(count: int) -> object:
 
 
 @pytest.mark.parametrize("options", [ONE[0], *(pytest.param(one, marks=pytest.mark.slow) for one in ONE[1:])])
-def test_a_scripted_server_that_swallows_pulls(options: PullOptionsDict) -> None:
+def test_a_scripted_server_that_swallows_pulls(options: dict[str, Any]) -> None:
     told: list[tuple[float, Exception]] = []
     with FakeServer(swallowing(2)) as fake, jsclient.connect(fake.url) as nc:  # type: ignore[arg-type]
         consumer = JetStream(nc).consumer("P", "C", fetch_info=False)

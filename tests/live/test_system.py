@@ -59,11 +59,11 @@ def test_connections_and_jetstream_with_options(server: NatsServer, system: Syst
         (worker,) = answer.value.connections
         assert (worker.cid, worker.name, worker.account) == (nc.client_id, "worker", "APP")
         assert worker.start is not None
-        (answer,) = system.jetstream(accounts=True, streams=True)
-        assert (answer.value.streams, answer.value.disabled) == (1, False)
-        assert answer.value.config is not None
-        assert answer.value.config.max_memory > 0
-        details = answer.value.account_details
+        (state,) = system.jetstream(accounts=True, streams=True)
+        assert (state.value.streams, state.value.disabled) == (1, False)
+        assert state.value.config is not None
+        assert state.value.config.max_memory > 0
+        details = state.value.account_details
         assert [stream["name"] for one in details for stream in one["stream_detail"]] == ["S"]
 
 

@@ -79,12 +79,13 @@ def test_required(tls_server: NatsServer, certs: Certificates, ours: TLSOptions)
 
 def test_available(certs: Certificates, ours: TLSOptions) -> None:
     with NatsServer("allow_non_tls: true\n" + certs.server_config(), jetstream=False) as server:
-        for url, options, secure in [
+        ways: list[tuple[str, dict[str, Any], bool]] = [
             (server.url, {}, False),
             (server.url, {"tls": False}, False),
             (server.url, {"tls": ours}, True),
             (tls_url(server), {"tls": ours}, True),
-        ]:
+        ]
+        for url, options, secure in ways:
             with jsclient.connect(url, **options) as nc:
                 assert is_secure(nc) is secure
                 assert bool(nc.server_info.tls_available)
@@ -176,12 +177,13 @@ def silent_about(fake: FakeServer, connects: int) -> None:
 def test_stripped_tls_sees_no_byte(ours: TLSOptions) -> None:
     secret = {"user": "u", "password": "marker"}
     with FakeServer(plain_info) as fake:
-        for url, options in [
+        ways: list[tuple[str, dict[str, Any]]] = [
             (fake.url.replace("nats:", "tls:"), {}),
             (fake.url, {"tls": True}),
             (fake.url, {"tls": ours}),
             (fake.url, {"tls": ssl.create_default_context()}),
-        ]:
+        ]
+        for url, options in ways:
             assert "offers no TLS" in refused(url, **secret, **options)
         silent_about(fake, 4)
 

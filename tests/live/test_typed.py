@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -224,7 +224,7 @@ def test_every_way_of_taking_gives_values(stream: Stream) -> None:
 def test_every_way_of_taking_leaves_out_and_tells(stream: Stream) -> None:
     fill(stream, 1, 3, 5, 7, 9, 11, count=13)
     consumer = durable(stream, ack_wait=30.0)
-    got: list[TypedMsg[Order]] = []
+    got: list[Any] = []
     told: list[tuple[Exception, JetStreamMsg]] = []
     skip: Any = {"decode": Order, "on_bad": "skip"}
     tell: Any = {**skip, "on_error": lambda error, message: told.append((error, message))}
@@ -298,14 +298,15 @@ def test_ordered_reads_give_values(stream: Stream) -> None:
 
 def test_what_tells_of_nothing_is_refused(stream: Stream) -> None:
     consumer: Any = durable(stream)
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: consumer.read_until(1, on_error=print),
         lambda: consumer.read_until(1, on_bad="skip"),
         lambda: consumer.fetch_no_wait(1, on_bad="skip"),
         lambda: consumer.fetch_bytes(100, dead_letter="dead.a"),
         lambda: next(consumer.fetch_each(1, on_bad="skip")),
         lambda: next(consumer.batches(1, on_bad="skip")),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(errors.ConfigError, match="decode="):
             call()
 
@@ -602,6 +603,7 @@ def test_a_pool_with_keys_and_options_that_do_not_fit(stream: Stream, dead: Stre
         wait_until(lambda: consumer.info().ack_floor.stream_seq == 4, 15)
     assert seen == [1, 3, 4]
     assert dead.info().state.messages == 1
+    wrong: dict[str, Any]
     for wrong in ({"on_bad": "skip"}, {"decode": Order, "on_bad": "reject"}, {"decode": Order, "on_bad": "x"}):
         with pytest.raises(errors.ConfigError, match="on_bad"):
-            WorkerPool(consumer, print, **wrong)  # type: ignore[call-overload]
+            WorkerPool(consumer, print, **wrong)

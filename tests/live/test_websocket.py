@@ -81,10 +81,11 @@ def test_wss(wss_server: NatsServer, certs: Certificates) -> None:
 
 def test_a_wss_url_never_talks_in_clear() -> None:
     with FakeServer([Hold()]) as fake:
-        for url, options in [
+        ways: list[tuple[str, dict[str, Any]]] = [
             (f"wss://127.0.0.1:{fake.port}", {}),
             (f"ws://127.0.0.1:{fake.port}", {"tls": TLSOptions()}),
-        ]:
+        ]
+        for url, options in ways:
             with pytest.raises(errors.TlsError):
                 jsclient.connect(url, user="u", password="marker", connect_timeout=0.3, **options)
         for client in fake.clients:

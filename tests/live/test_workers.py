@@ -91,7 +91,7 @@ def test_a_consumer_that_does_not_fit_is_refused(stream: Stream) -> None:
     with pytest.raises(errors.ConfigError, match="ack policy"):
         WorkerPool(unacked, print)
     with pytest.raises(errors.ConfigError, match="PoolOptions"):
-        WorkerPool(limited, print, thread=3)
+        WorkerPool(limited, print, thread=3)  # type: ignore[call-overload]
 
 
 @pytest.mark.slow
@@ -271,7 +271,8 @@ def test_manual_acks(stream: Stream) -> None:
 def test_hostile_handlers_do_not_deadlock(stream: Stream) -> None:
     """BaseException, the GIL held for a second, publishing and waiting inside, stop() inside."""
     fill(stream, 5)
-    consumer, pools, calls = consumer_of(stream, ack_wait=10.0), [], Counter[bytes]()
+    consumer, calls = consumer_of(stream, ack_wait=10.0), Counter[bytes]()
+    pools: list[WorkerPool] = []
 
     def handle(message: Any) -> None:
         calls[message.data] += 1

@@ -100,7 +100,7 @@ def spark(spark_environment: Path) -> Iterator[Any]:
     yield session
     session.stop()
     # Other tests may follow in this process: Py4J opens sockets when it likes, and Spark keeps a handler of SIGINT.
-    gateway = SparkContext._gateway
+    gateway: Any = SparkContext._gateway
     gateway.shutdown()
     gateway.proc.stdin.close()
     gateway.proc.wait(60)

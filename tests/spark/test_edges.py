@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 import jsclient
-from jsclient.arrow import pulling
+from jsclient.arrow import chunks, pulling
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.chunks import ChunkQueue
 from jsclient.spark.errors import JetStreamSparkError
@@ -34,7 +34,8 @@ def idle_connections_closed() -> Iterator[None]:
 
 def lagging(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The first consumer sits on a replica that has nothing yet: it says that nothing is pending."""
-    real, lied = StreamAccess.create_consumer, []
+    lied: list[str] = []
+    real = StreamAccess.create_consumer
 
     def create(self: StreamAccess, name: str, more: dict[str, Any], threshold: float) -> Any:
         info = real(self, name, more, threshold)
@@ -62,7 +63,8 @@ def test_a_replica_that_catches_up_in_the_middle_loses_no_rows(
 ) -> None:
     js.create(stream_name)
     js.fill(stream_name, 3000)
-    real, lied = pulling.chunk_of, []
+    lied: list[int] = []
+    real = chunks.chunk_of
 
     def chunk_of(messages: Any) -> Any:
         chunk = real(messages)
@@ -404,7 +406,8 @@ def test_a_message_lost_on_its_way_to_us_is_asked_for_again(
     stream = f"direct_{place}"
     js.create(stream, allow_direct=True)
     js.fill(stream, 100)
-    real, lost = ChunkQueue.deliver, []
+    lost: list[Any] = []
+    real = ChunkQueue.deliver
 
     def deliver(self: Any, messages: list[Any], nbytes: int) -> None:
         for message in messages:

@@ -20,7 +20,7 @@ from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import read_chunks
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValueConfig
-from jsclient.spark import atomic, exactly, options, replay
+from jsclient.spark import atomic, exactly, options, readback, replay
 from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.publishing import TaskPublisher
@@ -263,6 +263,7 @@ def test_a_batch_write_is_exact_too_and_leaves_nothing_behind(
         made.write(dies())
     pass_the_window()
     message = made.write(record_batches(rows, 50))
+    assert isinstance(message, writing.Published)
     assert message.totals.duplicates == js.state(stream_name)["messages"] - (500 - message.totals.duplicates)
     assert js.state(stream_name)["messages"] == 500
     assert js.state("KV_batch_journal")["num_subjects"] == 2
@@ -474,7 +475,8 @@ def test_an_attempt_does_not_take_the_entry_of_another_one_for_its_own(
     """The answer to its entry is lost, and another attempt writes the same before it asks again."""
     sink = Sink(server, js, f"overtaken_{stored}", monkeypatch)
     rows = [b"%d" % n for n in range(100)]
-    real, overtaken = keyvalue.KeyValue.update, []
+    overtaken: list[str] = []
+    real = keyvalue.KeyValue.update
 
     def update(self: Any, key: str, value: Any, revision: int, **more: Any) -> int:
         if key != f"{sink.name}.0" or overtaken:
@@ -504,7 +506,7 @@ def test_a_driver_that_was_overtaken_while_it_read_the_sink_publishes_nothing(
     parts = cut(rows, 2)
     messages = [sink.write("run-2", number, values) for number, values in enumerate(parts)]
     assert any(message.outcome.aside for message in messages)
-    real = exactly.read_back
+    real = readback.read_back
 
     def slow(*args: Any, **more: Any) -> Any:
         found = real(*args, **more)

@@ -15,6 +15,7 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.arrow import chunks, pulling
 from jsclient.jetstream import JetStream
 from jsclient.spark import exactly, permissions, pool, required_permissions
 from jsclient.spark import writer as writing
@@ -48,6 +49,18 @@ def requests_to(js: Js, subject: str) -> Iterator[Counter[str]]:
         yield found
         other.flush()
         subscription.drain()
+
+
+def sizes_of_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The messages of each chunk that is pulled from now on."""
+    found: list[int] = []
+
+    def chunk_of(messages: Any) -> Any:
+        found.append(len(messages))
+        return chunks.chunk_of(messages)
+
+    monkeypatch.setattr(pulling, "chunk_of", chunk_of)
+    return found
 
 
 # --- permissions --------------------------------------------------------------------------------------------------
@@ -286,13 +299,9 @@ def test_later_tasks_ask_nothing_about_the_sink(
 def test_filters_bring_few_rows_of_others(
     js: Js, server: NatsServer, stream_name: str, parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from jsclient.arrow import pulling
-
     js.create(stream_name)
     js.fill(stream_name, 4000, subject=lambda n: f"{stream_name}.{n % 10}")
-    sent: list[int] = []
-    real = pulling.chunk_of
-    monkeypatch.setattr(pulling, "chunk_of", lambda messages: (sent.append(len(messages)), real(messages))[1])
+    sent = sizes_of_chunks(monkeypatch)
     options = {"subjects": f"{stream_name}.3", "minPartitions": parts, "endingOffsets": '{"seq": 2001}'}
     found = read(reader(server.url, stream_name, readMethod="consumer", **options))
     assert found == list(range(3, 2000, 10))
@@ -304,16 +313,12 @@ def test_many_subjects_are_filtered_by_the_server(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, subjects: int, parts: int
 ) -> None:
     """Above 1,000 subjects a task has several consumers, whose messages it puts in the order of the stream."""
-    from jsclient.arrow import pulling
-
     stream = f"{stream_name.partition('[')[0]}_{subjects}"
     js.create(stream)
     js.fill(stream, 3 * subjects, subject=lambda n: f"{stream}.{n % subjects}")
     js.fill(stream, 5, first=3 * subjects, subject=lambda n: f"{stream}.0")  # a tail that only one task has
     total = 3 * subjects + 5
-    sent: list[int] = []
-    real = pulling.chunk_of
-    monkeypatch.setattr(pulling, "chunk_of", lambda messages: (sent.append(len(messages)), real(messages))[1])
+    sent = sizes_of_chunks(monkeypatch)
     made = reader(server.url, stream, partitionBy="subject", minPartitions=parts, maxPartitions=parts)
     with requests_to(js, "$JS.API.>") as asked:
         found = [rows_of(made, [part]) for part in made.partitions()]

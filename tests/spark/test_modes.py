@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -136,7 +137,7 @@ def standalone(folder: Path, hosts: tuple[str, str]) -> Iterator[str]:
         yield url
 
 
-EXECUTORS = {"spark.executor.memory": "512m", "spark.cores.max": "2"}
+EXECUTORS: dict[str, Any] = {"spark.executor.memory": "512m", "spark.cores.max": "2"}
 
 
 def test_standalone_cluster(spark_environment: Path, server: NatsServer, js: Js, stream_name: str) -> None:

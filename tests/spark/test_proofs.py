@@ -295,7 +295,8 @@ def test_other_filters_on_an_old_checkpoint_are_refused(js: Js, server: NatsServ
 
 def batches_of(query: Any, limit: int, most: int = 50) -> list[int]:
     """The rows of each batch until there is none; `query` is asked as Spark asks it."""
-    start, found = planned_end(query.initialOffset()), []
+    found: list[int] = []
+    start = planned_end(query.initialOffset())
     for _ in range(most):
         end = planned_end(query.latestOffset(start, at_most(limit)))
         if end == start:

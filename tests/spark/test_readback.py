@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from jsclient.arrow import reading
 from jsclient.arrow.chunks import Chunk
 from jsclient.spark import exactly, readback
 from jsclient.spark import writer as writing
@@ -35,7 +36,7 @@ def idle_connections_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 def rows_read(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
     """Counts the messages that are read back, by stream."""
     found: Counter[str] = Counter()
-    real = readback.read_chunks
+    real = reading.read_chunks
 
     def read_chunks(nc: Any, options: Any, *args: Any) -> Iterator[Chunk]:
         for chunk in real(nc, options, *args):

@@ -16,6 +16,7 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.connection import engine_of
+from jsclient.jetstream.publishing.atomic_rows import AtomicRows
 from jsclient.spark import atomic
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, Proxy, wait_until
@@ -83,7 +84,7 @@ def idle_connections_closed() -> Iterator[None]:
 
 
 @contextmanager
-def at(rows: list[int], actions: list[Callable[[], None]]) -> Iterator[Callable[[int], None]]:
+def at(rows: list[int], actions: list[Callable[[], object]]) -> Iterator[Callable[[int], None]]:
     """Runs the actions one by one when so many rows were seen; all must have run in the end."""
     left = list(zip(rows, actions, strict=True))
 
@@ -214,11 +215,11 @@ def test_the_marker_is_looked_at_after_the_last_attempt(
     )
     commits = []
 
-    class AcksGetLost(atomic.AtomicRows):
-        def commit(self) -> Any:
+    class AcksGetLost(AtomicRows):
+        def commit(self, **options: Any) -> Any:
             commits.append(self)
             if stores and len(commits) == atomic.ATTEMPTS:
-                super().commit()
+                super().commit(**options)
             raise errors.RequestTimeout("on purpose")
 
     with mode_works(server, "atomic"):

@@ -23,7 +23,7 @@ app.conf.update(
 )
 
 
-@app.task  # type: ignore[untyped-decorator]
+@app.task
 def store(text: str) -> tuple[int, int]:
     ack = JetStream(jsclient.shared(OPTIONS)).publish("tasks.done", text)
     return os.getpid(), ack.seq
