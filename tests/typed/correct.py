@@ -27,6 +27,7 @@ from jsclient.jetstream import (
     StreamSource,
     TypedMsg,
 )
+from jsclient.jetstream.advisories import MaxDeliveries
 from jsclient.keyvalue import BASE64_KEYS, PATH_KEYS, KeyChain, KeyValueConfig, create_key_value
 from jsclient.objectstore import ObjectStoreConfig, create_object_store
 from jsclient.services import Request, ServiceConfig, TypedRequest, add_service, call
@@ -105,6 +106,11 @@ def manage(js: JetStream) -> None:
         print(total, info.config.ack_policy)
     changed = stream.info().config.replace(max_msgs=10, max_age=dt.timedelta(days=1), storage="file")
     js.update_stream(changed)
+    with (
+        js.advisories() as everything,
+        js.advisories(MaxDeliveries, callback=lambda event: print(event.consumer)) as dead,
+    ):
+        print(everything.next(1.0).type, dead.next(1.0).deliveries)
 
 
 def publish(js: JetStream, rows: Iterable[bytes]) -> None:
