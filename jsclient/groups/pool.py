@@ -20,6 +20,7 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.groups import config
 from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
+from jsclient.groups.left_behind import LeftBehind
 from jsclient.groups.membership import Membership
 from jsclient.groups.options import GroupPoolDict, MemberOptions
 from jsclient.groups.records import Records
@@ -75,9 +76,10 @@ class GroupPool(Taker):
     dead can be overtaken: see `message.fence`. The key must follow from the tokens by which the group is partitioned.
 
     Without `member` the process takes part by itself: partitions are spread over all such processes, with as few moves
-    as possible, after `settle` seconds (3) without joins and leaves, and within `lease` seconds (10) of a death. With
-    `member` it works on what was assigned to that name (`group.add`, `set_mappings`); several processes of one name
-    stand by for each other. Names of Go members must not be used here.
+    as possible, after `settle` seconds (3) without joins and leaves, and about `lease` seconds (10) after a death (up
+    to `lease` + 2 * `ack_wait` after that of a machine). With `member` it works on what was assigned to that name
+    (`group.add`, `set_mappings`); several processes of one name stand by for each other. Names of Go members must not
+    be used here.
 
     `ack_wait` (30 s), `max_ack_pending` (twice the threads) and `priority_timeout` (5 s) go into the member's consumer.
     A partition that is taken away is given up when its running handlers have ended: after `hand_over_timeout` seconds
@@ -156,6 +158,7 @@ class GroupPool(Taker):
             self.connection, self._held, intervals, self.options.progress_limit, self._hung, lambda now: None
         )
         self._membership = Membership(self)
+        self._left_behind = LeftBehind(self.group, self.records)
         self._control = threading.Thread(target=self._run, name=f"jsclient-group-{self.member}", daemon=True)
         for number, worker in enumerate(self._workers):
             name = f"jsclient-group-{self.member}-{number}"
@@ -216,11 +219,13 @@ class GroupPool(Taker):
         term = self._term
         self._config = self._membership.config()
         wanted = self._config.filters_of(self.member)
+        if term is not None and (term.over or sorted(wanted) != sorted(term.consumer_filters)):
+            self._hand_over(term)
+            return
+        if self.automatic:
+            self._left_behind.look(self._config.revision, blocked=self.state == "joining")
         if term is None:
             self._join(wanted)
-            return
-        if term.over or sorted(wanted) != sorted(term.consumer_filters):
-            self._hand_over(term)
             return
         now = time.monotonic()
         if now >= term.next_look() or (not term.usable and term.order.backlog):
@@ -244,7 +249,7 @@ class GroupPool(Taker):
                 self._pause(random.uniform(*RETRY))
                 return
             suspects = self.records.crashed(partitions, self.instance)
-            epoch = self.records.begin(self.member, self.instance, partitions)
+            epoch = self.records.begin(self.member, self.instance, partitions, self.automatic)
             self._consumer = consumer
             term = Term(self, consumer, partitions, epoch)
             term.consumer_filters = wanted

@@ -5,6 +5,7 @@ A bucket of leases, with keys of four kinds. Members written in Go know nothing 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -13,6 +14,7 @@ import msgspec
 
 from jsclient import coordination, errors
 from jsclient.first_use import prepared
+from jsclient.groups.process import here
 from jsclient.workers.order import Tries
 
 if TYPE_CHECKING:
@@ -28,11 +30,15 @@ TRIES_KEPT: Final = 3600.0
 """Seconds for which failed tries and kills of a message are remembered after the last one."""
 
 
-class Work(msgspec.Struct, frozen=True):
+class Work(msgspec.Struct, frozen=True, omit_defaults=True):
     """A member that works: which of its processes, on what."""
 
     id: str
     partitions: list[int]
+    place: str = ""
+    """With `pid`: which process of which machine; see `process`. Empty when others must not draw conclusions from its
+    end: the member's name is used by several processes, or that is not known (a record of an earlier version)."""
+    pid: int = 0
 
 
 @attrs.frozen
@@ -59,9 +65,15 @@ class Records:
 
     # --- members at work --------------------------------------------------------------------------------------
 
-    def begin(self, member: str, instance: str, partitions: Iterable[int]) -> int:
-        """Returns the epoch: it rises with every beginning of any member."""
-        return self.kv.put(f"work.{self.prefix}.{member}", msgspec.json.encode(Work(instance, sorted(partitions))))
+    def begin(self, member: str, instance: str, partitions: Iterable[int], alone: bool = False) -> int:
+        """Returns the epoch: it rises with every beginning of any member. `alone`: no other process has its name."""
+        work = Work(instance, sorted(partitions), here(), os.getpid()) if alone else Work(instance, sorted(partitions))
+        return self.kv.put(f"work.{self.prefix}.{member}", msgspec.json.encode(work))
+
+    def working(self) -> list[tuple[str, Work]]:
+        """The members that have begun and have not given their work up, by name."""
+        found = self._all(f"work.{self.prefix}.*")
+        return [(entry.key.rpartition(".")[2], _work(entry)) for entry in found]
 
     def end(self, member: str) -> None:
         self.kv.purge(f"work.{self.prefix}.{member}", ttl=coordination.lease.MARKER_TTL)
@@ -73,7 +85,7 @@ class Records:
         """
         mine, found = set(partitions), set()
         for entry in self._all(f"work.{self.prefix}.*"):
-            work = msgspec.json.decode(entry.value, type=prepared(Work))
+            work = _work(entry)
             overlap = mine & set(work.partitions)
             if not overlap or work.id == instance:
                 continue
@@ -81,7 +93,9 @@ class Records:
             rest = sorted(set(work.partitions) - mine)
             try:
                 if rest:
-                    self.kv.update(entry.key, msgspec.json.encode(Work(work.id, rest)), entry.revision)
+                    self.kv.update(
+                        entry.key, msgspec.json.encode(msgspec.structs.replace(work, partitions=rest)), entry.revision
+                    )
                 else:
                     self.kv.purge(entry.key, revision=entry.revision, ttl=coordination.lease.MARKER_TTL)
             except errors.RevisionMismatch:
@@ -117,3 +131,7 @@ class Records:
     def _all(self, pattern: str) -> list[Any]:
         with self.kv.watch(pattern, ignore_deletes=True, timeout=READ_TIMEOUT) as found:
             return list(found.initial())
+
+
+def _work(entry: Any) -> Work:
+    return msgspec.json.decode(entry.value, type=prepared(Work))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections import defaultdict
@@ -13,6 +16,7 @@ import pytest
 import jsclient
 from jsclient import errors, groups
 from jsclient.groups import Filter, GroupPool, PartitionedGroup
+from jsclient.groups.left_behind import LeftBehind
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, SubjectTransform
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import PoolEvent, Reject
@@ -357,6 +361,51 @@ def test_the_client_of_a_crashed_process_is_replaced_only_when_it_is_dead(
     with GroupPool(group, handler, member="a", **QUICK):
         wait_until(lambda: handler.count == 8, 10)
     handler.check(2)
+
+
+HANGS = """
+import os, sys, threading, jsclient
+from jsclient import groups
+from jsclient.jetstream import JetStream
+
+def handle(message):
+    os.write(1, b"handled\\n")
+    threading.Event().wait()
+
+with jsclient.connect(sys.argv[1]) as nc:
+    group = groups.open_group(JetStream(nc), "SRC", "work")
+    groups.GroupPool(group, handle, settle=0.1, lease=2.0, ack_wait=60.0, priority_timeout=1.0).wait()
+"""
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="elsewhere it is not known that a process is dead")
+def test_the_consumer_of_a_dead_process_does_not_keep_others_from_its_partitions(
+    js: JetStream, group: PartitionedGroup, server: NatsServer
+) -> None:
+    """It had messages in hand: the server keeps its consumer for at least `ack_wait`, here a minute, beyond the lease.
+    As long as it is only frozen nobody else does so."""
+    publish(js, 8, range(5))
+    member = subprocess.Popen([sys.executable, "-c", HANGS, server.url], stdout=subprocess.PIPE)
+    with member:
+        try:
+            assert member.stdout is not None
+            assert member.stdout.readline() == b"handled\n"
+            (theirs,) = js.consumer_names("SRC-work")
+            member.send_signal(signal.SIGSTOP)
+            handler = Checked()
+            with GroupPool(group, handler, **QUICK) as pool:
+                wait_until(lambda: group.config().members == [pool.member], 20)
+                wait_until(lambda: pool.state == "joining", 20)
+                left_behind = LeftBehind(group, pool.records)
+                left_behind.delete()
+                assert list(js.consumer_names("SRC-work")) == [theirs]
+                assert (handler.count, pool.state) == (0, "joining")
+                member.kill()
+                member.wait(10)
+                wait_until(lambda: handler.count == 40, 20)
+            handler.check(5)
+        finally:
+            member.kill()
 
 
 def test_the_command_line_makes_shows_and_deletes_groups(js: JetStream, server: NatsServer) -> None:
