@@ -64,6 +64,7 @@ class Child:
         self.started: float = time.monotonic()
         self.heard: float = 0.0
         self.figures: dict[str, Any] = {}
+        self.silent: bool = False  # it has closed its end of the pipe, and may live on
         self.leaving: float = 0.0  # when it was told to stop
         self._rest = b""
 
@@ -81,6 +82,7 @@ class Child:
             text = os.read(self.pipe, 65536)
         except BlockingIOError:
             return
+        self.silent = not text
         *lines, self._rest = (self._rest + text).split(b"\n")
         for line in lines:
             self.figures = json.loads(line)
@@ -188,12 +190,14 @@ class Supervisor:
         with selectors.DefaultSelector() as selector:
             for slot in self.slots:
                 for child in (slot.child, slot.successor):
-                    if child is not None and child.process.poll() is None:
+                    if child is not None and not child.silent and child.process.poll() is None:
                         selector.register(child.pipe, selectors.EVENT_READ, child)
             deadline = time.monotonic() + seconds
             while (left := deadline - time.monotonic()) > 0 and not self._asked:
                 for key, _ in selector.select(left):
                     key.data.read()
+                    if key.data.silent:  # nothing comes any more, and the pipe would say so for ever
+                        selector.unregister(key.fileobj)
                     if key.data.process.poll() is not None:
                         return
 

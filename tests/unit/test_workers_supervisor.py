@@ -18,7 +18,7 @@ import pytest
 from jsclient import errors
 from jsclient.testing import wait_until
 from jsclient.workers.health import Endpoint
-from jsclient.workers.supervisor import MOST_BACKOFF, Slot, Supervisor, backoff, processes_of
+from jsclient.workers.supervisor import MOST_BACKOFF, SILENT_AFTER, Child, Slot, Supervisor, backoff, processes_of
 
 
 @pytest.mark.parametrize(
@@ -109,6 +109,33 @@ def test_the_processes_go_on_when_no_other_can_be_started(program: Path, caplog:
 
     with caplog.at_level(logging.ERROR, "jsclient.workers"):
         supervised(supervisor, drive)
+
+
+CLOSES = """#!{python}
+import json, os, sys, time
+print(json.dumps({{"running": True}}), file=open(int(sys.argv[1]), "w"), flush=True)  # closed with the file
+time.sleep(60)
+"""
+
+
+def test_a_process_that_tells_nothing_any_more_does_not_keep_its_parent_busy(program: Path) -> None:
+    """It has closed its end of the pipe, and lives on: it is not healthy for long, and costs the parent nothing."""
+    program.write_text(CLOSES.format(python=sys.executable))
+    supervisor = Supervisor([str(program)], 1, 5.0)
+    turns = mock.Mock(wraps=supervisor._listen)
+
+    def drive() -> None:
+        (child,) = [slot.child for slot in supervisor.slots]
+        assert child is not None
+        wait_until(lambda: child.silent)
+        child.heard -= SILENT_AFTER
+        assert not supervisor.healthy
+        wait_until(lambda: turns.call_count > 5)
+
+    reads = mock.patch.object(Child, "read", autospec=True, side_effect=Child.read)
+    with reads as reads_done, mock.patch.object(supervisor, "_listen", turns):
+        supervised(supervisor, drive)
+    assert reads_done.call_count <= 2, "one for the figures, and one for the end of the pipe"
 
 
 def test_a_service_that_crashes_for_days_is_started_again(program: Path) -> None:
