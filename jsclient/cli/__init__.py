@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -33,6 +34,9 @@ _ABSENT = (
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     options = parser().parse_args(arguments)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A stored subject may be any bytes. The escape of what cannot be printed is valid in JSON, too.
+        sys.stdout.reconfigure(errors="backslashreplace")
     options.arguments = None if arguments is None else list(arguments)
     try:
         return int(options.run(options) or 0)

@@ -38,7 +38,8 @@ def letter_of(message: JetStreamMsg, reason: str, deliveries: int) -> tuple[Head
     """
     headers = Headers(headers_of(message))
     headers[REASON] = one_line(reason)[:MAX_REASON]
-    headers[SUBJECT] = one_line(message.subject)
+    subject = message.subject  # as it is, so that a replay finds back; of all that it may hold only NUL does not fit
+    headers[SUBJECT] = one_line(subject) if "\0" in subject else subject
     headers[DELIVERIES] = str(deliveries)
     try:
         meta = message.metadata

@@ -81,7 +81,7 @@ class Writing:
             return self.keys.decode(stored)
         except Exception as error:
             text = f"{stored!r} in bucket {self.bucket!r} is no key of {self.keys!r}: {error}"
-            raise DecodeFailed(text, stored.encode(), stored, revision) from error
+            raise DecodeFailed(text, stored.encode("utf-8", "surrogateescape"), stored, revision) from error
 
     def read(self, entry: KeyValueEntry, key: str | None = None, *, values: bool = True) -> KeyValueEntry:
         """The entry as the program knows it; raises DecodeFailed."""

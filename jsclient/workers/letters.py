@@ -11,8 +11,10 @@ letters.replay_all(consumer="billing", limit=100)          # published again whe
 
 from __future__ import annotations
 
+import base64
 import builtins
 import datetime as dt
+import json
 import re
 import time
 from collections import Counter
@@ -381,7 +383,14 @@ class DeadLetters:
     def export(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> Iterator[bytes]:
         """JSON lines of the letters that fit, payloads in base64."""
         for letter in self.list(timeout=timeout, **filters):
-            yield msgspec.json.encode(letter.to_dict()) + b"\n"
+            yield _json(letter.to_dict()) + b"\n"
+
+
+def _json(plain: dict[str, Any]) -> bytes:
+    try:
+        return msgspec.json.encode(plain)
+    except UnicodeEncodeError:  # a subject or a header that is not UTF-8: the escapes of `json` keep its bytes
+        return json.dumps(plain, default=lambda data: base64.b64encode(data).decode()).encode()
 
 
 def letter_of(message: RawStreamMsg) -> Letter:

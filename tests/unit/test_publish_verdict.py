@@ -209,3 +209,12 @@ def test_an_inquiry_lasts_longer_than_a_heartbeat_of_leaders() -> None:
 def test_the_stream_that_refused() -> None:
     assert stream_of(b'{"error":{"code":400},"stream":"S","seq":0}') == "S"
     assert stream_of(b"[]") == stream_of(b"x") == stream_of(b'{"error":{}}') == ""
+
+
+def test_nobody_can_ask_for_a_subject_that_json_cannot_hold() -> None:
+    inquiry = Inquiry(Published("odd.\udc80", b"x"), "S", Verdict.DOUBT, why="no ack came")
+    assert inquiry.question() is None
+    assert inquiry.pause() is None
+    assert "its subject is not UTF-8" in str(inquiry.end())
+    # The place behind an expected sequence of the stream is asked for without the subject.
+    assert Inquiry(Published("odd.\udc80", b"x", after=3), "S", Verdict.DOUBT).question() is not None

@@ -253,8 +253,14 @@ def without_unknown(value: W) -> W:
 
 
 def encode(value: Any) -> bytes:
-    """The JSON body of a request: a model, a plain dict, or nothing."""
-    return b"" if value is None else msgspec.json.encode(to_wire(value))
+    """The JSON body of a request: a model, a plain dict, or nothing. ConfigError for text that JSON cannot hold."""
+    try:
+        return b"" if value is None else msgspec.json.encode(to_wire(value))
+    except UnicodeEncodeError as error:
+        raise ConfigError(
+            f"the text {error.object!r} is not UTF-8, and requests to JetStream are JSON, which holds nothing else; "
+            "use another name, or a wildcard in its place"
+        ) from None
 
 
 # --- decoding -----------------------------------------------------------------------------------------------

@@ -56,8 +56,13 @@ EXISTS, NONE, UNAVAILABLE, FORBIDDEN = "exists", "none", "unavailable", "forbidd
 
 
 def names_request(subject: str) -> bytes:
-    """The body of STREAM.NAMES that asks which streams take the subject."""
-    return msgspec.json.encode({"subject": subject})
+    """The body of STREAM.NAMES that asks which streams take the subject.
+
+    JSON is UTF-8, a subject need not be. A stream can take one that is not only by a wildcard, which takes the
+    replacement character as well.
+    """
+    text = subject.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return msgspec.json.encode({"subject": text})
 
 
 def names_answer(payload: bytes) -> str:

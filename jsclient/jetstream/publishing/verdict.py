@@ -89,6 +89,14 @@ def _number(text: str | None) -> int | None:
     return int(text) if text is not None and text.isascii() and text.isdigit() else None
 
 
+def _is_text(subject: str) -> bool:
+    try:
+        subject.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def judge(error: ApiError, published: Published, *, in_doubt: bool) -> Verdict:
     """What a refusal means. `in_doubt`: another copy than the one that was refused may be stored."""
     if passes(error):
@@ -168,15 +176,25 @@ class Inquiry:
         self._last: Sight | None = None
 
     def question(self) -> tuple[str, dict[str, Any]] | None:
-        """The API operation that looks, and its body; None where this user may not look at all."""
-        if self.denied > 1:
+        """The API operation that looks, and its body; None where nobody could look, or not this user."""
+        if self._blind:
             return None
         return f"{'DIRECT' if self.denied else 'STREAM.MSG'}.GET.{self.stream}", place(self.published)
 
     def pause(self) -> float | None:
         """Seconds until the next look; None when it has lasted long enough, or there is nothing to wait for."""
-        blind = self.denied > 1 and self.verdict is not Verdict.LISTEN
+        blind = self._blind and self.verdict is not Verdict.LISTEN
         return self._pauses.pop(0) if self._pauses and not blind else None
+
+    @property
+    def _blind(self) -> bool:
+        return self.denied > 1 or self._unspeakable
+
+    @property
+    def _unspeakable(self) -> bool:
+        """The question is JSON, and the subject holds bytes that JSON cannot: the answer would be about another one."""
+        wanted = place(self.published)
+        return not _is_text(wanted.get("last_by_subj") or wanted["next_by_subj"])
 
     def link_lost(self) -> None:
         """What would have come over the link is lost."""
@@ -240,7 +258,11 @@ class Inquiry:
             reason = f"a copy of it got no ack, and another one was refused ({self.refusal.description})"
         else:
             reason = f"it was refused by a server that may not lead the stream any more ({self.refusal.description})"
-        shown = ", and this user may not look whether it is there" if self.denied > 1 else ""
+        shown = ""
+        if self._unspeakable:
+            shown = ", and nobody can ask for it, because its subject is not UTF-8"
+        elif self._blind:
+            shown = ", and this user may not look whether it is there"
         return f"the message on {self.published.subject!r} is not known to be stored: {reason}{shown}"
 
 
