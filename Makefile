@@ -8,8 +8,7 @@ SPARK := $(shell $(PYTHON) -c 'import sys; print(int(sys.version_info >= (3, 11)
 endif
 # `make test` and `make test-full` run in this many processes at once; JOBS=0 runs all in one. Many of the short tests
 # wait for something: three processes keep two cores busy.
-test: JOBS ?= 3
-JOBS ?= 2
+JOBS ?= 3
 ARGS ?=
 CASES ?=
 PY := $(VENV)/bin/python

@@ -21,6 +21,7 @@ SPARK = importlib.util.find_spec("pyspark") is not None
 #: The folders of the tests that run against a real server: marked `live`, and nothing may be left behind by them.
 LIVE = ("live", "faults", "chaos", "examples", "spark")
 FULL = os.environ.get("JSCLIENT_FULL") == "1"
+LONGEST = "tests/chaos/test_soak.py"
 
 
 def pytest_configure() -> None:
@@ -49,12 +50,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`pytest -n 2`: a file stays in one process, and the whole of Spark in one, where it has one session."""
+    """`pytest -n 2`: a file stays in one process, and the whole of Spark in one, where it has one session. The file
+    that lasts longest is the first, or all would wait for it in the end."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
+
+        def _assign_work_unit(self, node: Any) -> None:
+            if LONGEST in self.workqueue:
+                self.workqueue.move_to_end(LONGEST, last=False)
+            super()._assign_work_unit(node)
 
     return ByFile(config, log)
 
