@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
 
@@ -42,11 +43,13 @@ def _check_write(op: Op, places: list[tuple[str, int]], answers: Answers) -> lis
         return [Finding("client", "a call never returned", (op,))]
     if len(places) > 1:
         copies = answers(op.value)
-        ours = len(copies) > 1 and "id" not in op.kind and op.kind in PUBLISHES
+        open_ones = [copy for copy in copies if not _refused(copy)]
+        ours = len(open_ones) > 1 and "id" not in op.kind and op.kind in PUBLISHES
         text = f"stored {len(places)} times ({places}; {len(copies)} copies were sent)"
         return [Finding("client" if ours else "server", text, (op,))]
     if op.outcome == OK and places != [(op.key, op.revision)]:
-        acked = any(b'"seq":%d' % (op.revision or 0) in answer for copy in answers(op.value) for answer in copy)
+        told = re.compile(rb'"seq": *%d\b' % (op.revision or 0))
+        acked = any(told.search(answer) for copy in answers(op.value) for answer in copy)
         return [Finding("server" if acked else "client", f"acknowledged, but found at {places}", (op,))]
     if op.outcome in (REFUSED, NOT_STORED) and places:
         return [Finding(_who_denied(answers(op.value)), f"said not to be stored, but found at {places}", (op,))]
@@ -55,8 +58,11 @@ def _check_write(op: Op, places: list[tuple[str, int]], answers: Answers) -> lis
 
 def _who_denied(copies: Sequence[Sequence[bytes]]) -> str:
     """Which side said "not stored" of what is stored: the server if it refused every copy that was sent to it."""
-    refused = [any(b'"error"' in answer or b" 503" in answer for answer in copy) for copy in copies]
-    return "server" if copies and all(refused) else "client"
+    return "server" if copies and all(map(_refused, copies)) else "client"
+
+
+def _refused(answers: Sequence[bytes]) -> bool:
+    return any(b'"error"' in answer or b" 503" in answer for answer in answers)
 
 
 def check_deletes(ops: Iterable[Op], log: Log) -> list[Finding]:
@@ -147,16 +153,29 @@ def check_reading(name: str, seen: Sequence[tuple[int, bytes | None]], log: Log)
     return [Finding("undecided", text)]
 
 
-def silence(what: str, info: ConsumerInfo, after: int, more: int) -> Finding:
-    """A read ends with message `after`, and the leader of the stream has `more` messages behind it: `info` is what the
-    read's consumer says of itself. It owes them to a pull that waits, unless it has sent them."""
+def silence(stream: str, info: ConsumerInfo, after: int, more: int) -> Finding:
+    """An ordered read ends with message `after`, and the leader of the stream has `more` messages behind it: `info` is
+    what the read's consumer says of itself. It owes them to a pull that waits, unless it has sent them."""
     where = (info.cluster and info.cluster.leader) or "the only server"
     owes = info.num_waiting > 0 and info.delivered.stream_seq <= after
     said = (
         f"{info.num_pending} pending, {info.num_waiting} pulls waiting, the last one sent {info.delivered.stream_seq}"
     )
-    text = f"{what} gets nothing behind {after}, the leader has {more} more; its consumer on {where} says: {said}"
-    return Finding("server" if owes else "undecided", text)
+    text = f"an ordered read of {stream} gets nothing behind {after}, the leader has {more} more"
+    return Finding("server" if owes else "undecided", f"{text}; its consumer on {where} says: {said}", stream=stream)
+
+
+def not_judged(findings: Iterable[Finding], differ: Collection[str], stream_of: Callable[[str], str]) -> list[Finding]:
+    """Where the copies of a stream differ no log says what happened: what is not explained there is not judged, and put
+    down to that. What the wire proves of the client stays with the client."""
+    found = []
+    for finding in findings:
+        stream = finding.stream or (stream_of(finding.ops[0].key) if finding.ops else "")
+        if finding.blame == "undecided" and stream in differ:
+            text = f"not judged, because the copies of {stream} differ: {finding.what}"
+            finding = attrs.evolve(finding, blame="server", what=text)
+        found.append(finding)
+    return found
 
 
 def check_replicas(dumps: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[Finding]:

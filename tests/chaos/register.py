@@ -74,11 +74,13 @@ def resolve(ops: Iterable[Op], log: Sequence[Entry]) -> list[Op]:
 
 @attrs.frozen
 class Finding:
-    """Something that is not as it should be. `blame`: client, server, or undecided."""
+    """Something that is not as it should be. `blame`: client, server, or undecided. `stream`: where no operation tells
+    which one it is about."""
 
     blame: str
     what: str
     ops: tuple[Op, ...] = ()
+    stream: str = ""
 
 
 def judge(key: str, ops: Sequence[Op], log: Sequence[Entry]) -> list[Finding]:

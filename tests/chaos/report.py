@@ -10,6 +10,8 @@ from tests.chaos.run import Result
 from tests.chaos.wire import Wire
 
 WRITES = ("put", "update", "create", "delete", "append")
+#: Findings of each kind that are told with their operations, operations of each, and characters of its text.
+MOST_FINDINGS, MOST_OPS, MOST_TEXT = 20, 12, 2000
 GROUPS = {
     "writes of keys and expected sequences": WRITES,
     "reads from the leader": ("get",),
@@ -61,9 +63,12 @@ def _findings(result: Result, wire: Wire | None) -> Iterator[str]:
     ):
         found = result.of(blame)
         yield f"{title}: {len(found) or 'nothing'}"
-        for finding in found:
-            yield f"  - {finding.what}"
-            for op in finding.ops:
+        for number, finding in enumerate(found):
+            yield f"  - {finding.what[:MOST_TEXT]}"
+            # The wire is searched for each operation: an old server would fill minutes, and pages.
+            for op in finding.ops[:MOST_OPS] if number < MOST_FINDINGS else ():
                 yield f"      {op}"
                 if wire is not None and op.value is not None and op.writes:
                     yield f"        {wire.tell(op.value)[:600]}"
+            if len(finding.ops) > MOST_OPS and number < MOST_FINDINGS:
+                yield f"      and {len(finding.ops) - MOST_OPS} more operations"

@@ -130,30 +130,39 @@ class Run:
         self._drain(js, dumps, result)
         clients.settle(self.history, self.workers, SETTLE)
         self._check(dumps, result)
-        for name in STREAMS:
-            result.findings += checkers.check_replicas(self._from_each(js, name))
+        differ = {name: found for name in STREAMS if (found := checkers.check_replicas(self._from_each(js, name)))}
+        result.findings = checkers.not_judged(result.findings, differ, stream_of)
+        for name, found in differ.items():
+            result.findings += [attrs.evolve(one, what=f"{name}: {one.what}") for one in found]
         return result
 
     def _drain(self, js: JetStream, dumps: dict[str, Dump], result: Result) -> None:
         """Until the readers have seen all that is there."""
+        last = max((seq for seq, *_ in dumps[clients.QUEUE]), default=0)
+        revision = max((seq for seq, *_ in dumps[KV_STREAM]), default=0)
+        behind: list[tuple[str, str]] = []
 
         def done() -> bool:
             try:
                 info = js.consumer_info(clients.QUEUE, clients.CONSUMER, timeout=5)
             except errors.JsClientError:
                 return False
-            last = max((seq for seq, *_ in dumps[clients.QUEUE]), default=0)
-            revision = max((seq for seq, *_ in dumps[KV_STREAM]), default=0)
-            read = self.reader.after >= last and self.watcher.after >= revision
-            return info.num_pending == 0 and info.num_ack_pending == 0 and read
+            behind.clear()
+            if info.num_pending or info.num_ack_pending:
+                text = f"the consumer has {info.num_pending} pending, {info.num_ack_pending} unacknowledged"
+                behind.append((clients.QUEUE, text))
+            if self.reader.after < last:
+                behind.append((clients.QUEUE, f"the ordered consumer is at {self.reader.after} of {last}"))
+            if self.watcher.after < revision:
+                behind.append((KV_STREAM, f"the watcher is at {self.watcher.after} of {revision}"))
+            return not behind
 
         try:
             wait_until(done, 90)
         except TimeoutError:
-            info = js.consumer_info(clients.QUEUE, clients.CONSUMER, timeout=20)
-            text = f"{info.num_pending} pending, {info.num_ack_pending} unacknowledged"
-            text += f"; reader at {self.reader.after}, watcher at {self.watcher.after}"
-            result.findings.append(Finding("undecided", f"after 90 s without faults not all was delivered: {text}"))
+            for stream, text in behind or [(clients.QUEUE, "the consumer does not answer")]:
+                text = f"after 90 s without faults not all was delivered: {text}"
+                result.findings.append(Finding("undecided", text, stream=stream))
 
     def _check(self, dumps: dict[str, Dump], result: Result) -> None:
         keys = logs(dumps[KV_STREAM], f"$KV.{clients.BUCKET}.")
@@ -167,10 +176,12 @@ class Run:
         found += checkers.check_registers(ops, everything)
         found += checkers.check_order(ops, queue)
         given = [(delivery.seq, delivery.value, delivery.at) for delivery in self.deliveries.given]
-        found += checkers.check_deliveries(checkers.Deliveries(given, self.deliveries.confirmed), queue)
-        found += checkers.check_reading("the ordered consumer", list(self.reader.seen), queue)
+        taken = checkers.check_deliveries(checkers.Deliveries(given, self.deliveries.confirmed), queue)
+        taken += checkers.check_reading("the ordered consumer", list(self.reader.seen), queue)
+        found += [attrs.evolve(finding, stream=clients.QUEUE) for finding in taken]
         entries = [(entry.revision, entry.value if entry.is_put else None) for entry in self.watcher.seen]
-        found += checkers.check_reading("the watcher", entries, keys)
+        watched = checkers.check_reading("the watcher", entries, keys)
+        found += [attrs.evolve(finding, stream=KV_STREAM) for finding in watched]
         found += [Finding("client", text) for text in self.history.surprises]
         result.notes = {
             "messages stored": sum(len(entries) for entries in everything.values()),
@@ -197,6 +208,12 @@ class Run:
         return found
 
 
+def stream_of(key: str) -> str:
+    """The stream of a key or subject of the clients."""
+    subjects = {"appends.": clients.APPENDS, "sequence": clients.SEQUENCE, "queue.": clients.QUEUE}
+    return next((stream for start, stream in subjects.items() if key.startswith(start)), KV_STREAM)
+
+
 def dump(js: JetStream, name: str, findings: list[Finding] | None = None) -> Dump:
     """Every message of a stream, by an ordered read. Where that gets no further the leader is asked for each message;
     if it has more, this is one of the findings, or raises NoMessages where none are collected."""
@@ -216,7 +233,7 @@ def dump(js: JetStream, name: str, findings: list[Finding] | None = None) -> Dum
                 if more and findings is None:
                     raise
                 if more and findings is not None:
-                    findings.append(checkers.silence(f"an ordered read of {name}", told, after, len(more)))
+                    findings.append(checkers.silence(name, told, after, len(more)))
                 return found + more
             found.append(_row(message.stream_seq, message))
     return found

@@ -61,7 +61,8 @@ def _places(data: bytes | bytearray, what: bytes) -> list[int]:
 
 def _answers(data: bytes, reply: bytes) -> list[bytes]:
     found = []
-    for match in re.finditer(rb"\bH?MSG " + re.escape(reply) + rb" \S+ (?:\S+ )??((?:\d+ )?\d+)\r\n", data):
+    # 2.9 leaves two spaces where a reply subject would stand.
+    for match in re.finditer(rb"\bH?MSG " + re.escape(reply) + rb" +\S+ +(?:\S+ +)??((?:\d+ +)?\d+)\r\n", data):
         size = int(match[1].split()[-1])
         found.append(data[match.end() : match.end() + size].strip())
     return found

@@ -11,7 +11,7 @@ from jsclient.jetstream import ClusterInfo, ConsumerConfig, ConsumerInfo, Sequen
 from tests.chaos import checkers, clocks, nemesis
 from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
 from tests.chaos.nemesis import schedule
-from tests.chaos.register import NONE, Entry
+from tests.chaos.register import NONE, Entry, Finding
 from tests.chaos.wire import Wire
 
 LOG = {"q.a": [Entry(1, b"<a:1>"), Entry(2, b"<a:2>")]}
@@ -37,6 +37,8 @@ def test_an_acknowledged_message_that_is_not_there() -> None:
     assert blamed([op(b"<a:1>", OK, 1)], ACK, log=gone) == ["server"]
     assert blamed([op(b"<a:1>", OK, 1)], ERROR, log=gone) == ["client"]
     assert blamed([op(b"<a:1>", OK, 7)], ACK) == ["client"]
+    assert blamed([op(b"<a:1>", OK, 7)], b'{"stream":"S", "seq":7}') == ["server"]
+    assert blamed([op(b"<a:1>", OK, 7)], b'{"stream":"S", "seq":71}') == ["client"]
 
 
 def test_a_message_that_is_there_although_it_was_said_not_to_be() -> None:
@@ -49,6 +51,7 @@ def test_a_message_that_is_there_twice() -> None:
     twice = {"q.a": [Entry(1, b"<a:1>"), Entry(2, b"<a:1>")]}
     assert blamed([op(b"<a:1>", UNKNOWN)], ACK, ACK, log=twice) == ["client"]
     assert blamed([op(b"<a:1>", UNKNOWN)], ACK, log=twice) == ["server"]
+    assert blamed([op(b"<a:1>", UNKNOWN)], b"NATS/1.0 503", ACK, log=twice) == ["server"], "only one may be stored"
     assert blamed([op(b"<a:1>", UNKNOWN, kind="publish with id")], ACK, ACK, log=twice) == ["server"]
 
 
@@ -100,7 +103,7 @@ def test_a_read_that_gets_nothing_more() -> None:
 
     def blame(**told: Any) -> str:
         info = ConsumerInfo(stream_name="S", name="C", config=ConsumerConfig(), **told)
-        found = checkers.silence("a read", info, 7, 3)
+        found = checkers.silence("S", info, 7, 3)
         assert "gets nothing behind 7, the leader has 3 more" in found.what
         return found.blame
 
@@ -109,6 +112,24 @@ def test_a_read_that_gets_nothing_more() -> None:
     assert blame(num_waiting=1, num_pending=3, delivered=sent, cluster=ClusterInfo(leader="n2")) == "server"
     assert blame(num_waiting=0, num_pending=3, delivered=sent) == "undecided", "nobody asked"
     assert blame(num_waiting=1, delivered=SequenceInfo(stream_seq=8)) == "undecided", "it was sent"
+
+
+def test_where_copies_differ_nothing_else_is_judged() -> None:
+    denied = op(b"<a:1>", NOT_STORED)
+    findings = [
+        Finding("undecided", "no order", (denied,)),
+        Finding("client", "a lie", (denied,)),
+        Finding("undecided", "missed", stream="KV"),
+        Finding("undecided", "of none"),
+    ]
+
+    def blame(*differ: str) -> list[str]:
+        return [one.blame for one in checkers.not_judged(findings, differ, lambda key: {"q.a": "Q"}[key])]
+
+    assert blame() == ["undecided", "client", "undecided", "undecided"]
+    assert blame("Q") == ["server", "client", "undecided", "undecided"]
+    assert blame("Q", "KV") == ["server", "client", "server", "undecided"]
+    assert checkers.not_judged(findings, ["Q"], lambda key: "Q")[0].what.endswith("copies of Q differ: no order")
 
 
 def test_replicas() -> None:
@@ -139,4 +160,7 @@ def test_the_wire_tells_what_was_sent_and_answered() -> None:
     assert [reply for _, _, reply in wire.publishes(b"<a:1>")] == [b"_INBOX.x.1", b"_INBOX.x.2"]
     assert wire.answers(b"<a:1>") == [[b"NATS/1.0 503 No Responders"], [ACK]]
     assert "2 copies" in wire.tell(b"<a:1>")
+    tap(1, "up", b"PUB q.a _INBOX.x.3 5\r\n<a:3>\r\n")
+    tap(1, "down", b"MSG _INBOX.x.3 1  %d\r\n%s\r\n" % (len(ACK), ACK))
+    assert wire.answers(b"<a:3>") == [[ACK]], "as 2.9 writes it"
     assert wire.answers(b"<a:2>") == []
