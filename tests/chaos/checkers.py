@@ -66,7 +66,8 @@ def _refused(answers: Sequence[bytes]) -> bool:
 
 
 def check_deletes(ops: Iterable[Op], log: Log) -> list[Finding]:
-    """A delete that was acknowledged follows the revision it was bound to; one that was refused does not.
+    """A delete that was acknowledged follows the revision it was bound to; one that was refused does not. A marker has
+    nothing of its own by which it could be found on the wire, so this is for others to explain.
 
     Others may have deleted the same revision: only as many are ok as markers are there."""
     found = []
@@ -78,7 +79,7 @@ def check_deletes(ops: Iterable[Op], log: Log) -> list[Finding]:
         if len(done) > marked:
             found.append(Finding("undecided", f"{key} at {expected}: {len(done)} deletes done", tuple(done)))
         if marked and not done and not unsure:
-            found.append(Finding("client", f"{key} at {expected}: deleted, and everyone was refused", tuple(group)))
+            found.append(Finding("undecided", f"{key} at {expected}: deleted, and everyone was refused", tuple(group)))
     return found
 
 
