@@ -22,6 +22,7 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.shared_options import with_shared_options
 from jsclient.waiting import Gate
 from jsclient.workers import stats
+from jsclient.workers.batch_work import BatchWork
 from jsclient.workers.keyed_work import KeyedWork
 from jsclient.workers.options import MAX_PREFETCH, PoolOptions, PoolOptionsDict
 from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Worker, tell
@@ -144,7 +145,9 @@ class WorkerPool(Taker):
         self._start()
 
     def _start(self) -> None:
-        work = self._keyed.work if self.options.key else self._work_batches if self.options.batch else self._work
+        work = self._keyed.work if self.options.key else self._work
+        if self.options.batch:
+            work = BatchWork(self, self.options.batch, self._messages, self._prefetch, self._take_one).work
         for number, worker in enumerate(self._workers):
             name = f"jsclient-worker-pool-{self.consumer.name}-{number}"
             worker.thread = threading.Thread(target=self._guard, args=(work, worker), name=name, daemon=True)
@@ -273,42 +276,6 @@ class WorkerPool(Taker):
                 worker.held = (Held(message, self._first_interval),)
             return message
 
-    def _work_batches(self, worker: Worker) -> None:
-        assert self.options.batch is not None
-        get, seconds = self._messages.take, self.options.batch[1]
-        while not self.stopping:
-            message = get(None) if self._prefetch.size else self._take_one(worker)
-            if message is None:
-                continue
-            batch: list[JetStreamMsg] = []
-            worker.held = ()
-            try:
-                self._add_to(worker, batch, message)
-                self._gather(worker, batch, Deadline(seconds))
-            except errors.JsClientError:
-                pass  # stopped, closed or deleted: handle what is in hand, the next get says it again
-            if batch and self.connection.closed:
-                self._messages.not_started(batch)
-            elif batch:
-                self._handle_batch(worker, batch)
-
-    def _gather(self, worker: Worker, batch: list[JetStreamMsg], deadline: Deadline) -> None:
-        assert self.options.batch is not None
-        while len(batch) < self.options.batch[0] and not self.stopping:
-            message = self._messages.take(deadline.remaining())
-            if message is not None:
-                self._add_to(worker, batch, message)
-            elif deadline.expired():
-                return
-
-    def _add_to(self, worker: Worker, batch: list[JetStreamMsg], message: JetStreamMsg) -> None:
-        deliveries = self.count_of(message)
-        if self.settler.is_spent(message, deliveries):
-            self.settler.exhausted(worker, message, deliveries)
-            return
-        worker.held = (*worker.held, self.hold(message))
-        batch.append(message)
-
     def _handle_again(self, worker: Worker, message: JetStreamMsg) -> None:
         """A message that was delivered before, or the very first one of the pool."""
         deliveries = self.deliveries(worker, message)
@@ -339,14 +306,6 @@ class WorkerPool(Taker):
             self.settler.handled(worker, message, seconds)
         else:
             self.settler.failed(worker, message, error, deliveries, seconds)
-
-    def _handle_batch(self, worker: Worker, batch: list[JetStreamMsg]) -> None:
-        started = time.monotonic()
-        outcomes = self.settler.call_batch(self.handler, batch)
-        seconds = time.monotonic() - started
-        self.count(worker, seconds / len(batch), batch[-1])
-        self.settler.settle_batch(worker, batch, outcomes, seconds, self.deliveries)
-        worker.held = ()
 
     def take_for(self, worker: Worker, timeout: float | None) -> JetStreamMsg | None:
         """The next message, for a worker that is the only one to take; asks for no more than workers are free."""

@@ -1,0 +1,83 @@
+"""The work of a pool that hands lists of messages to its handler."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from jsclient import errors
+from jsclient.durations import Deadline
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStreamMsg
+    from jsclient.workers.parts import PoolMessages, Worker
+    from jsclient.workers.pool import WorkerPool
+    from jsclient.workers.prefetch import Prefetch
+
+
+class BatchWork:
+    """How one worker of such a pool gathers messages and has them handled.
+
+    `batch`: how many at most, and for how many seconds after the first. `take_one` takes for a worker alone, while
+    nothing is prefetched.
+    """
+
+    def __init__(
+        self,
+        pool: WorkerPool,
+        batch: tuple[int, float],
+        messages: PoolMessages,
+        prefetch: Prefetch,
+        take_one: Callable[[Worker], JetStreamMsg | None],
+    ) -> None:
+        self._pool = pool
+        self._size, self._seconds = batch
+        self._messages = messages
+        self._prefetch = prefetch
+        self._take_one = take_one
+
+    def work(self, worker: Worker) -> None:
+        """Until the pool stops."""
+        pool = self._pool
+        while not pool.stopping:
+            message = self._messages.take(None) if self._prefetch.size else self._take_one(worker)
+            if message is None:
+                continue
+            batch: list[JetStreamMsg] = []
+            worker.held = ()
+            try:
+                self._add_to(worker, batch, message)
+                self._gather(worker, batch, Deadline(self._seconds))
+            except errors.JsClientError:
+                pass  # stopped, closed or deleted: handle what is in hand, the next take says it again
+            if batch and pool.connection.closed:
+                self._messages.not_started(batch)
+            elif batch:
+                self._handle(worker, batch)
+
+    def _gather(self, worker: Worker, batch: list[JetStreamMsg], deadline: Deadline) -> None:
+        while len(batch) < self._size and not self._pool.stopping:
+            message = self._messages.take(deadline.remaining())
+            if message is not None:
+                self._add_to(worker, batch, message)
+            elif deadline.expired():
+                return
+
+    def _add_to(self, worker: Worker, batch: list[JetStreamMsg], message: JetStreamMsg) -> None:
+        pool = self._pool
+        deliveries = pool.count_of(message)
+        if pool.settler.is_spent(message, deliveries):
+            pool.settler.exhausted(worker, message, deliveries)
+            return
+        worker.held = (*worker.held, pool.hold(message))
+        batch.append(message)
+
+    def _handle(self, worker: Worker, batch: list[JetStreamMsg]) -> None:
+        pool = self._pool
+        started = time.monotonic()
+        outcomes = pool.settler.call_batch(pool.handler, batch)
+        seconds = time.monotonic() - started
+        pool.count(worker, seconds / len(batch), batch[-1])
+        pool.settler.settle_batch(worker, batch, outcomes, seconds, pool.deliveries)
+        worker.held = ()
