@@ -148,7 +148,9 @@ def check_archive(archive: Path, tracked: set[str]) -> None:
 
 def first_example() -> str:
     """The first program of the README."""
-    return re.findall(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)[0]
+    found = re.search(r"^```python\n(.*?)^```", (ROOT / "README.md").read_text(encoding="utf-8"), re.M | re.S)
+    assert found is not None
+    return found[1]
 
 
 def try_example(fresh: str, folder: Path) -> None:
@@ -201,7 +203,7 @@ def main() -> int:
         check_archive(next(DIST.glob("*.tar.gz")), set(tracked_files()))
         pythons = [sys.executable]
         if options.pythons:
-            from pythons import interpreters
+            from pythons import interpreters  # type: ignore[import-not-found]
 
             pythons = list(interpreters().values())
         for python in pythons:

@@ -178,7 +178,8 @@ def read_rows(path: Path) -> dict[str, list[dict[str, Any]]]:
 
 def loaded(rows: list[dict[str, Any]]) -> bool:
     """True when the load average was above the number of cores: then wall figures say nothing."""
-    return statistics.median(row["load"] for row in rows) > (os.cpu_count() or 1)
+    load: float = statistics.median(row["load"] for row in rows)
+    return load > (os.cpu_count() or 1)
 
 
 def plot(results: dict[str, list[Result]], path: Path) -> None:

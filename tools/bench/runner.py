@@ -84,7 +84,7 @@ class Bench:
         for package in (jsclient, protocol):
             # pip compiles what it installs, a peer too; in a checkout modules that are imported late would be compiled
             # within what is measured.
-            compileall.compile_dir(os.path.dirname(package.__file__), quiet=2)
+            compileall.compile_dir(package.__path__[0], quiet=2)
         self._seeded: set[str] = set()
         self._stack = contextlib.ExitStack()
         self._servers: dict[bool, tuple[NatsServer, str]] = {}

@@ -260,7 +260,7 @@ def indented(text: str) -> str:
 
 def member_text(name: str, value: Any) -> Iterator[str]:
     if is_property(value):
-        getter = value.fget if isinstance(value, property) else value.func
+        getter: Any = value.fget if isinstance(value, property) else value.func
         kind = inspect.signature(getter).return_annotation
         yield f":::{{py:property}} {name}"
         if kind is not inspect.Signature.empty:
@@ -310,7 +310,7 @@ def class_signature(cls: type) -> str:
         return ""
     if "__init__" not in vars(cls) and not any("__init__" in vars(base) for base in cls.__mro__ if ours(base)):
         return ""
-    return re.sub(r" -> None$", "", signature(cls.__init__, method=True))  # type: ignore[misc]
+    return re.sub(r" -> None$", "", signature(cls.__init__, method=True))
 
 
 def module_page(module_name: str) -> str:
@@ -367,7 +367,8 @@ def command_line_page() -> str:
 
 
 def helps(parser: argparse.ArgumentParser) -> Iterator[tuple[str, str]]:
-    parser.formatter_class = partial(parser.formatter_class, width=100)  # type: ignore[assignment]
+    kind: Any = parser.formatter_class
+    parser.formatter_class = partial(kind, width=100)
     yield parser.prog, parser.format_help()
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
