@@ -93,7 +93,7 @@ PRIVATE_IN_TESTS = {
 #: Packages of which each module has a test file of its name, with `js_` or `publish_` before it or an `s` behind it.
 NAMED_AFTER = ("protocol", "jsclient.jetstream", "jsclient.jetstream.api", "jsclient.jetstream.consuming",
                "jsclient.jetstream.publishing")  # fmt: skip
-#: Modules of these whose tests have another name, and why.
+#: Modules of these with tests of another name, and why.
 TESTED_ELSEWHERE = {
     "jsclient.jetstream.api.model_base": ("unit/test_js_models.py", "seen through the models"),
     "jsclient.jetstream.api.models_consumer": ("unit/test_js_models.py", "one table of all models"),

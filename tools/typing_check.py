@@ -5,7 +5,7 @@
 `tests/typed/mistakes.py` holds typical mistakes, one on each line that ends in `# wrong`: each must be refused, and
 nothing else in the file. `tests/typed/correct.py` holds correct programs: nothing in it may be refused. Both are read
 by mypy --strict and by pyright (or basedpyright, which is the same checker with Node inside), where they are found.
-Pyright also counts the public names whose type it knows (`--verifytypes`): all of them.
+Pyright also counts the public names of known type (`--verifytypes`): all of them.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def with_pyright(program: str) -> Callable[[Path], Findings]:
 
 
 def unknown(program: str, package: str) -> list[str]:
-    """The public names of a package whose type pyright does not know, or which another checker may see differently."""
+    """The public names of a package with a type that pyright does not know, or that another checker may see differently."""
     # It takes the packages of the `python` that it finds first, whatever --pythonpath says.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}

@@ -51,7 +51,7 @@ def copied_consumer(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--heartbeat", type=seconds, help="with --target: seconds between signs of life")
     parser.add_argument("--bps", type=positive, help="with --target: bits per second at the most")
     for option in _GROUPS:
-        text = f"a consumer whose pulls belong to these groups, {option.split('_')[0]} (server 2.11)"
+        text = f"a consumer with pulls that belong to these groups, {option.split('_')[0]} (server 2.11)"
         parser.add_argument(f"--{option.replace('_', '-')}", action="append", metavar="GROUPS", help=text)
     parser.add_argument(
         "--pinned-ttl", type=seconds, help="with --pinned-groups: how long a silent client keeps its pin"

@@ -75,7 +75,7 @@ class JournaledTask:
         self._key = key_of(job.query, job.batch)
         self._pace = Pace(journal)
         self._takers: list[StreamConfig] = []
-        self._known: set[bytes] = set()  # subjects whose stream is in the entry of the batch
+        self._known: set[bytes] = set()  # subjects of streams that are in the entry of the batch
         self._nameless = False  # rows go out without their ids
         self._alone = not journal.overtook  # no earlier attempt of this run can have rows under way
 

@@ -8,8 +8,8 @@ An entry of a partition is also a fence: an attempt that takes the partition ove
 that still runs cannot give its receipt any more. `settled` says that no row of an attempt is on its way any more: what
 the sink has then is all that it will get of it. An attempt that was killed cannot say so. `from` is where a stream of
 the sink ended before the batch wrote to it, so whatever the batch has stored lies behind it. `again` says that more
-than one run has written the batch, and `gone` names runs whose batch was taken over: they do not take it back, also
-when Spark starts their tasks again.
+than one run has written the batch, and `gone` names runs that lost the batch to another one: they do not take it back,
+also when Spark starts their tasks again.
 """
 
 from __future__ import annotations

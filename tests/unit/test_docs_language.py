@@ -11,7 +11,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PERSONAL = re.compile(
-    r"\b(?:he|him|his|she|her|whom|whoever)\b|(?<!those )(?<!users )\bwho\b(?! we are| connects)",
+    r"\b(?:he|him|his|she|her|whom|whoever)\b|(?<!those )(?<!users )\bwho\b(?! we are| connects)"
+    r"|(?<!by )\bwhose\b",
     re.I,
 )
 #: `words.md`, `folder/words.md`: a document.

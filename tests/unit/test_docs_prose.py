@@ -25,7 +25,7 @@ TEXTS = [
     *sorted((ROOT / "jsclient").rglob("README.md")),
     *sorted((ROOT / "tools" / "docs" / "pages").glob("*.md")),
 ]
-#: First cells of tables whose first column is in the words of another product.
+#: First cells of tables with a first column in the words of another product.
 FOREIGN_TABLES = ("nats.go", "nats-py", "Kafka", "Celery, RQ", "question")
 #: Words of servers, of Python, of Spark and of other products that stand in texts and not in our sources.
 FOREIGN = {
@@ -122,7 +122,7 @@ def is_file(name: str) -> bool:
 
 
 def rows_to_prove(path: Path) -> Iterator[tuple[int, str]]:
-    """(line, its last cell) of every row of the tables whose last column is "proven by"."""
+    """(line, its last cell) of every row of the tables with "proven by" as their last column."""
     inside = False
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         if not line.startswith("|"):

@@ -85,7 +85,7 @@ def test_the_echo_is_compared() -> None:
 
 
 class Levels:
-    """An Api whose INFO answers one after the other."""
+    """An Api that gives these INFO answers one after the other."""
 
     prefix = "$JS.API."
 

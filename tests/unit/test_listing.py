@@ -217,7 +217,7 @@ class Made:
 
 
 class Context:
-    """A stream whose last sequence is `last` (or an error), and the consumers that are made of it in turn."""
+    """A stream with `last` as its last sequence (or an error), and the consumers that are made of it in turn."""
 
     def __init__(self, last: Any, *, per_subject: int = -1, replicas: int = 1) -> None:
         self.api = SimpleNamespace(is_imported=False, passes_many=True, prefix="$JS.API.", timeout=5.0)

@@ -171,7 +171,7 @@ def test_an_answer_without_the_stream_says_nothing(clock: Turn) -> None:
 
 
 def test_the_only_leader_is_believed(clock: Turn) -> None:
-    """A stream with one replica has no other leader whose word could count more."""
+    """A stream with one replica has no other leader with a word that could count more."""
     rig = Rig(duplicate_window=None)
     first = rig.publish(msg_id="1")
     rig.error(rig.take()[0], 10164)

@@ -197,7 +197,7 @@ class OrderedServer(PullServer):
     def _request(self, client: FakeClient, subject: str, reply: str, body: bytes) -> None:
         sid = self.sids.get(reply[: reply.rindex(".") + 1])
         if sid is None:
-            return  # a delete, whose answer nobody waits for
+            return  # a delete: nobody waits for its answer
         if ".CONSUMER.CREATE." in subject:
             config = json.loads(body)["config"]
             self.consumer, self.consumer_seq = subject.rpartition(".")[2], 0

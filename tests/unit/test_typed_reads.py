@@ -1,4 +1,4 @@
-"""Finite reads whose messages have values, without a server."""
+"""Finite reads of messages with values, without a server."""
 
 from __future__ import annotations
 
