@@ -220,7 +220,7 @@ def test_the_worked_example_of_the_chapter(js: JetStream, server: NatsServer, tm
     (shell,) = re.findall(r"^```sh\n(jsclient group .*?)^```", chapter, re.MULTILINE | re.DOTALL)
     create, work = (shlex.split(command)[1:] for command in shell.replace("\\\n", " ").strip().splitlines())
     work[work.index("--http") + 1] = "127.0.0.1:0"
-    js.create_stream(StreamConfig(name="ORDERS", subjects=["orders.*.*"]))
+    js.create_stream(StreamConfig(name="BOOKINGS", subjects=["bookings.*.*"]))
     assert cli(server, *create).returncode == 0
     published: dict[str, list[str]] = {}
 
@@ -228,7 +228,7 @@ def test_the_worked_example_of_the_chapter(js: JetStream, server: NatsServer, tm
         for number in numbers:
             for customer in range(15):
                 data = "unlucky" if number == 7 and customer % 5 == 0 else str(number)
-                js.publish(f"orders.c{customer}.new", data)
+                js.publish(f"bookings.c{customer}.new", data)
                 published.setdefault(f"c{customer}", []).append(data)
 
     def booked() -> dict[str, list[str]]:
@@ -243,13 +243,13 @@ def test_the_worked_example_of_the_chapter(js: JetStream, server: NatsServer, tm
     with Service(server, tmp_path, *work[2:], app=app) as service:
         assert service.said.startswith("3 processes work"), service.end()
         order(range(20))
-        wait_until(lambda: len(groups.open_group(js, "ORDERS", "billing").config().members) == 3, 30)
+        wait_until(lambda: len(groups.open_group(js, "BOOKINGS", "ledger").config().members) == 3, 30)
         wait_until(lambda: booked() == published, 30)
-        members = groups.open_group(js, "ORDERS", "billing").config().members
+        members = groups.open_group(js, "BOOKINGS", "ledger").config().members
 
         service.process.send_signal(signal.SIGHUP)  # a rolling deploy
         order(range(20, 40))
-        wait_until(lambda: not set(members) & set(groups.open_group(js, "ORDERS", "billing").config().members), 40)
+        wait_until(lambda: not set(members) & set(groups.open_group(js, "BOOKINGS", "ledger").config().members), 40)
         wait_until(lambda: booked() == published, 40)
 
         wait_until(lambda: len(children(service.process.pid)) == 3, 30)  # the last predecessor has ended, too
