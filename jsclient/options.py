@@ -86,7 +86,7 @@ class TLSOptions:
     server_name: str | None = None
     """The name that the certificate must carry, if it is not the host of the URL."""
     handshake_first: bool = False
-    """TLS before INFO; the server needs the option of the same name (2.10.4)."""
+    """TLS before INFO; the server needs its option of the same name (server 2.10.4)."""
 
 
 @described

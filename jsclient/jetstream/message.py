@@ -288,8 +288,8 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         self._confirm(nak_body(delay), timeout)
 
     def term(self, reason: str | None = None) -> None:
-        """Give up: never deliver it again. A reason goes into the advisory; raises NotSupported below 2.10.4,
-        where the server would ignore the whole ack."""
+        """Give up: never deliver it again. A reason goes into the advisory (server 2.10.4; NotSupported below, because
+        the server would ignore the whole ack)."""
         self._finish(self._term_body(reason))
 
     def double_term(self, reason: str | None = None, *, timeout: Timeout = DEFAULT) -> None:

@@ -199,8 +199,8 @@ class Stream:
     ) -> Iterator[RawStreamMsg]:
         """Up to `batch` messages from `seq` (default: the first) or `start_time` on, as they come.
 
-        One request serves many messages where the stream allows direct gets and the server is 2.11 or later; elsewhere
-        each is read by itself, and the first one since `start_time` is found by an ordered consumer. The timeout is
+        One request serves many messages where the stream allows direct gets (from server 2.11 on); elsewhere each is
+        read by itself, and the first one since `start_time` is found by an ordered consumer. The timeout is
         for each request; `max_bytes` limits one answer of the server, not the whole.
 
         `subject`: only messages on it (wildcards are allowed); None (default): all.

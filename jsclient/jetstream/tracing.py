@@ -74,7 +74,7 @@ def trace(
     deliver: bool = False,
     timeout: Timeout = TRACE_TIMEOUT,
 ) -> list[Trace]:
-    """Publish a message and return what each server says about it, the first server first.
+    """Publish a message and return what each server says about it, the first server first (server 2.11).
 
     Unless `deliver`, the message is only looked at: nobody gets it and no stream stores it. Returns when every
     server has answered; raises TimedOut when none did, and returns what came when some did not in time.

@@ -63,11 +63,11 @@ class KeyValueConfig:
     sources: Sequence[StreamSource] = ()
     """Other buckets that are copied into this one."""
     compression: bool = False
-    """Compress the files."""
+    """Compress the files (server 2.10)."""
     limit_marker_ttl: float | None = attrs.field(default=None, converter=_seconds)
     """Seconds for which a marker tells that the server removed a key (server 2.11)."""
     metadata: Mapping[str, str] | None = None
-    """Keys and values for people and tools."""
+    """Keys and values for people and tools (server 2.10)."""
 
     def __attrs_post_init__(self) -> None:
         check_bucket(self.bucket)

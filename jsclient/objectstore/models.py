@@ -264,9 +264,9 @@ class ObjectStoreConfig:
     placement: Placement | None = None
     """Where the replicas live."""
     compression: bool = False
-    """Compress the files."""
+    """Compress the files (server 2.10)."""
     metadata: Mapping[str, str] | None = None
-    """Keys and values for people and tools."""
+    """Keys and values for people and tools (server 2.10)."""
 
     def __attrs_post_init__(self) -> None:
         check_bucket(self.bucket, "object store")

@@ -83,13 +83,14 @@ class PoolOptions:
     ack_wait: float | None = attrs.field(default=None, converter=plain_or_none)
     """Seconds: the consumer's `ack_wait`, where this user may not ask for it."""
     group: str = ""
-    """The consumer's priority group."""
+    """The consumer's priority group (server 2.11)."""
     stop_timeout: float = attrs.field(default=STOP_TIMEOUT, converter=plain)
     """Seconds that running handlers have at the end."""
     on_event: Callable[[Any], Any] | None = None
     """Called with a `PoolEvent` for what happens to messages."""
     later: str | None = None
-    """Subject in the stream under which messages wait as schedules for a late retry; None: they are naked."""
+    """Subject in the stream under which messages wait as schedules (server 2.12) for a late retry; None: they are
+    naked."""
     later_from: float = attrs.field(default=LATER_FROM, converter=plain)
     """Seconds of delay from which on they do."""
 

@@ -96,7 +96,8 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     `ack_policy` is "explicit" unless set (the server's own default would be "none"). `ack_wait` (server default
     30 s), `backoff`, `inactive_threshold` (server default for ephemeral ones 5 s), `max_expires`, `idle_heartbeat`
     and `priority_timeout` are seconds. `deliver_subject`, `deliver_group`, `flow_control`, `idle_heartbeat` and
-    `rate_limit_bps` are for push consumers only.
+    `rate_limit_bps` are for push consumers only. A setting of a newer server than the connected one is refused with
+    NotSupported, because it would be ignored there.
     """
 
     name: str | None = None
@@ -112,7 +113,7 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     opt_start_time: Timestamp | None = None
     """The first point in time, with by_start_time; with a zone."""
     ack_policy: AckWord | None = None
-    """explicit: every message; all: an ack covers all before it; none: no acks."""
+    """explicit: every message; all: an ack covers all before it; none: no acks; flow_control: push (server 2.14)."""
     ack_wait: Seconds | None = None
     """Seconds without an ack after which a message is delivered again (server default 30)."""
     max_deliver: int | None = None
@@ -157,18 +158,16 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     """Keep its state in memory."""
     direct: bool | None = None
     """Used by the server itself for mirrors and sources."""
-    # server 2.10
     metadata: dict[str, str] | None = None
-    """Keys and values for people and tools; those that begin with `_nats.` are the server's."""
-    # server 2.11
+    """Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's."""
     pause_until: Timestamp | None = None
-    """Deliver nothing before this point in time."""
+    """Deliver nothing before this point in time (server 2.11)."""
     priority_groups: list[str] | None = None
-    """Names of its priority groups (one, today)."""
+    """Names of its priority groups (server 2.11; one, today)."""
     priority_policy: PriorityWord | None = None
-    """overflow, pinned_client or prioritized: how readers of a group share the messages."""
+    """overflow, pinned_client (server 2.11) or prioritized (server 2.12): how readers of a group share the messages."""
     priority_timeout: Seconds | None = None
-    """Seconds of silence after which a pinned reader loses its place."""
+    """Seconds of silence after which a pinned reader loses its place (server 2.11)."""
 
     if TYPE_CHECKING:
 

@@ -95,7 +95,7 @@ class Placement(OpenWire, kw_only=True, frozen=True):
     tags: list[str] | None = None
     """Tags that the servers must have."""
     preferred: str | None = None
-    """Name of the server that shall lead."""
+    """Name of the server that shall lead (server 2.11)."""
 
 
 class SubjectTransform(OpenWire, kw_only=True, frozen=True):
@@ -140,7 +140,7 @@ class StreamSource(OpenWire, kw_only=True, frozen=True):
     filter_subject: str | None = None
     """Only messages of this subject."""
     subject_transforms: list[SubjectTransform] | None = None
-    """How subjects are rewritten on the way."""
+    """How subjects are rewritten on the way (server 2.10)."""
     external: ExternalStream | None = None
     """How to reach a stream of another account or domain."""
     consumer: SourceConsumer | None = None
@@ -181,6 +181,8 @@ class StreamConsumerLimits(OpenWire, kw_only=True, frozen=True):
 
 class StreamConfig(OpenWire, kw_only=True, frozen=True):
     """The configuration of a stream. Only `name` is required; what is None is left to the server.
+
+    A setting of a newer server than the connected one is refused with NotSupported, because it would be ignored there.
 
     Limits: -1 means without limit. `max_age`, `duplicate_window` (server default 2 minutes, or max_age if that is
     smaller) and `subject_delete_marker_ttl` are seconds. `subjects` default to the stream's name.
@@ -240,34 +242,30 @@ class StreamConfig(OpenWire, kw_only=True, frozen=True):
     """Such reads may be answered by this mirror for its origin."""
     republish: Republish | None = None
     """Stored messages are also published on another subject."""
-    # server 2.10
     compression: CompressionWord | None = None
-    """s2 compresses the files."""
+    """s2 compresses the files (server 2.10)."""
     first_seq: int | None = None
-    """The sequence of the first message."""
+    """The sequence of the first message (server 2.10)."""
     subject_transform: SubjectTransform | None = None
-    """Stores messages under another subject than that of their publish."""
+    """Stores messages under another subject than that of their publish (server 2.10)."""
     consumer_limits: StreamConsumerLimits | None = None
-    """Defaults and upper limits for consumers."""
+    """Defaults and upper limits for consumers (server 2.10)."""
     metadata: dict[str, str] | None = None
-    """Keys and values for people and tools; those that begin with `_nats.` are the server's."""
-    # server 2.11
+    """Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's."""
     allow_msg_ttl: bool | None = None
-    """Messages may have a time to live of their own (`ttl=`)."""
+    """Messages may have a time to live of their own (`ttl=`, server 2.11)."""
     subject_delete_marker_ttl: Seconds | None = None
-    """Seconds for which a marker stays where the last message of a subject went by age."""
-    # server 2.12
+    """Seconds for which a marker stays where the last message of a subject went by age (server 2.11)."""
     allow_atomic: bool | None = None
-    """Allows `JetStream.atomic_batch`."""
+    """Allows `JetStream.atomic_batch` (server 2.12)."""
     allow_msg_counter: bool | None = None
-    """The stream's subjects are counters."""
+    """The stream's subjects are counters (server 2.12)."""
     allow_msg_schedules: bool | None = None
-    """Publishes may have a `schedule=`."""
+    """Publishes may have a `schedule=` (server 2.12)."""
     persist_mode: PersistWord | None = None
-    """async acknowledges before the message is written; for one replica only."""
-    # server 2.14
+    """async acknowledges before the message is written; for one replica only (server 2.12)."""
     allow_batched: bool | None = None
-    """Allows `JetStream.fast_batch`."""
+    """Allows `JetStream.fast_batch` (server 2.14)."""
 
     if TYPE_CHECKING:
 
