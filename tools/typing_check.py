@@ -77,7 +77,7 @@ def with_pyright(program: str) -> Callable[[Path], Findings]:
 
 
 def unknown(program: str, package: str) -> list[str]:
-    """The public names of a package with a type that pyright does not know, or that another checker may see differently."""
+    """The public names of a package with a type that pyright does not know, or others may read otherwise."""
     # It takes the packages of the `python` that it finds first, whatever --pythonpath says.
     path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT)}
