@@ -19,6 +19,7 @@ import pytest
 from jsclient import backup, coordination, groups
 from jsclient.jetstream import Consumer, JetStream, JetStreamMsg, Schedule, Stream, StreamConfig, trace
 from jsclient.jetstream.api import capabilities, models
+from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api.capabilities import Version
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, OrderedState
 from jsclient.jetstream.consuming.pull_options import FetchLimitsDict, PullOptions
@@ -118,7 +119,7 @@ def of_headers() -> Iterable[Need]:
     for field, value in samples(Schedule).items():
         schedule = Schedule(**{"spec": "@hourly", "target": "b", field: value})
         version = max(release(header) for header, _ in schedule.headers())
-        if version > release(publishing.names.SCHEDULE):
+        if version > release(names.SCHEDULE):
             yield Schedule, field, version
 
 
