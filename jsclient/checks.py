@@ -76,3 +76,11 @@ def client_name(text: str) -> str:
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
         raise errors.InvalidName(f"client name must not contain control characters: {text!r:.80}")
     return text
+
+
+def utf8(text: str, what: str) -> bytes:
+    """Text as it is sent; raises ConfigError for what UTF-8 cannot hold (file names, say, may come with such)."""
+    try:
+        return text.encode()
+    except UnicodeEncodeError as error:
+        raise errors.ConfigError(f"{what} that is text must be UTF-8 ({error.reason}); give bytes") from None

@@ -91,7 +91,7 @@ class Encoder:
 
 def as_bytes(payload: Any) -> bytes:
     if isinstance(payload, str):
-        return payload.encode()
+        return checks.utf8(payload, "a payload")
     if isinstance(payload, (bytes, bytearray, memoryview)):
         return bytes(payload)
     raise errors.ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it, or use a codec")

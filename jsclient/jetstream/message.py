@@ -13,7 +13,7 @@ from typing import Any, Final, NoReturn
 import msgspec
 
 import protocol
-from jsclient import codecs
+from jsclient import checks, codecs
 from jsclient._engine import Engine
 from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, NANOSECONDS, Timeout
@@ -336,7 +336,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
                 "term(reason) needs nats-server 2.10.4: an older one ignores such an ack. Nothing was sent. Use term() "
                 "without a reason."
             )
-        return TERM + b" " + reason.encode()
+        return TERM + b" " + checks.utf8(reason, "a reason")
 
     def _confirm(self, body: bytes, timeout: Timeout) -> None:
         self.claim()

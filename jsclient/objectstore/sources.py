@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import IO, Any
 
+from jsclient import checks
 from jsclient.errors import ConfigError
 
 Data = bytes | bytearray | memoryview | str | os.PathLike[str] | IO[bytes] | Iterable[bytes]
@@ -22,7 +23,7 @@ def chunks_of(data: Any, size: int) -> Iterator[tuple[Iterator[bytes], int | Non
     its bytes on disk are not what it gives.
     """
     if isinstance(data, str):
-        data = data.encode()
+        data = checks.utf8(data, "an object")
     if isinstance(data, (bytes, bytearray, memoryview)):
         view = memoryview(data).cast("B")
         yield _slices(view, size), len(view)

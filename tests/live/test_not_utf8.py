@@ -11,7 +11,9 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream
+from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.keyvalue import BASE64_KEYS, create_key_value
+from jsclient.objectstore import create_object_store
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import DeadLetters, Reject, WorkerPool
 from tests.live.test_cli import cli
@@ -102,3 +104,25 @@ def test_dead_letters_are_exported_and_replayed(js: JetStream) -> None:
     assert (letter["original_subject"], letter["data"]) == (ODD, "/w==")
     assert letters.replay_all().replayed == 1
     assert js.stream("ODD").get_msg(2).data == b"\xff"
+
+
+def test_text_that_utf8_cannot_hold_is_refused(js: JetStream) -> None:
+    js.create_stream(name="ODD", subjects=["odd.>"])
+    store = create_object_store(js, bucket="B")
+    bucket = create_key_value(js, bucket="B")
+    js.publish("odd.a", b"x")
+    message = js.create_consumer("ODD", ConsumerConfig(durable_name="C")).next(5)
+    for call in (
+        lambda: js.nc.publish("odd.a", "\udc80"),
+        lambda: js.nc.request("odd.a", "\udc80"),
+        lambda: js.publish("odd.a", "\udc80"),
+        lambda: js.publish_async("odd.a", "\udc80"),
+        lambda: bucket.put("k", "\udc80"),
+        lambda: store.put("o", "\udc80"),
+    ):
+        with pytest.raises(errors.ConfigError, match="UTF-8"):
+            call()
+    if server_at_least(js.nc, (2, 10, 4)):
+        with pytest.raises(errors.ConfigError, match="UTF-8"):
+            message.term("\udc80")
+    message.ack()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from jsclient import waiting
+from jsclient import checks, waiting
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.errors import (
@@ -146,7 +146,7 @@ def wait_for_event(
 def check_payload(payload: Any, limit: int, headers: int = 0) -> bytes:
     """The payload as bytes, no larger than the server accepts together with the headers."""
     if isinstance(payload, str):
-        payload = payload.encode()
+        payload = checks.utf8(payload, "a payload")
     if not isinstance(payload, (bytes, bytearray, memoryview)):
         raise ConfigError(f"a payload is bytes or str, not {type(payload).__name__}; encode it, or use a codec")
     raw = payload if isinstance(payload, bytes) else bytes(payload)
