@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Final
 
-BOOT = Path("/proc/sys/kernel/random/boot_id")
-PIDS = Path("/proc/self/ns/pid")
+BOOT: Final = Path("/proc/sys/kernel/random/boot_id")
+PIDS: Final = Path("/proc/self/ns/pid")
 
 
 def here() -> str:
