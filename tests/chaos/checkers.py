@@ -184,5 +184,6 @@ def check_replicas(dumps: Mapping[str, Sequence[tuple[int, bytes]]]) -> list[Fin
     if len({tuple(dump) for dump in dumps.values()}) <= 1:
         return []
     sizes = {name: len(dump) for name, dump in dumps.items()}
-    odd = set.symmetric_difference(*[set(dump) for dump in list(dumps.values())[:2]])
+    copies = [set(dump) for dump in dumps.values()]
+    odd = copies[0].union(*copies) - copies[0].intersection(*copies)
     return [Finding("server", f"replicas differ: {sizes}, for example {sorted(odd)[:3]}")]
