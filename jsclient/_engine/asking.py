@@ -13,7 +13,7 @@ from jsclient._engine.encoding import as_bytes
 from jsclient._engine.outbox import Unkept
 from jsclient._engine.requests import MOST_REPLIES, Replies
 from jsclient._engine.sinks import CANCEL_SLICE
-from jsclient._engine.taking import read_reply
+from jsclient._engine.taking import read_replies, read_reply
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.states import ConnectionState
@@ -21,6 +21,7 @@ from protocol.frames import pub, with_reply
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
+    from jsclient._engine.requests import Collector
     from jsclient.cancel import Cancel
 
 NO_STATUS: Final = b"NATS/1.0 503"
@@ -247,7 +248,12 @@ class Asker:
         if self._engine.draining or self._outbox.offline:
             self._prepare_request(deadline)
         self._engine.messages_out += len(subjects)
-        return self._requests.ask_each(subjects, payload, deadline, self._post_now, self._session.recall_reader)
+        return self._requests.ask_each(subjects, payload, deadline, self._post_now, self._read_replies)
+
+    def _read_replies(self, collector: Collector, deadline: Deadline) -> None:
+        reading = self._engine.lent_reading()
+        if reading is not None:
+            read_replies(reading, self._engine.request_sid, collector, deadline)
 
     def request_many(
         self,

@@ -73,25 +73,43 @@ ABANDONED: Final = _references_of_abandoned()
 
 
 class Collector:
-    """The ticket of many requests at once: takes all their replies on the reader thread, and wakes its thread once.
+    """The ticket of many requests at once: it is given all their replies, and its thread is woken once.
 
-    It is no part of a chain of wake-ups (see `relay`), and its replies do not lend the right to read (see `reading`):
-    the next of them wake nobody, either.
+    The reader gives it what it reads, and takes the tokens of that out of the table; its own thread what it reads itself
+    (see `taking`). It is no part of a chain of wake-ups (see `relay`).
     """
 
-    __slots__ = ("_open", "done", "replies")
+    __slots__ = ("_cut", "_numbers", "came", "done", "replies")
 
-    def __init__(self, tokens: list[bytes]) -> None:
-        self._open = dict(zip(tokens, range(len(tokens)), strict=True))  # token -> number of the request
+    def __init__(self, tokens: list[bytes], cut: int) -> None:
+        """`cut`: where the token begins in the subject of a reply."""
+        self._numbers = dict(zip(tokens, range(len(tokens)), strict=True))  # token -> number of the request
+        self._cut = cut
+        self.came: deque[Msg] = deque()
+        """What its own thread has read, until `sort`."""
         self.replies: dict[int, Msg] = {}
         self.done: Ticket[BaseException | None] = Ticket()
 
-    def take(self, token: bytes, reply: Msg) -> None:
-        number = self._open.pop(token, None)
-        if number is not None:  # else the second answer to one
-            self.replies[number] = reply
-            if not self._open:
-                self.done.put(None)
+    def take(self, token: bytes, reply: Msg) -> bool:
+        """True when it was the last one. Of two answers to a request the first one counts."""
+        number = self._numbers.get(token)
+        if number is None or number in self.replies:
+            return False
+        self.replies[number] = reply
+        if len(self.replies) < len(self._numbers):
+            return False
+        self.done.put(None)
+        return True
+
+    def waits_for(self, message: Msg) -> bool:
+        return message.raw_subject[self._cut :] in self._numbers
+
+    def sort(self) -> None:
+        """Its own thread: take what has come."""
+        while self.came:
+            message = self.came[0]
+            self.take(message.raw_subject[self._cut :], message)
+            self.came.popleft()
 
     def put(self, error: BaseException) -> None:
         """Something has ended the wait."""
@@ -153,21 +171,21 @@ class Requests:
         payload: bytes,
         deadline: Deadline,
         post_now: Callable[[bytes, Deadline], None],
-        recall: Callable[[], None],
+        read: Callable[[Collector, Deadline], None],
     ) -> tuple[dict[int, Msg], BaseException | None]:
-        """One request to each subject; see `Connection.request_each`."""
+        """One request to each subject; see `Asker.request_each`. `read`: the thread reads its replies itself, if it may."""
         prefix = self._prefix
         if prefix is None:
             prefix = self._open_inbox()
         tokens = [new_token() for _ in subjects]
         frames = pub_each(subjects, prefix, tokens, payload)
-        collector = Collector(tokens)
+        collector = Collector(tokens, self._cut)
         try:
             self.waiting.update(zip(tokens, repeat((collector, ""))))
             self.check_open()
             for first in range(0, len(frames), EACH_WRITE):
                 post_now(b"".join(frames[first : first + EACH_WRITE]), deadline)
-            recall()
+            read(collector, deadline)
             ended = get(collector.done, deadline.remaining())
             return collector.replies.copy(), ended  # a copy, because more of them may just come in
         except queue.Empty:
@@ -194,7 +212,8 @@ class Requests:
                 # An import rewrote the reply subject: with one request under way it can only be meant for that one.
                 found = next(iter(list(waiting.values())), None)
             if found is not None and found[0].__class__ is Collector:
-                found[0].take(token, message)
+                waiting.pop(token, None)
+                self.answers += found[0].take(token, message)
             elif found is not None and (self.many[token].admit(message) if token in self.many else found[0].empty()):
                 self.served = token
                 self.answers += 1

@@ -26,6 +26,7 @@ from jsclient._engine.link import Link, tick
 from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
 from jsclient._engine.pings import Pings
 from jsclient._engine.server_errors import ServerErr, Verdict
+from jsclient._engine.taking import LARGE
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.states import ConnectionState
@@ -49,9 +50,6 @@ JOIN_TIMEOUT: Final = 1.0
 
 LEND: Final = 0.005
 """Seconds between two chunks up to which the reader lends: a caller that asks rarely would only wake it twice."""
-
-LARGE: Final = 16 * 1024
-"""Bytes per message from which on the reader does not lend: they come in parts, and those are the reader's."""
 
 PONG: Final = Unkept(protocol.PONG)
 
@@ -170,7 +168,7 @@ class Session:
         left, parsers = reading.left, reading.parsers
         reading.begin()
         link.next_ping = monotonic() + self.options.ping_interval - self._tick
-        received = 0  # bytes since the last events: a large message comes in many chunks
+        received = begun = 0  # bytes since the last events: a large message comes in many chunks; and before that
         if link.events:
             self._control(link, link.events)
         while True:
@@ -186,11 +184,11 @@ class Session:
                         self._control(link, control)
                         if link.error is not None:
                             return link.error
-                    if received < LARGE * len(events) and lends():
+                    if received + begun < LARGE * len(events) and lends():
                         self._lend(link, now)
                         if link.error is not None:
                             return link.error
-                    received = 0
+                    received, begun = 0, parsers[0].held
             elif data is not None:
                 if reading.error is not None:
                     raise reading.error

@@ -1,7 +1,7 @@
 """What a thread that reads the socket itself does with what it has read: see `reading`.
 
-A reply that comes alone is found without the parser; messages are parsed by a copy of it. What belongs to others, and
-whatever is no whole frame, is left to the reader. Where others have ended the turn its bytes are gone: popleft raises.
+A reply that comes alone is found without the parser; all else is parsed by a copy of it. What belongs to others, and
+what is large, is left to the reader. Where others have ended the turn its bytes are gone: popleft raises.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 from operator import setitem
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import protocol
 from jsclient._transport.tcp import RECV_SIZE
@@ -22,8 +22,12 @@ if TYPE_CHECKING:
     from jsclient import waiting
     from jsclient._engine.mailbox import Mailbox
     from jsclient._engine.reading import Reading
+    from jsclient._engine.requests import Collector
     from jsclient._engine.sinks import Inbox
     from jsclient.durations import Deadline
+
+LARGE: Final = 16 * 1024
+"""Bytes per message from which on the reader reads them: they come in parts, and those are the reader's."""
 
 
 class Turn:
@@ -97,25 +101,55 @@ def _wake_takers(reading: Reading, mailbox: Mailbox) -> None:
 
 
 def _deliver(reading: Reading, turn: Turn, inbox: Inbox) -> None:
-    """Parse the chunk and put its messages into the mailbox, unless there is something for others in it."""
-    chunk, mailbox, sid = turn.chunks[0], inbox.mailbox, inbox.sid
-    parser = reading.parser.copy()
-    if not chunk or not parser.completed_by(chunk):
-        return  # the end of the stream; or a part of something large: to copy all its parts each time is quadratic
-    try:
-        events = parser.feed(chunk)
-    except protocol.ProtocolError:
+    """Put the messages of the chunk into the mailbox, unless there is something for others in it."""
+    parser, events = _parse(reading, turn)
+    mailbox, sid = inbox.mailbox, inbox.sid
+    if parser is None:
         return
     for event in events:
         if event.sid != sid:
             return
-    # All of it or nothing: if the turn was ended, popleft raises before anything else is done.
-    taken = iter(turn.chunks.popleft, chunk)
-    parsed: Iterator[Any] = filter(None, map(setitem, (reading.parsers,), (0,), (parser,)))
-    mailbox.items.extend(chain(taken, parsed, events))
-    _count(reading, len(events), len(chunk))
+    _keep(reading, turn, parser, events, mailbox.items)
     inbox.received += len(events)
     mailbox.last_frame = reading.last_frame
+
+
+def read_replies(reading: Reading, sid: bytes, collector: Collector, deadline: Deadline) -> None:
+    """Give a collector its replies until it has all of them, or was told why not."""
+
+    def take(turn: Turn) -> None:
+        parser, replies = _parse(reading, turn)
+        if parser is None:
+            return
+        for reply in replies:
+            if reply.sid != sid or not collector.waits_for(reply):
+                return
+        _keep(reading, turn, parser, replies, collector.came)
+        collector.sort()
+
+    reading.borrow(take, collector.done.empty, deadline)
+
+
+def _parse(reading: Reading, turn: Turn) -> tuple[protocol.Parser[Msg] | None, list[Any]]:
+    """What a copy of the parser finds in the chunk, and the copy; no parser if the chunk is the reader's."""
+    chunk, parser = turn.chunks[0], reading.parser
+    if not chunk or not parser.completed_by(chunk):
+        return None, []  # the end of the stream; or a part of something large: to copy all parts each time is quadratic
+    parser = parser.copy()
+    try:
+        events = parser.feed(chunk)
+    except protocol.ProtocolError:
+        return None, []
+    return (parser, events) if len(chunk) < LARGE * max(len(events), 1) else (None, [])
+
+
+def _keep(reading: Reading, turn: Turn, parser: protocol.Parser[Msg], events: list[Any], into: deque[Any]) -> None:
+    """Take the chunk. All of it or nothing: if the turn was ended, popleft raises before anything else is done."""
+    chunk = turn.chunks[0]
+    taken = iter(turn.chunks.popleft, chunk)
+    replaced: Iterator[Any] = filter(None, map(setitem, (reading.parsers,), (0,), (parser,)))
+    into.extend(chain(taken, replaced, events))
+    _count(reading, len(events), len(chunk))
 
 
 def _count(reading: Reading, messages: int, nbytes: int) -> None:

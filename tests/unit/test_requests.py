@@ -11,8 +11,9 @@ import pytest
 import protocol
 from jsclient import Connection, ConnectOptions, errors
 from jsclient._engine.relay import Relay
-from jsclient._engine.requests import Requests
+from jsclient._engine.requests import Collector, Requests
 from jsclient._engine.session import MAX_PONGS
+from jsclient.durations import Deadline
 from jsclient.message import Msg
 from tests.engines import live_engine
 
@@ -159,3 +160,37 @@ def test_a_token_that_its_thread_left_behind_does_not_count_as_waiting() -> None
     assert made.all_served(), "nobody has its ticket any more"
     assert token not in made.waiting
     assert second[0] in made.waiting
+
+
+def test_replies_of_many_requests_wake_once_and_leave_nothing_behind() -> None:
+    """The reader may lend afterwards: what was answered does not count as waiting."""
+    made, posted = requests(), []
+
+    def read(collector: Collector, deadline: Deadline) -> None:
+        answers = [reply(PREFIX + token, token) for token in made.waiting]
+        made.deliver(answers[1:], 0)
+        assert collector.done.empty()
+        assert made.answers == 0
+        assert not made.all_served()
+        made.deliver([answers[0], answers[0]], 0)
+        assert made.answers == 1
+        assert made.all_served()
+        assert not made.waiting
+
+    replies, ended = made.ask_each([b"a", b"b", b"c"], b"+ACK", Deadline(5), lambda frame, _: posted.append(frame), read)
+    assert ended is None
+    assert [replies[number].payload for number in range(3)] == [
+        frame.split(PREFIX)[1].split(b" ")[0] for frame in posted[0].split(b"PUB ")[1:]
+    ]
+
+
+def test_what_is_not_answered_in_time_is_missing() -> None:
+    made = requests()
+
+    def read(collector: Collector, deadline: Deadline) -> None:
+        made.deliver([reply(PREFIX + next(iter(made.waiting)), b"x")], 0)
+
+    replies, ended = made.ask_each([b"a", b"b"], b"+ACK", Deadline(0.01), lambda frame, _: None, read)
+    assert ended is None
+    assert list(replies) == [0]
+    assert not made.waiting
