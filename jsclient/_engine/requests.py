@@ -75,8 +75,8 @@ ABANDONED: Final = _references_of_abandoned()
 class Collector:
     """The ticket of many requests at once: it is given all their replies, and its thread is woken once.
 
-    The reader gives it what it reads, and takes the tokens of that out of the table; its own thread what it reads itself
-    (see `taking`). It is no part of a chain of wake-ups (see `relay`).
+    The reader gives it what it reads, and takes the tokens of that out of the table; its own thread gives it what it
+    reads itself (see `taking`). It is no part of a chain of wake-ups (see `relay`).
     """
 
     __slots__ = ("_cut", "_numbers", "came", "done", "replies")
@@ -86,7 +86,7 @@ class Collector:
         self._numbers = dict(zip(tokens, range(len(tokens)), strict=True))  # token -> number of the request
         self._cut = cut
         self.came: deque[Msg] = deque()
-        """What its own thread has read, until `sort`."""
+        """What its own thread has read, until `take_all`."""
         self.replies: dict[int, Msg] = {}
         self.done: Ticket[BaseException | None] = Ticket()
 
@@ -101,15 +101,24 @@ class Collector:
         self.done.put(None)
         return True
 
-    def waits_for(self, message: Msg) -> bool:
-        return message.raw_subject[self._cut :] in self._numbers
+    def numbers_of(self, sid: bytes, events: list[Any]) -> list[int] | None:
+        """The requests that these are replies to; None if there is something else among them."""
+        found, numbers, cut = [], self._numbers, self._cut
+        for event in events:
+            number = numbers.get(event.raw_subject[cut:]) if event.sid == sid else None
+            if number is None:
+                return None
+            found.append(number)
+        return found
 
-    def sort(self) -> None:
-        """Its own thread: take what has come."""
-        while self.came:
-            message = self.came[0]
-            self.take(message.raw_subject[self._cut :], message)
-            self.came.popleft()
+    def take_all(self, numbers: list[int]) -> None:
+        """Its own thread: take what has come, the replies to these requests."""
+        found = dict(zip(reversed(numbers), reversed(self.came), strict=True))
+        found.update(self.replies)
+        self.replies.update(found)
+        self.came.clear()
+        if len(self.replies) == len(self._numbers):
+            self.done.put(None)
 
     def put(self, error: BaseException) -> None:
         """Something has ended the wait."""
@@ -173,7 +182,7 @@ class Requests:
         post_now: Callable[[bytes, Deadline], None],
         read: Callable[[Collector, Deadline], None],
     ) -> tuple[dict[int, Msg], BaseException | None]:
-        """One request to each subject; see `Asker.request_each`. `read`: the thread reads its replies itself, if it may."""
+        """One request to each subject; see `Asker.request_each`. `read`: read the replies, if this thread may."""
         prefix = self._prefix
         if prefix is None:
             prefix = self._open_inbox()

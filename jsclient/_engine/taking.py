@@ -121,11 +121,10 @@ def read_replies(reading: Reading, sid: bytes, collector: Collector, deadline: D
         parser, replies = _parse(reading, turn)
         if parser is None:
             return
-        for reply in replies:
-            if reply.sid != sid or not collector.waits_for(reply):
-                return
-        _keep(reading, turn, parser, replies, collector.came)
-        collector.sort()
+        numbers = collector.numbers_of(sid, replies)
+        if numbers is not None:
+            _keep(reading, turn, parser, replies, collector.came)
+            collector.take_all(numbers)
 
     reading.borrow(take, collector.done.empty, deadline)
 

@@ -177,7 +177,9 @@ def test_replies_of_many_requests_wake_once_and_leave_nothing_behind() -> None:
         assert made.all_served()
         assert not made.waiting
 
-    replies, ended = made.ask_each([b"a", b"b", b"c"], b"+ACK", Deadline(5), lambda frame, _: posted.append(frame), read)
+    replies, ended = made.ask_each(
+        [b"a", b"b", b"c"], b"+ACK", Deadline(5), lambda frame, _: posted.append(frame), read
+    )
     assert ended is None
     assert [replies[number].payload for number in range(3)] == [
         frame.split(PREFIX)[1].split(b" ")[0] for frame in posted[0].split(b"PUB ")[1:]
