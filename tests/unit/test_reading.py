@@ -480,8 +480,8 @@ def test_ctrl_c_at_any_line_loses_no_reply_to_many_requests() -> None:
     while True:
         made, collector = lent(*REPLIES), collecting()
         more = struck(number, ctrl_c, lambda: read_replies(made, collector))  # noqa: B023
-        assert not made.lock._is_owned(), struck_at  # type: ignore[attr-defined]
-        assert not made.seat._is_owned(), struck_at  # type: ignore[attr-defined]
+        assert not made.lock._is_owned(), struck_at
+        assert not made.seat._is_owned(), struck_at
         assert collected(collector) + finish(made, FakeInbox()) == EXPECTED, struck_at
         if not more:
             break
