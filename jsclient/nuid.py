@@ -12,6 +12,7 @@ import secrets
 import struct
 from base64 import urlsafe_b64encode
 from collections import deque
+from collections.abc import Iterator
 from typing import Final
 
 ALPHABET: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
@@ -83,13 +84,23 @@ def next_nuid() -> str:
     return nuid
 
 
+def _draw() -> tuple[bytes, ...]:
+    found: tuple[bytes, ...] = _cut(urlsafe_b64encode(os.urandom(TOKENS_AT_ONCE * TOKEN_LENGTH * 6 // 8)))
+    return found
+
+
 def new_token() -> bytes:
     """12 random characters that nobody else can guess: the last token of one reply subject, to be used once."""
     while True:
         try:
             return _tokens.pop()
         except IndexError:
-            _tokens.extend(_cut(urlsafe_b64encode(os.urandom(TOKENS_AT_ONCE * TOKEN_LENGTH * 6 // 8))))
+            _tokens.extend(_draw())
+
+
+def tokens() -> Iterator[bytes]:
+    """The same without end, for one thread that needs many: a third of the price. Not to be used in a forked child."""
+    return itertools.chain.from_iterable(iter(_draw, ()))
 
 
 def inbox_id() -> str:

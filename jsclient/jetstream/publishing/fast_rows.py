@@ -7,9 +7,11 @@ restarted server) what is not confirmed goes into a new batch, by the rules of `
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING, Final
 
 from jsclient._engine import Unkept
@@ -32,7 +34,7 @@ from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
 from jsclient.jetstream.publishing.rows import BLOCK, Row, Totals, check_row, header_block
 from jsclient.jetstream.publishing.unacked import MAX_CACHED
 from jsclient.jetstream.publishing.verdict import passes
-from protocol.frames import hpub, pub
+from protocol.frames import HEADER_SIZES, PUB_ENDS
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
@@ -50,8 +52,11 @@ FIRST_FLOW: Final = 100
 BATCH_GONE: Final = frozenset({10158, 10208, 10211})
 """Errors after which another batch may do: id in process, batch unknown (forgotten), too many under way."""
 
+KNOWN_STEPS: Final = 10_000
+"""Rows of a batch for which the end of the reply subject is remembered: as many as Arrow gives Spark at once."""
+
 Message = tuple[bytes, bytes, bytes]
-"""How its line begins (checked), its header block or b"", its value."""
+"""How its line begins (checked), its header block or b"", and all of its frame that stands behind the reply subject."""
 
 
 class FastRowPublisher:
@@ -70,17 +75,25 @@ class FastRowPublisher:
 
     def publish(self, rows: Sequence[Row]) -> None:
         """Send the rows and return when all of them are stored."""
-        limit = self._js.nc.max_payload
+        limit, starts = self._js.nc.max_payload, self._starts
         checked: list[Message] = []
         nbytes = 0
         for subject, lines, value, msg_id in rows:
-            start = self._starts.get(subject) or self._start(subject)
-            headers = b"" if msg_id is None and not lines else header_block(lines, msg_id)
-            total = len(headers) + len(value)
+            start = starts.get(subject) or self._start(subject)
+            total = len(value)
+            nbytes += total
+            if msg_id is None and not lines:
+                headers = b""
+                rest = b"".join((PUB_ENDS[total], value, b"\r\n"))
+            else:
+                headers = header_block(lines, msg_id)
+                size = len(headers)
+                total += size
+                start = b"H" + start
+                rest = b"".join((HEADER_SIZES[size], PUB_ENDS[total], headers, value, b"\r\n"))
             if total > limit:
                 check_row(total, limit)
-            checked.append((start, headers, value))
-            nbytes += len(value)
+            checked.append((start, headers, rest))
         if checked:
             last = rows[-1][0].decode("utf-8", "surrogateescape")
             self._under_way = True
@@ -185,34 +198,47 @@ def may_follow(error: ApiError) -> bool:
     )
 
 
+@functools.cache
+def _first_steps() -> list[bytes]:
+    return [b"1.%d.$FI" % START, *[b"%d.%d.$FI" % (number, APPEND) for number in range(2, KNOWN_STEPS + 1)]]
+
+
+def _steps(count: int) -> Iterable[bytes]:
+    """How the reply subjects of the rows of a batch end. Formatting the numbers was a tenth of a row."""
+    known = _first_steps()
+    return known if count <= len(known) else chain(known, map((b"%%d.%d.$FI" % APPEND).__mod__, range(len(known) + 1, count + 1)))
+
+
 class _Batch(FastBatch):
     """A batch of rows that are ready, written in blocks."""
 
     def store(self, rows: list[Message]) -> PubAck:
         """Send all of them, obeying the server's flow control, and end the batch."""
         self._open(Deadline(self._timeout))
+        self._subject = rows[-1][0].split(b" ", 2)[1].decode("utf-8", "surrogateescape")
+        prefix, line = self._start, len(self._start) + 20
         self._flow = FIRST_FLOW
-        prefix, outstanding = self._start, self._outstanding
+        most = FIRST_FLOW * self._outstanding
         number, size = 0, 0
         block: list[bytes] = []
-        operation = b".%d.$FI" % START
-        for start, headers, value in rows:
+        for (start, _, rest), step in zip(rows, _steps(len(rows)), strict=False):
             number += 1
-            start = b"%b%b%d%b" % (start, prefix, number, operation)
-            frame = hpub(start, headers, value) if headers else pub(start, value)
-            operation = b".%d.$FI" % APPEND
-            block.append(frame)
-            size += len(frame)
-            if self.acked + self._flow * outstanding <= number:
+            block += (start, prefix, step, rest)
+            size += line + len(rest)
+            if number >= most:
                 self._send_block(block, number)
                 block, size = [], 0
-                self._wait_until(lambda: self.acked + self._flow * outstanding > self._size, None)
+                most = self._wait_for_flow()
             elif size >= BLOCK:
                 self._send_block(block, number)
                 block, size = [], 0
-        self._subject = rows[-1][0].split(b" ", 2)[1].decode("utf-8", "surrogateescape")
         self._send_block(block, number)
         return self.commit()
+
+    def _wait_for_flow(self) -> int:
+        """Wait until the server wants more rows; returns how many it wants in all."""
+        self._wait_until(lambda: self.acked + self._flow * self._outstanding > self._size, None)
+        return self.acked + self._flow * self._outstanding
 
     def _send_block(self, block: list[bytes], number: int) -> None:
         sent, self._size = self._size, number
