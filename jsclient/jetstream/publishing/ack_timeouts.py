@@ -49,7 +49,7 @@ class AckTimeouts:
         try:
             before, self.swept = self.swept, elapsed()
             now = time.monotonic()
-            entries = list(owner.pending.values())
+            entries = owner.entries()
             self._note_progress(entries[0] if entries else None, now)
             for entry in entries:
                 if entry._first:

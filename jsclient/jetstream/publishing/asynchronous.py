@@ -132,6 +132,8 @@ class AsyncPublisher:
         self._on_ack = on_ack
         self.wants_acks: bool = on_ack is not None
         """For layers."""
+        self.keeps_frames = False
+        """For layers."""
         self._on_error = on_error
         self._post = engine_of(js.nc).post
         self._codec = js.codec

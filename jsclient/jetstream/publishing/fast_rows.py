@@ -206,7 +206,9 @@ def _first_steps() -> list[bytes]:
 def _steps(count: int) -> Iterable[bytes]:
     """How the reply subjects of the rows of a batch end. Formatting the numbers was a tenth of a row."""
     known = _first_steps()
-    return known if count <= len(known) else chain(known, map((b"%%d.%d.$FI" % APPEND).__mod__, range(len(known) + 1, count + 1)))
+    if count <= len(known):
+        return known
+    return chain(known, (b"%d.%d.$FI" % (number, APPEND) for number in range(len(known) + 1, count + 1)))
 
 
 class _Batch(FastBatch):

@@ -298,7 +298,7 @@ class Recovery:
         start = self.owner.inbox_start
         for frame in frames:
             reply = reply_of(frame)
-            entry = self.owner.pending.get(reply[len(start) :]) if reply.startswith(start) else None
+            entry = self.owner.look_up(reply[len(start) :]) if reply.startswith(start) else None
             if entry is not None and entry._sends > 0:
                 entry._sends -= 1
                 self._keep({entry._token: entry})
@@ -306,7 +306,8 @@ class Recovery:
     def _lost(self) -> None:
         """The link is down: what was under way is held if it has an id, and unknown otherwise."""
         self.questions.clear()
-        for token, entry in waiting.items_of(self.owner.pending):
+        for entry in self.owner.entries():
+            token = entry._token
             inquiry = self.questions.inquiries.get(token)
             if inquiry is not None:
                 inquiry.link_lost()
@@ -319,7 +320,7 @@ class Recovery:
 
     def abandon(self, why: str) -> None:
         """No ack can come any more: resolve everything."""
-        for entry in list(self.owner.pending.values()):
+        for entry in self.owner.entries():
             self.end(entry, why)
 
     def refused(self, error: BaseException) -> None:

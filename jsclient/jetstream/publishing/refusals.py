@@ -37,7 +37,7 @@ class Refusals:
 
     def unusual(self, token: bytes, message: Msg) -> None:
         """Anything but a PubAck."""
-        entry = self._owner.pending.get(token)
+        entry = self._owner.look_up(token)
         if entry is None:
             self._recovery.questions.answered(token, message)
             return
@@ -110,7 +110,7 @@ class Refusals:
             return
         if self._recovery.questions.refused(error):
             return
-        for entry in list(self._owner.pending.values()):
+        for entry in self._owner.entries():
             if entry.subject == error.subject:
                 others = entry._sends - entry._no_responders > 1
                 self._owner.fail(entry, unknown(entry, brief(error)) if others else error)

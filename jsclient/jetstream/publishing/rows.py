@@ -15,14 +15,15 @@ from jsclient import waiting
 from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.errors import BufferFull, ConnectionLost, PayloadTooLarge
-from jsclient.jetstream.publishing.entries import FrameEntry
 from jsclient.jetstream.publishing.unacked import Unacked
 from jsclient.jetstream.publishing.window import Window
 from jsclient.nuid import TOKEN_LENGTH, tokens
 from protocol.frames import HEADER_SIZES, PUB_ENDS, hpub, reply_of
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.api.models import PubAck
     from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.publishing.entries import FrameEntry
     from jsclient.jetstream.publishing.rules import Rules
 
 BLOCK: Final = 32 * 1024
@@ -80,6 +81,7 @@ class RowPublisher:
     """
 
     wants_acks = True
+    keeps_frames = True
 
     def __init__(
         self,
@@ -143,7 +145,7 @@ class RowPublisher:
                 self._wait_for_room(total)
                 unacked.charge(token, total)
                 room = self._room()
-            pending[token] = FrameEntry(token, frame)
+            pending[token] = frame
             block.append(frame)
             size += len(frame)
             nbytes += count
@@ -212,7 +214,7 @@ class RowPublisher:
 
     def _entries(self, block: list[bytes]) -> list[FrameEntry]:
         """What is kept of the rows of a block that was not sent."""
-        found = [self._unacked.pending.get(reply_of(frame)[-TOKEN_LENGTH:]) for frame in block]
+        found = [self._unacked.look_up(reply_of(frame)[-TOKEN_LENGTH:]) for frame in block]
         return [entry for entry in found if entry is not None]
 
     # --- what becomes of rows: mostly on the reader thread --------------------------------------------------------
@@ -221,15 +223,14 @@ class RowPublisher:
         """The frame of a row that is to be sent again."""
         return Unkept(entry.frame)
 
-    def acked(self, entries: list[FrameEntry]) -> None:
+    def acked(self, acks: list[PubAck]) -> None:
         """Count a chunk of acks."""
         with self._lock:
-            self._count(self.totals, entries)
+            self._count(self.totals, acks)
 
-    def _count(self, totals: Totals, entries: list[FrameEntry]) -> None:
+    def _count(self, totals: Totals, acks: list[PubAck]) -> None:
         stream, first, last, duplicates = "", 0, 0, 0
-        for entry in entries:
-            ack: Any = entry._ack
+        for ack in acks:
             seq = ack.seq
             duplicates += ack.duplicate
             if ack.stream != stream:
@@ -242,7 +243,7 @@ class RowPublisher:
                 first = seq
         totals.acked(stream, first, last)
         totals.duplicates += duplicates
-        self._counted += len(entries)
+        self._counted += len(acks)
 
     def wake(self, entry: Any) -> None:
         """Nobody does that with a row."""

@@ -6,6 +6,9 @@ failures, and make the frame of a message again when it is wanted.
 
 Every entry ends once: by its ack, by an error of the stream, or by the sweep that runs while anything is pending.
 The thread that takes an entry out of `pending` ends it.
+
+Of a row `pending` has no more than its frame: to make and to free an entry was a fifteenth of its price. A row gets its
+entry when something has to be known of it beside its ack; see `look_up`.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from jsclient.connection import engine_of
 from jsclient.errors import ConnectionLost, TimedOut
 from jsclient.jetstream.publishing.attempts import decode_fast
 from jsclient.jetstream.publishing.draining import Unacknowledged
+from jsclient.jetstream.publishing.entries import FrameEntry
 from jsclient.jetstream.publishing.recovery import Recovery
 from jsclient.jetstream.publishing.refusals import Refusals
 from jsclient.nuid import TOKEN_LENGTH, new_token
@@ -54,8 +58,12 @@ class User(Protocol):
     wants_acks: bool
     """Whether it is told of every chunk of acks; else only of messages that are watched."""
 
-    def acked(self, entries: list[Any]) -> None:
-        """These were acknowledged. Mostly on the reader thread: it must be quick."""
+    keeps_frames: bool
+    """Whether it puts frames into `pending`, and not entries. It wants acks then."""
+
+    def acked(self, ended: list[Any]) -> None:
+        """These entries were acknowledged; a user that keeps frames gets the acks instead. Mostly on the reader thread:
+        it must be quick."""
 
     def wake(self, entry: Any) -> None:
         """A message that is watched was acknowledged."""
@@ -72,6 +80,7 @@ class Unacked:
         self.nc: Connection = js.nc
         self.window = window
         self.pending: dict[bytes, Any] = window.pending
+        self._known: dict[bytes, Entry] = {}  # of rows that were looked up
         self.starts: dict[str | bytes, bytes] = {}  # subject -> "PUB subject inbox."
         self.recovery: Recovery = Recovery(self, rules, streams)
         self.refusals: Refusals = Refusals(self, self.recovery, rules)
@@ -173,7 +182,8 @@ class Unacked:
         cut = self._cut
         decode = decode_fast
         window = self.window
-        acked: list[Entry] | None = [] if self._user.wants_acks else None
+        known, large = self._known, window.large
+        acked: list[Any] | None = [] if self._user.wants_acks else None
         for message in messages:
             if message.raw_headers is None:
                 try:
@@ -183,9 +193,13 @@ class Unacked:
                 if ack is not None and ack.seq:
                     token = message.raw_subject[cut:]
                     entry = pop(token, None)
-                    if entry is not None:
+                    if entry.__class__ is bytes:
+                        acked.append(ack)  # type: ignore[union-attr]
+                        if known or large:
+                            self._row_acked(token, ack)
+                    elif entry is not None:
                         entry._ack = ack
-                        if entry._sends != 1 or window.large:
+                        if entry._sends != 1 or large:
                             self._forget(token)
                         if acked is not None:
                             acked.append(entry)
@@ -217,6 +231,7 @@ class Unacked:
         """In a forked child: threads that the child does not have may hold these locks; every call then raises."""
         self.lock = waiting.new_lock()
         self.pending.clear()
+        self._known.clear()
         self.window.forked()
         self.recovery.forked()
 
@@ -228,10 +243,30 @@ class Unacked:
 
     # --- how messages end -----------------------------------------------------------------------------------------
 
+    def look_up(self, token: bytes) -> Any:
+        """The entry of a message under way, or None. A row is given one, which is the same until the row has ended."""
+        kept = self.pending.get(token)
+        if kept.__class__ is not bytes:
+            return kept
+        entry = self._known.setdefault(token, FrameEntry(token, kept))
+        if token in self.pending:
+            return entry
+        # Its ack came meanwhile. Whoever takes a row out of `pending` looks for its entry after that.
+        self._known.pop(token, None)
+        return None
+
+    def entries(self) -> list[Any]:
+        """The entries of all messages under way, in the order of publishing."""
+        if not self._user.keeps_frames:
+            return list(self.pending.values())
+        return [entry for entry in map(self.look_up, list(self.pending)) if entry is not None]
+
     def take(self, token: bytes) -> Any:
         """Take a message out of the window; the caller that gets it ends it. None: somebody else has."""
         entry = self.pending.pop(token, None)
         if entry is not None:
+            if entry.__class__ is bytes:
+                entry = self._known.pop(token, None) or FrameEntry(token, entry)
             self._forget(token)
             if self.window.parked:
                 self.window.unpark()
@@ -247,7 +282,7 @@ class Unacked:
         if self.take(entry._token) is not None:
             entry._ack = ack
             if self._user.wants_acks:
-                self._user.acked([entry])
+                self._user.acked([ack if self._user.keeps_frames else entry])
             else:
                 self._user.wake(entry)
 
@@ -256,6 +291,13 @@ class Unacked:
         if self.take(entry._token) is not None:
             entry._error = error
             self._user.failed(entry, error)
+
+    def _row_acked(self, token: bytes, ack: PubAck) -> None:
+        """A row has ended, and perhaps more is known of it than its frame."""
+        entry = self._known.pop(token, None)
+        if entry is not None:
+            entry._ack = ack
+        self._forget(token)
 
     def _forget(self, token: bytes) -> None:
         self.recovery.forget(token)
