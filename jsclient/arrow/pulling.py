@@ -194,14 +194,14 @@ class RangeConsumer:
         while True:
             items = self._take(pump)
             try:
-                messages, statuses = split_statuses(items)
+                messages, found, statuses = split_statuses(items)
                 event = None
             except AttributeError:
                 place = next(place for place, item in enumerate(items) if not isinstance(item, Msg))
-                messages, statuses = split_statuses(items[:place])
+                messages, found, statuses = split_statuses(items[:place])
                 event = items[place]
-            if messages:
-                chunk = chunk_of(messages)
+            if found is not None:
+                chunk = chunk_of(messages, found)
                 last = self._account(chunk, pump.state)
                 self._gaps.check(self.next, chunk.sequences)
                 if self.next > chunk.sequences[0] or chunk.sequences[-1] >= self._part.end:

@@ -66,8 +66,8 @@ def test_a_replica_that_catches_up_in_the_middle_loses_no_rows(
     lied: list[int] = []
     real = chunks.chunk_of
 
-    def chunk_of(messages: Any) -> Any:
-        chunk = real(messages)
+    def chunk_of(messages: Any, found: Any) -> Any:
+        chunk = real(messages, found)
         if not lied:
             lied.append(chunk.pending)
             chunk.pending = 0

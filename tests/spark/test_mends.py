@@ -55,9 +55,9 @@ def sizes_of_chunks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The messages of each chunk that is pulled from now on."""
     found: list[int] = []
 
-    def chunk_of(messages: Any) -> Any:
+    def chunk_of(messages: Any, deliveries: Any) -> Any:
         found.append(len(messages))
-        return chunks.chunk_of(messages)
+        return chunks.chunk_of(messages, deliveries)
 
     monkeypatch.setattr(pulling, "chunk_of", chunk_of)
     return found

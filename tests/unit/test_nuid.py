@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 
@@ -72,3 +73,10 @@ def test_a_forked_child_starts_anew() -> None:
     assert len(text) == 12
     assert text != parent
     assert nuid.next_nuid()[:12] == parent
+
+
+def test_tokens_without_end_are_like_single_ones() -> None:
+    given = list(itertools.islice(nuid.tokens(), 3 * nuid.TOKENS_AT_ONCE))
+    assert len(set(given)) == len(given)
+    assert {len(token) for token in given} == {nuid.TOKEN_LENGTH}
+    assert next(nuid.tokens()) not in given

@@ -8,7 +8,7 @@ import pytest
 
 from jsclient import errors
 from jsclient.jetstream.publishing import fast_rows
-from jsclient.jetstream.publishing.fast_batch import APPEND, COMMIT_END, START
+from jsclient.jetstream.publishing.fast_batch import APPEND, COMMIT_END, PING, START
 from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.states import LinkEvent
@@ -63,6 +63,30 @@ def test_large_lists_leave_in_blocks_and_obey_the_flow(monkeypatch: pytest.Monke
     of = publisher(lambda number, operation: ack(number, 2) if operation in (START, APPEND) else None)
     of.publish(some(20, ids=True))
     assert of.finish().rows == 20
+
+
+def test_a_lost_answer_in_the_middle_is_asked_for_on_a_subject_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fast_rows, "FIRST_FLOW", 2)
+    asked: list[bytes] = []
+
+    def answer(number: int, operation: int) -> Any:
+        return ack(number, 50) if operation == PING else "" if operation in (START, APPEND) else None
+
+    of = publisher(answer)
+    post = of._engine.post
+    of._engine.post_now = lambda frame, deadline=None: (asked.append(bytes(frame)), post(frame))
+    of.publish(some(10))
+    pings = [frame for frame in asked if b".%d.$FI " % PING in frame]
+    assert pings
+    assert all(frame.startswith(b"PUB s.r ") for frame in pings)
+
+
+def test_the_rows_of_a_batch_are_numbered_also_beyond_what_is_remembered() -> None:
+    known = fast_rows.KNOWN_STEPS
+    steps = list(fast_rows._steps(known + 3))
+    assert steps[:2] == [b"1.0.$FI", b"2.1.$FI"]
+    assert steps[known - 1 :] == [b"%d.1.$FI" % number for number in range(known, known + 4)]
+    assert list(fast_rows._steps(5))[:5] == steps[:5]
 
 
 @pytest.mark.parametrize(

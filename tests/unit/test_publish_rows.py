@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from jsclient import errors
+from jsclient.jetstream.publishing import unacked
 from jsclient.jetstream.publishing.rows import RowPublisher, Totals
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.message import Msg
@@ -280,3 +281,39 @@ def test_rows_settle_when_the_last_ack_has_come() -> None:
     assert not rows.publisher.settle(0.01)
     rows.ack(*rows.sent())
     assert rows.publisher.settle(0.01)
+
+
+def test_a_row_has_an_entry_only_when_something_has_to_be_known_of_it(clock: Turn) -> None:
+    rows = Rows()
+    rows.publish(b"1", b"2")
+    sent = rows.sent()
+    assert [type(kept) for kept in rows.inner.pending.values()] == [bytes, bytes]
+    clock(rows, 0.5)  # the sweep looks at both
+    first, second = rows.inner.entries()
+    assert rows.inner.look_up(second._token) is second
+    rows.ack(sent[0])
+    assert first.done()
+    assert rows.inner.look_up(first._token) is None
+    rows.no_responders(sent[1])
+    clock(rows, 0.25)
+    (again,) = rows.sent()
+    rows.ack(again)
+    assert rows.publisher.finish().rows == 2
+    assert second.done()
+    assert not rows.inner._known
+
+
+def test_a_row_that_ends_while_it_is_looked_up_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = Rows()
+    rows.publish(b"1")
+    sent = rows.sent()
+    made = unacked.FrameEntry
+
+    def entry(*given: Any) -> Any:
+        rows.ack(*sent)  # the reader is faster
+        return made(*given)
+
+    monkeypatch.setattr(unacked, "FrameEntry", entry)
+    assert rows.inner.entries() == []
+    assert rows.publisher.finish().rows == 1
+    assert not rows.inner._known

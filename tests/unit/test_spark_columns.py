@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from jsclient.arrow import chunks
+from jsclient.message import Msg
 
 PLAIN = [b"$JS.ACK.S.C.1.%d.%d.1732100000000000%03d.%d" % (i + 10, i, i, 50 - i) for i in range(1, 50)]
 DOMAIN = [b"$JS.ACK.d.h%s.x" % reply[len(b"$JS.ACK") :] for reply in PLAIN]
@@ -35,6 +36,29 @@ def test_ack_subjects_that_begin_alike() -> None:
 )
 def test_others_are_left_to_the_full_grammar(replies: list[bytes | None]) -> None:
     assert chunks.first_deliveries(replies) is None
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("places", [(), (0,), (49,), (0, 1, 20, 51)])
+def test_statuses_are_taken_out_of_a_chunk(places: tuple[int, ...]) -> None:
+    messages = [Msg(b"s.a", b"1", reply, b"x") for reply in PLAIN]
+    for place in places:
+        messages.insert(place, Msg(b"_INBOX.x.1", b"1", None, b"", b"NATS/1.0 409 Batch Completed\r\n\r\n"))
+    data, found, statuses = chunks.split_statuses(messages)
+    assert [m.raw_reply for m in data] == PLAIN
+    assert len(statuses) == len(places)
+    assert found == chunks.any_deliveries(list(PLAIN))
+    chunk = chunks.chunk_of(data, chunks.any_deliveries(list(PLAIN)))
+    assert chunk.size == sum(map(len, PLAIN)) + len(PLAIN) * len(b"s.ax")
+    assert chunk.nbytes() == len(PLAIN)
+    assert chunk.keep([n % 2 == 0 for n in range(len(PLAIN))]).nbytes() == len(PLAIN) // 2 + 1
+
+
+@pytest.mark.spark
+def test_a_chunk_may_be_nothing_but_statuses() -> None:
+    status = Msg(b"_INBOX.x.1", b"1", None, b"", b"NATS/1.0 408 Request Timeout\r\n\r\n")
+    assert chunks.split_statuses([status]) == ([], None, [status])
+    assert chunks.split_statuses([]) == ([], None, [])
 
 
 def block(*lines: bytes) -> bytes:
