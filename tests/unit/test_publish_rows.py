@@ -290,17 +290,17 @@ def test_a_row_has_an_entry_only_when_something_has_to_be_known_of_it(clock: Tur
     assert [type(kept) for kept in rows.inner.pending.values()] == [bytes, bytes]
     clock(rows, 0.5)  # the sweep looks at both
     first, second = rows.inner.entries()
-    assert rows.inner.look_up(second._token) is second
+    assert rows.inner.look_up(frames.reply_of(sent[1])[-12:]) is second
     rows.ack(sent[0])
     assert first.done()
-    assert rows.inner.look_up(first._token) is None
+    assert rows.inner.look_up(frames.reply_of(sent[0])[-12:]) is None
     rows.no_responders(sent[1])
     clock(rows, 0.25)
     (again,) = rows.sent()
     rows.ack(again)
     assert rows.publisher.finish().rows == 2
     assert second.done()
-    assert not rows.inner._known
+    assert not rows.inner.known
 
 
 def test_a_row_that_ends_while_it_is_looked_up_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -316,4 +316,4 @@ def test_a_row_that_ends_while_it_is_looked_up_is_not_there(monkeypatch: pytest.
     monkeypatch.setattr(unacked, "FrameEntry", entry)
     assert rows.inner.entries() == []
     assert rows.publisher.finish().rows == 1
-    assert not rows.inner._known
+    assert not rows.inner.known

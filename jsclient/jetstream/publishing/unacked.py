@@ -80,7 +80,7 @@ class Unacked:
         self.nc: Connection = js.nc
         self.window = window
         self.pending: dict[bytes, Any] = window.pending
-        self._known: dict[bytes, Entry] = {}  # of rows that were looked up
+        self.known: dict[bytes, Entry] = {}  # of rows that were looked up, as long as these are pending
         self.starts: dict[str | bytes, bytes] = {}  # subject -> "PUB subject inbox."
         self.recovery: Recovery = Recovery(self, rules, streams)
         self.refusals: Refusals = Refusals(self, self.recovery, rules)
@@ -182,7 +182,7 @@ class Unacked:
         cut = self._cut
         decode = decode_fast
         window = self.window
-        known, large = self._known, window.large
+        known, large = self.known, window.large
         acked: list[Any] | None = [] if self._user.wants_acks else None
         for message in messages:
             if message.raw_headers is None:
@@ -231,7 +231,7 @@ class Unacked:
         """In a forked child: threads that the child does not have may hold these locks; every call then raises."""
         self.lock = waiting.new_lock()
         self.pending.clear()
-        self._known.clear()
+        self.known.clear()
         self.window.forked()
         self.recovery.forked()
 
@@ -248,11 +248,11 @@ class Unacked:
         kept = self.pending.get(token)
         if kept.__class__ is not bytes:
             return kept
-        entry = self._known.setdefault(token, FrameEntry(token, kept))
+        entry = self.known.setdefault(token, FrameEntry(token, kept))
         if token in self.pending:
             return entry
-        # Its ack came meanwhile. Whoever takes a row out of `pending` looks for its entry after that.
-        self._known.pop(token, None)
+        # Its ack came meanwhile. What takes a row out of `pending` looks for its entry after that.
+        self.known.pop(token, None)
         return None
 
     def entries(self) -> list[Any]:
@@ -266,7 +266,7 @@ class Unacked:
         entry = self.pending.pop(token, None)
         if entry is not None:
             if entry.__class__ is bytes:
-                entry = self._known.pop(token, None) or FrameEntry(token, entry)
+                entry = self.known.pop(token, None) or FrameEntry(token, entry)
             self._forget(token)
             if self.window.parked:
                 self.window.unpark()
@@ -294,7 +294,7 @@ class Unacked:
 
     def _row_acked(self, token: bytes, ack: PubAck) -> None:
         """A row has ended, and perhaps more is known of it than its frame."""
-        entry = self._known.pop(token, None)
+        entry = self.known.pop(token, None)
         if entry is not None:
             entry._ack = ack
         self._forget(token)
