@@ -74,7 +74,12 @@ def test_a_lost_answer_in_the_middle_is_asked_for_on_a_subject_of_the_batch(monk
 
     of = publisher(answer)
     post = of._engine.post
-    of._engine.post_now = lambda frame, deadline=None: (asked.append(bytes(frame)), post(frame))
+
+    def post_now(frame: bytes, deadline: Any = None) -> None:
+        asked.append(bytes(frame))
+        post(frame)
+
+    of._engine.post_now = post_now
     of.publish(some(10))
     pings = [frame for frame in asked if b".%d.$FI " % PING in frame]
     assert pings

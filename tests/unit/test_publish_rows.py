@@ -9,6 +9,7 @@ import pytest
 
 from jsclient import errors
 from jsclient.jetstream.publishing import unacked
+from jsclient.jetstream.publishing.entries import FrameEntry
 from jsclient.jetstream.publishing.rows import RowPublisher, Totals
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.message import Msg
@@ -307,7 +308,7 @@ def test_a_row_that_ends_while_it_is_looked_up_is_not_there(monkeypatch: pytest.
     rows = Rows()
     rows.publish(b"1")
     sent = rows.sent()
-    made = unacked.FrameEntry
+    made = FrameEntry
 
     def entry(*given: Any) -> Any:
         rows.ack(*sent)  # the reader is faster
