@@ -23,6 +23,9 @@ STREAMS = [KV_STREAM, clients.APPENDS, clients.SEQUENCE, clients.QUEUE]
 #: Every call ends by its own timeout, publish after 15 s, what is asynchronous after 60: later a thread is stuck.
 SETTLE = 150.0
 
+#: Seconds without a message: fewer than a pull lives, so that one waits when its consumer is asked.
+SILENT = 20.0
+
 Dump = list[tuple[int, str, bytes, bool]]  #: (sequence, subject, payload, whether it is a delete marker)
 
 
@@ -121,20 +124,23 @@ class Run:
 
     def _judge(self, js: JetStream, nemesis: Nemesis) -> Result:
         ended = self.history.now()
-        for name in clients.settle(self.history, self.writers, SETTLE):
-            self.history.surprises.append(f"{name} did not end within {SETTLE:g} s")
+        self._end(self.writers)
         wait_current(self.rig, js, STREAMS)
         version = ".".join(map(str, self.rig.servers[0].version))
         result = Result(self.seed, version, ended, self.history, nemesis.events)
         dumps = {name: dump(js, name, result.findings) for name in STREAMS}
         self._drain(js, dumps, result)
-        clients.settle(self.history, self.workers, SETTLE)
+        self._end(self.workers)
         self._check(dumps, result)
         differ = {name: found for name in STREAMS if (found := checkers.check_replicas(self._from_each(js, name)))}
         result.findings = checkers.not_judged(result.findings, differ, stream_of)
         for name, found in differ.items():
             result.findings += [attrs.evolve(one, what=f"{name}: {one.what}") for one in found]
         return result
+
+    def _end(self, workers: list[clients.Worker]) -> None:
+        for name in clients.settle(self.history, workers, SETTLE):
+            self.history.surprises.append(f"{name} did not end within {SETTLE:g} s")
 
     def _drain(self, js: JetStream, dumps: dict[str, Dump], result: Result) -> None:
         """Until the readers have seen all that is there."""
@@ -225,7 +231,7 @@ def dump(js: JetStream, name: str, findings: list[Finding] | None = None) -> Dum
     with js.stream(name).ordered_consumer() as ordered, ordered.messages() as messages:
         while not found or found[-1][0] < last:
             try:
-                message = messages.next(timeout=30)
+                message = messages.next(timeout=SILENT)
             except errors.NoMessages:
                 after = found[-1][0] if found else info.state.first_seq - 1
                 told = ordered.info()
