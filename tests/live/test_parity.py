@@ -323,5 +323,6 @@ def test_a_service_tells_its_errors(nc: jsclient.Connection) -> None:
         service.add_endpoint("work", work)
         assert nc.request("work", b"x").headers["Nats-Service-Error-Code"] == "500"
         assert nc.request("work", b"typed").headers["Nats-Service-Error-Code"] != ""
+        wait_until(lambda: len(told) == 2)  # the answer goes out first
         assert [name for name, _ in told] == ["work", "work"]
         assert "broken" in told[0][1]
