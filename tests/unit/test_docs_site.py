@@ -138,6 +138,18 @@ def test_a_telephone_shows_the_whole_page(browser: Any, url: str, page: str, tmp
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
 
 
+@pytest.mark.parametrize("width", [1330, 1400, 1600])
+def test_a_desktop_shows_the_contents_beside_the_page(browser: Any, url: str, width: int) -> None:
+    before = browser.get_window_size()
+    browser.set_window_size(width, 1000)
+    try:
+        browser.get(f"{url}/jetstream.html")
+        script = "return document.querySelector('.toc-drawer').getBoundingClientRect().right"
+        assert browser.execute_script(script) <= browser.execute_script("return document.documentElement.clientWidth")
+    finally:
+        browser.set_window_size(before["width"], before["height"])
+
+
 def test_pictures_are_shown(browser: Any, url: str, tmp_path: Path) -> None:
     browser.get(f"{url}/performance.html")
     script = "return [...document.querySelectorAll('article img')].map(image => image.naturalWidth)"

@@ -7,7 +7,7 @@ three, and ends in a full stop. Here every place in jsclient that makes an error
 from __future__ import annotations
 
 import ast
-import importlib
+import importlib.util
 import pkgutil
 import re
 from collections.abc import Callable, Iterator
@@ -34,8 +34,9 @@ FOREIGN = errors.ServiceError
 @cache
 def classes() -> dict[str, type[errors.JsClientError]]:
     """Every error class of the library by name, also those outside of jsclient.errors."""
+    left_out = ["spark", "__main__", *([] if importlib.util.find_spec("pyarrow") else ["jsclient.arrow"])]
     for module in pkgutil.walk_packages(jsclient.__path__, "jsclient."):
-        if "spark" not in module.name and "__main__" not in module.name:
+        if not any(name in module.name for name in left_out):
             importlib.import_module(module.name)
     return {cls.__name__: cls for cls in below(errors.JsClientError)}
 
