@@ -14,7 +14,7 @@ import builtins
 from collections.abc import Callable
 from functools import lru_cache, partial
 from types import ModuleType
-from typing import Any, Final, Literal, Protocol, TypeVar
+from typing import Any, Final, Literal, Protocol, TypeVar, get_origin
 
 import msgspec
 
@@ -165,7 +165,8 @@ def failed(
 
 def name_of(type: Any) -> str:
     """A type in a text: `Order`, `list[Order]`."""
-    return type.__name__ if isinstance(type, builtins.type) else repr(type)
+    plain = isinstance(type, builtins.type) and get_origin(type) is None  # list[Order] is a type, too, in Python 3.10
+    return type.__name__ if plain else repr(type)
 
 
 def _where(subject: str, seq: int | None) -> str:
