@@ -27,10 +27,11 @@ def withdraw(js: JetStream, stream: Stream, account: str, amount: int) -> int:
 with jsclient.connect("nats://127.0.0.1:4222") as nc:
     js = JetStream(nc)
     stream = js.create_or_update_stream(StreamConfig(name="ACCOUNTS", subjects=["account.*"]))
+    before, _ = load(stream, "account.sue")
     js.publish("account.sue", b"100")
     seen = withdraw(js, stream, "sue", 30)
     try:  # another program, which has read the same state before that withdrawal
         js.publish("account.sue", b"-80", expected_last_subject_seq=seen)
     except errors.WrongLastSequence:
         print("somebody was faster: load again and decide again")
-    assert load(stream, "account.sue")[0] == 70
+    assert load(stream, "account.sue")[0] == before + 70

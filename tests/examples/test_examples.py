@@ -1,9 +1,13 @@
-"""Every program of this folder runs as it stands, against a private server in place of the usual address."""
+"""Every program of this folder runs as it stands, against a private server in place of the usual address.
+
+In the full tier it runs twice: a reader runs a program again, and meets what the first run has left on the server.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import runpy
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,14 +36,15 @@ PROGRAMS = [
 
 
 @pytest.mark.parametrize("path", PROGRAMS)
-def test_it_runs(path: Path, server: NatsServer, tmp_path: Path) -> None:
+def test_it_runs(path: Path, server: NatsServer, tmp_path: Path, count: Callable[[int, int], int]) -> None:
     needed = RECIPES.get(path.stem)
     if needed and importlib.util.find_spec(needed) is None:
         pytest.skip(f"{needed} is not installed (extra `full`)")
     program = tmp_path / path.name
     program.write_text(path.read_text(encoding="utf-8").replace(USUAL, server.url), encoding="utf-8")
     try:
-        runpy.run_path(str(program), run_name="__main__")
+        for _ in range(count(2, 1)):
+            runpy.run_path(str(program), run_name="__main__")
     finally:
         for connection in jsclient.live_connections():
             connection.close()
