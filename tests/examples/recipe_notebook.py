@@ -15,13 +15,13 @@ for room, degrees in (("kitchen", 21.5), ("cellar", 12.0), ("kitchen", 22.5)):
 # %% What is there now, whole or an error. The stop button (Ctrl-C) ends this and every other wait.
 with stream.ordered_consumer().read_until(drained=True) as messages:
     measured = {msg.stream_seq: (msg.subject, float(msg.data)) for msg in messages}
-assert len(measured) == 3
+assert len(measured) >= 3
 
 # %% What came since: run this cell again and again.
 js.publish("sensors.attic", "30.0")
 since = stream.ordered_consumer(deliver_policy="by_start_sequence", opt_start_seq=max(measured) + 1)
 batch = since.fetch(10, timeout=0.5)
-assert [msg.subject for msg in batch] == ["sensors.attic"]
+assert {msg.subject for msg in batch} == {"sensors.attic"}
 
 # %% The last cell: sends what is left, and closes.
 nc.close()

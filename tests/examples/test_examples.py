@@ -26,6 +26,8 @@ RECIPES = {
     "recipe_pandas": "pandas",
     "recipe_duckdb": "duckdb",
 }
+#: Its settings are made once in a process, and all programs run in this one.
+ONCE = ["recipe_django"]
 #: They take a second or more.
 SLOW = ["leaf_node", "scheduled_jobs"]
 PROGRAMS = [
@@ -43,7 +45,7 @@ def test_it_runs(path: Path, server: NatsServer, tmp_path: Path, count: Callable
     program = tmp_path / path.name
     program.write_text(path.read_text(encoding="utf-8").replace(USUAL, server.url), encoding="utf-8")
     try:
-        for _ in range(count(2, 1)):
+        for _ in range(1 if path.stem in ONCE else count(2, 1)):
             runpy.run_path(str(program), run_name="__main__")
     finally:
         for connection in jsclient.live_connections():
