@@ -31,7 +31,7 @@ from jsclient.errors import (
 from jsclient.jetstream.publishing.attempts import has_id
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
-from jsclient.jetstream.publishing.rows import BLOCK, Row, Totals, check_row, header_block
+from jsclient.jetstream.publishing.rows import BLOCK, ID_SIZE, ID_START, Row, Totals, check_row, header_block
 from jsclient.jetstream.publishing.unacked import MAX_CACHED
 from jsclient.jetstream.publishing.verdict import passes
 from protocol.frames import HEADER_SIZES, PUB_ENDS
@@ -55,8 +55,8 @@ BATCH_GONE: Final = frozenset({10158, 10208, 10211})
 KNOWN_STEPS: Final = 10_000
 """Rows of a batch for which the end of the reply subject is remembered: as many as Arrow gives Spark at once."""
 
-Message = tuple[bytes, bytes, bytes]
-"""How its line begins (checked), its header block or b"", and all of its frame that stands behind the reply subject."""
+Message = tuple[bytes, bool, bytes]
+"""How its line begins (checked), whether it has an id, and all of its frame that stands behind the reply subject."""
 
 
 class FastRowPublisher:
@@ -82,18 +82,26 @@ class FastRowPublisher:
             start = starts.get(subject) or self._start(subject)
             total = len(value)
             nbytes += total
-            if msg_id is None and not lines:
-                headers = b""
-                rest = b"".join((PUB_ENDS[total], value, b"\r\n"))
-            else:
-                headers = header_block(lines, msg_id)
-                size = len(headers)
+            named = msg_id is not None
+            if msg_id is not None:
+                size = ID_SIZE + len(msg_id) + len(lines)
                 total += size
                 start = b"H" + start
+                rest = b"".join((
+                    HEADER_SIZES[size], PUB_ENDS[total], ID_START, msg_id, b"\r\n", lines, b"\r\n", value, b"\r\n",
+                ))  # fmt: skip
+            elif lines:
+                headers = header_block(lines, None)
+                size = len(headers)
+                total += size
+                named = has_id(headers)
+                start = b"H" + start
                 rest = b"".join((HEADER_SIZES[size], PUB_ENDS[total], headers, value, b"\r\n"))
+            else:
+                rest = b"".join((PUB_ENDS[total], value, b"\r\n"))
             if total > limit:
                 check_row(total, limit)
-            checked.append((start, headers, rest))
+            checked.append((start, named, rest))
         if checked:
             last = rows[-1][0].decode("utf-8", "surrogateescape")
             self._under_way = True
@@ -167,7 +175,7 @@ class _Rows(Delivery):
         if confirmed:
             del self._rows[:confirmed]
             self.deadline, self.no_responders, self.losses = Deadline(self._patience), 0, 0
-        ids = [has_id(headers) for _, headers, _ in self._rows]
+        ids = [named for _, named, _ in self._rows]
         self.has_id = self._copies_allowed or all(ids)
         if isinstance(error, ApiError):
             if not may_follow(error):
