@@ -51,6 +51,26 @@ def made() -> Iterator[tuple[Flusher, Box]]:
     assert not flusher.thread.is_alive()
 
 
+def test_kicks_that_nobody_has_seen_yet_are_one() -> None:
+    flusher = Flusher("test-flusher")
+    for _ in range(100):
+        flusher.kick()
+    assert flusher._inbox.qsize() == 1
+
+
+def test_a_kick_behind_a_timer_that_nobody_has_seen_yet_drains() -> None:
+    flusher, box = Flusher("test-flusher"), Box()
+    flusher.outbox = box
+    flusher.relay = Relay(box, flusher.kick)  # type: ignore[arg-type]
+    flusher.call_later(3600, lambda: None)
+    box.frames.append(b"x")
+    flusher.kick()
+    flusher.start()
+    wait_until(lambda: not box.frames, 5)
+    flusher.stop()
+    flusher.thread.join(5)
+
+
 def test_a_kick_drains(made: Any) -> None:
     flusher, box = made
     box.frames.append(b"x")
