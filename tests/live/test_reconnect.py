@@ -524,6 +524,13 @@ def test_no_thread_to_reconnect_with_is_for_the_moment(
             raise RuntimeError("can't start new thread")
         start(thread)
 
+    def flushed() -> bool:
+        try:
+            nc.flush()
+        except errors.ConnectionLost:  # asked on the link that has no reader
+            return False
+        return True
+
     with jsclient.connect(proxy.url) as nc:
         sub = nc.subscribe("threads")
         nc.flush()
@@ -531,7 +538,7 @@ def test_no_thread_to_reconnect_with_is_for_the_moment(
         proxy.cut()
         wait_until(lambda: len(refused) == times and nc.is_connected, 10)
         wait_until(lambda: nc.stats().reconnects >= 1, 5)
-        nc.flush()
+        wait_until(flushed, 10)
         nc.publish("threads", b"x")
         assert sub.next(timeout=5).data == b"x"
 
