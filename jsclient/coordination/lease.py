@@ -147,6 +147,10 @@ class Lease:
             self._revision = self._kv.create(self.key, self._value, ttl=self._own_ttl, timeout=deadline)
         except errors.KeyExists:
             return False
+        except errors.NotStored as error:
+            if isinstance(error.__cause__, errors.WrongLastSequence):
+                return False  # taken, and given back again, each time that it was tried
+            raise
         except (errors.TimedOut, errors.ConnectionLost):
             entry = self._look(deadline)
             if entry is None or entry.value != self._value:

@@ -306,6 +306,7 @@ class KeyValue:
             try:
                 return self._store(key, value, expected, ttl, own, deadline)
             except WrongLastSequence as error:
+                refusal = error
                 try:
                     last = self._last_message(key, deadline)
                 except UNREAD as unread:
@@ -320,7 +321,7 @@ class KeyValue:
         raise NotStored(
             f"{key!r} was not created: bucket {self.bucket!r} refused it {CREATE_ATTEMPTS} times, and had no value of "
             "it at each look: others keep writing and deleting it"
-        )
+        ) from refusal
 
     def update(
         self,

@@ -51,6 +51,7 @@ def get(port: int, path: str) -> str:
 
 
 def test_gunicorn_preload(server: NatsServer, js: JetStream) -> None:
+    pytest.importorskip("gunicorn", reason="gunicorn is not installed")
     port = free_port()
     command = ["gunicorn", "--preload", "--workers", "3", "--bind", f"127.0.0.1:{port}", "wsgi_app:app"]
     process = subprocess.Popen(
@@ -76,6 +77,7 @@ def _answers(port: int) -> bool:
 
 @pytest.mark.slow
 def test_celery_prefork(server: NatsServer, js: JetStream, tmp_path: Path) -> None:
+    pytest.importorskip("celery", reason="celery is not installed")
     for name in ("queue", "control", "results"):
         (tmp_path / name).mkdir()
     more = {"CELERY_FOLDER": str(tmp_path)}

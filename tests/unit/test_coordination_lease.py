@@ -58,6 +58,28 @@ def test_a_release_raises_nothing(refusal: Exception) -> None:
     assert not lease.valid
 
 
+class Contended(Bucket):
+    """Had another value at each try, and none at each look."""
+
+    def __init__(self, cause: Exception | None) -> None:
+        super().__init__(errors.RequestTimeout("no answer"))
+        self.cause = cause
+
+    def create(self, key: str, value: bytes, **options: Any) -> int:
+        raise errors.NotStored("refused 5 times") from self.cause
+
+
+def test_a_key_that_others_take_and_release_all_the_time_is_taken() -> None:
+    """Seen with four threads that hold a lock for microseconds: `acquire` raised NotStored, where it has to wait."""
+    refused = Contended(errors.WrongLastSequence(400, 10071, "wrong last sequence: 7"))
+    assert not Lease(refused, "key", Terms(TTL, True), None).take(Deadline(5))  # type: ignore[arg-type]
+
+
+def test_what_was_not_stored_for_another_reason_is_raised() -> None:
+    with pytest.raises(errors.NotStored):
+        Lease(Contended(None), "key", Terms(TTL, True), None).take(Deadline(5))  # type: ignore[arg-type]
+
+
 def test_a_lease_runs_out_while_the_machine_is_suspended(monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of timeouts stands still then; the server's does not."""
     told: list[Lease] = []
