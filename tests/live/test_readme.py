@@ -49,7 +49,7 @@ def test_examples_run_in_order(server: NatsServer, name: str) -> None:
     again = [(number, code) for number, code in found if USUAL in code]  # the others have servers of their own
     for turn, programs in (("first", found), ("second", again)):
         for number, code in programs:
-            program = compile(code.replace(USUAL, server.url), f"{name} example {number}, {turn} run", "exec")
+            program = compile(code.replace(USUAL, server.url), f"<{name} example {number}, {turn} run>", "exec")
             exec(program, {"__name__": "__main__"})
     for connection in jsclient.live_connections():
         connection.close()  # what jsclient.shared made lives as long as the process

@@ -235,6 +235,8 @@ def test_a_server_that_takes_no_headers_is_told_of_none() -> None:
     rig.nc.check_headers = check  # type: ignore[attr-defined]
     with pytest.raises(errors.HeadersNotSupported):
         rig.publish(b"a")
+    with pytest.raises(errors.HeadersNotSupported):
+        rig.publisher.publish([(b"s.a", b"Kind: a\r\n", b"x", None)])
 
 
 def test_a_full_window_waits_for_acks() -> None:
@@ -318,3 +320,11 @@ def test_a_row_that_ends_while_it_is_looked_up_is_not_there(monkeypatch: pytest.
     assert rows.inner.entries() == []
     assert rows.publisher.finish().rows == 1
     assert not rows.inner.known
+
+
+def test_a_row_with_headers_and_no_id(clock: Any) -> None:
+    rows = Rows()
+    rows.publisher.publish([(b"s.a", b"Kind: a\r\n", b"x", None)])
+    (frame,) = rows.sent()
+    assert frame.startswith(b"HPUB s.a ")
+    assert frame.endswith(b"\r\nNATS/1.0\r\nKind: a\r\n\r\nx\r\n")
