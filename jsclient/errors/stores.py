@@ -3,6 +3,7 @@
     JetStreamError
     +-- BucketError
         +-- BucketNotFound                  no bucket of that name
+        |   +-- BucketGone (NoStreamForSubject)  a write found no bucket: it is certainly not stored (NotStored)
         +-- BucketExists                    a bucket of that name exists with another configuration
         +-- BadBucket                       the stream of that name is no bucket
         +-- KeyNotFound (KeyError)          no such key, or no such revision of it
@@ -24,7 +25,7 @@ Names that must not reach the wire raise `InvalidName` (a ValueError), as everyw
 from __future__ import annotations
 
 from jsclient.errors.core import JsClientError
-from jsclient.errors.jetstream import JetStreamError
+from jsclient.errors.jetstream import JetStreamError, NoStreamForSubject
 
 
 class BucketError(JetStreamError):
@@ -40,6 +41,17 @@ class BucketNotFound(BucketError):
 
     meaning = "Nothing was read or written."
     advice = "Create it, or check the name, the account and the domain."
+
+
+class BucketGone(BucketNotFound, NoStreamForSubject):
+    """A write found no bucket of that name: what it had to store is certainly not stored (a NotStored)."""
+
+    meaning = "Nothing was stored."
+    advice = "Create it, or check the name, the account and the domain; then write again, which cannot store it twice."
+
+    def __init__(self, message: str, bucket: str = "", subject: str = "") -> None:
+        super().__init__(message, bucket)
+        self.subject = subject
 
 
 class BucketExists(BucketError):

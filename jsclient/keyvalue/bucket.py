@@ -17,7 +17,6 @@ from jsclient.errors import (
     ApiError,
     BadBucket,
     BadResponse,
-    BucketNotFound,
     ConfigError,
     ConnectionLost,
     KeyDeleted,
@@ -26,6 +25,7 @@ from jsclient.errors import (
     MessageNotFound,
     NatsConnectionError,
     NoResponders,
+    NoStreamForSubject,
     NotStored,
     RevisionMismatch,
     StreamNotFound,
@@ -37,6 +37,7 @@ from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.names import api_prefix, check_name
 from jsclient.jetstream.stream import Stream
+from jsclient.keyvalue import missing
 from jsclient.keyvalue.config import KeyValueStatus
 from jsclient.keyvalue.entry import (
     OPERATION_HEADER,
@@ -123,6 +124,7 @@ class KeyValue:
             # In another domain or account the bucket's subjects are reached below the API prefix only.
             write_prefix = self._prefix if api == _DEFAULT_API else api + self._prefix
         self._write_prefix = write_prefix
+        self._written_stream = STREAM_PREFIX + origin  # writes of a mirror are taken by what it copies
         self._direct_prefix = f"{api}DIRECT.GET.{self.stream_name}.{self._prefix}"
         self._direct_subject = f"{api}DIRECT.GET.{self.stream_name}"
         self._limit = key_limit(api, self.stream_name, self._prefix)
@@ -234,7 +236,7 @@ class KeyValue:
         except MessageNotFound:
             self._not_found(key)
         except StreamNotFound as error:
-            raise BucketNotFound(f"there is no bucket {self.bucket!r}", self.bucket) from error
+            raise missing.not_found(self.stream_name) from error
         if message.subject != subject:
             self._not_found(key)
         return KeyValueEntry(
@@ -289,7 +291,7 @@ class KeyValue:
                 raise refuse_key(key, self._limit)
         except TypeError:
             raise refuse_key(key, self._limit) from None
-        return self._js.publish(self._write_prefix + key, value, timeout=timeout).seq
+        return self._publish(key, value, timeout=timeout)
 
     def create(
         self, key: str, value: Payload, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT
@@ -376,11 +378,17 @@ class KeyValue:
         deadline: Deadline,
     ) -> int:
         """Store a value if the key is at `expected`. `own` is its message id, by which it is known again."""
-        subject = self._write_prefix + key
         options: dict[str, Any] = {"expected_last_subject_seq": expected}
         if ttl is not None:
             options["ttl"] = ttl
-        return self._js.publish(subject, value, msg_id=own, timeout=deadline.remaining(), **options).seq
+        return self._publish(key, value, msg_id=own, timeout=deadline.remaining(), **options)
+
+    def _publish(self, key: str, value: Payload, **options: Any) -> int:
+        """Every write of one key comes by here."""
+        try:
+            return self._js.publish(self._write_prefix + key, value, **options).seq
+        except NoStreamForSubject as error:
+            raise missing.not_written(self._written_stream, error) from error
 
     def _mark(
         self,
@@ -397,9 +405,8 @@ class KeyValue:
             options["expected_last_subject_seq"] = revision
         if ttl is not None:
             options["ttl"] = ttl
-        subject = self._write_prefix + key
         try:
-            self._js.publish(subject, b"", headers=headers, msg_id=own, timeout=deadline.remaining(), **options)
+            self._publish(key, b"", headers=headers, msg_id=own, timeout=deadline.remaining(), **options)
         except WrongLastSequence as error:
             if revision is None:
                 raise
@@ -522,15 +529,16 @@ class KeyValue:
         publish = self._js.publish_async
         futures: deque[Any] = deque()
         count = 0
-        for key in self._keys((), patience):
-            if not self._usable(key):
-                continue
-            futures.append(publish(self._write_prefix + key, b"", headers=_PURGE_HEADERS, msg_id=next_nuid()))
-            count += 1
-            if len(futures) >= PURGE_WINDOW:
-                futures.popleft().result(patience.remaining())
-        for future in futures:
-            future.result(patience.remaining())
+        with missing.named(self._written_stream):
+            for key in self._keys((), patience):
+                if not self._usable(key):
+                    continue
+                futures.append(publish(self._write_prefix + key, b"", headers=_PURGE_HEADERS, msg_id=next_nuid()))
+                count += 1
+                if len(futures) >= PURGE_WINDOW:
+                    futures.popleft().result(patience.remaining())
+            for future in futures:
+                future.result(patience.remaining())
         return count
 
     def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE, *, timeout: Timeout = DEFAULT) -> int:
@@ -552,12 +560,13 @@ class KeyValue:
             if marker.is_put or not self._usable(marker.key):
                 continue
             subject = self._prefix + marker.key
-            if not limit or age(marker, now) >= limit:
-                # Up to the marker and not further: what came after it is a new value.
-                self._stream.purge(subject=subject, seq=marker.revision + 1, timeout=patience.remaining())
-                removed += 1
-            else:
-                self._stream.purge(subject=subject, keep=1, timeout=patience.remaining())
+            with missing.named(self.stream_name):
+                if not limit or age(marker, now) >= limit:
+                    # Up to the marker and not further: what came after it is a new value.
+                    self._stream.purge(subject=subject, seq=marker.revision + 1, timeout=patience.remaining())
+                    removed += 1
+                else:
+                    self._stream.purge(subject=subject, keep=1, timeout=patience.remaining())
         return removed
 
     def _usable(self, key: str) -> bool:
@@ -570,10 +579,8 @@ class KeyValue:
 
     def status(self, *, timeout: Timeout = DEFAULT) -> KeyValueStatus:
         """What the bucket is and holds; BucketNotFound when it is gone."""
-        try:
+        with missing.named(self.stream_name):
             return KeyValueStatus(self._stream.info(timeout=timeout))
-        except StreamNotFound as error:
-            raise BucketNotFound(f"there is no bucket {self.bucket!r}", self.bucket) from error
 
     def __reduce__(self) -> Any:
         return self._engine.refuse_pickle(self)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
-from jsclient.errors import BadBucket, BucketExists, BucketNotFound, StreamNameInUse, StreamNotFound
+from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.config_fields import given
+from jsclient.keyvalue import missing
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict, KeyValueStatus
 from jsclient.keyvalue.keys import STREAM_PREFIX, stream_name
@@ -34,7 +35,7 @@ def key_value(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: T
     try:
         info = js.stream(name, timeout=timeout).cached_info
     except StreamNotFound as error:
-        raise _not_found(bucket) from error
+        raise missing.not_found(stream_name(bucket)) from error
     if info is not None and (info.config.max_msgs_per_subject or 0) < 1:
         raise BadBucket(f"stream {name} is no key-value bucket: it does not keep a number of values per key", bucket)
     return KeyValue(js, bucket, info)
@@ -98,7 +99,7 @@ def update_key_value(
     try:
         return KeyValue(js, config.bucket, js.update_stream(config.to_stream(), timeout=timeout).cached_info)
     except StreamNotFound as error:
-        raise _not_found(config.bucket) from error
+        raise missing.not_found(stream_name(config.bucket)) from error
 
 
 @with_shared_options
@@ -124,7 +125,7 @@ def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) 
     try:
         js.delete_stream(stream_name(bucket), timeout=timeout)
     except StreamNotFound as error:
-        raise _not_found(bucket) from error
+        raise missing.not_found(stream_name(bucket)) from error
 
 
 @with_shared_options
@@ -141,7 +142,3 @@ def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[K
     for info in js.streams(subject=_ALL_BUCKETS, timeout=timeout):
         if info.config.name.startswith(STREAM_PREFIX):
             yield KeyValueStatus(info)
-
-
-def _not_found(bucket: str) -> BucketNotFound:
-    return BucketNotFound(f"there is no bucket {bucket!r}", bucket)

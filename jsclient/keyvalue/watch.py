@@ -16,9 +16,18 @@ from jsclient import hints
 from jsclient._engine import start_all
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
-from jsclient.errors import ConfigError, ConnectionClosed, DecodeFailed, IteratorClosed, NotSupported, TimedOut
+from jsclient.errors import (
+    ConfigError,
+    ConnectionClosed,
+    DecodeFailed,
+    IteratorClosed,
+    NotSupported,
+    StreamNotFound,
+    TimedOut,
+)
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.consuming.listing import CompleteReading
+from jsclient.keyvalue import missing
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
 from jsclient.shared_options import with_shared_options
 from protocol.subjects import matches
@@ -87,6 +96,13 @@ class StreamWatcher(Generic[T]):
         self._complete = options.updates_only
         self._stopped = False
         self._last: dict[str, T | None] | None = None  # subject -> entry, while we find the last ones ourselves
+        self._stream = stream
+        with missing.named(stream):
+            self._start(js, stream, subjects, options, deadline)
+
+    def _start(
+        self, js: JetStream, stream: str, subjects: list[str], options: WatchOptions, deadline: Deadline
+    ) -> None:
         try:
             self._messages = self._open(js, stream, subjects, options, deadline)
         except NotSupported:
@@ -138,7 +154,10 @@ class StreamWatcher(Generic[T]):
         while True:
             if self._waiting:
                 return self._waiting.popleft()
-            message = self._messages.next(deadline)
+            try:
+                message = self._messages.next(deadline)
+            except StreamNotFound as error:
+                raise missing.deleted(self._stream) from error
             if message is not None:
                 self._accept(message)
             self._check_complete()

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
-from jsclient.errors import MessageNotFound, ObjectChanged, TimedOut
+from jsclient.errors import MessageNotFound, ObjectChanged, StreamNotFound, TimedOut
 from jsclient.jetstream.consuming.listing import Reading
+from jsclient.keyvalue import missing
 from jsclient.objectstore.models import ObjectInfo
 from jsclient.objectstore.windows import NEAR, chunks_in, most_bytes
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 WINDOW_BYTES: Final = 8 << 20
 """Bytes of chunks buffered and asked for together; a read holds about this much memory, and more over a long line
 that is quick. On a near server it begins with half of it."""
+
+NOT_WHOLE: Final = "What was read is not the whole object."
 
 MIN_WINDOW: Final = 4
 """Chunks asked for together at least, or large ones would come one by one."""
@@ -49,6 +52,8 @@ def _single(stream: Stream, subject: str, info: ObjectInfo, stall: float | None,
         message = stream.get_last_msg(subject, direct=False, timeout=_sooner(stall, deadline))
     except MessageNotFound as error:
         raise _gone(info) from error
+    except StreamNotFound as error:
+        raise missing.deleted(stream.name, NOT_WHOLE) from error
     yield message.data
 
 
@@ -72,12 +77,13 @@ class _Many:
         most = chunks_in(most_bytes(WINDOW_BYTES, round_trip), info.chunk_size, MIN_WINDOW)
         first = chunks_in(WINDOW_BYTES if round_trip > NEAR else WINDOW_BYTES // 2, info.chunk_size, MIN_WINDOW)
         consumer = js.ordered_consumer(stream, filter_subjects=[subject])
-        messages = consumer.open_messages(
-            opening,
-            window=(first, most),
-            max_bytes=0,  # a pull that ends because of its bytes costs a round trip
-            leave_buffered=True,
-        )
+        with missing.named(stream):
+            messages = consumer.open_messages(
+                opening,
+                window=(first, most),
+                max_bytes=0,  # a pull that ends because of its bytes costs a round trip
+                leave_buffered=True,
+            )
         # Where the stream ends does not matter: chunks that are missing are looked for on its leader.
         self._reading = Reading(consumer, messages, sys.maxsize, one_copy=False)
 
@@ -85,6 +91,12 @@ class _Many:
         return self
 
     def __next__(self) -> bytes:
+        try:
+            return self._next()
+        except StreamNotFound as error:
+            raise missing.deleted(self._reading.consumer.stream_name, NOT_WHOLE) from error
+
+    def _next(self) -> bytes:
         deadline = Deadline(_sooner(self._stall, self._deadline))
         reading = self._reading
         while True:

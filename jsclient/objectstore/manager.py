@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from jsclient.durations import DEFAULT, Timeout
-from jsclient.errors import BadBucket, BucketExists, BucketNotFound, StreamNameInUse, StreamNotFound
+from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.config_fields import given
+from jsclient.keyvalue import missing
 from jsclient.objectstore.models import (
     STREAM_PREFIX,
     ObjectStoreConfig,
@@ -34,7 +35,7 @@ def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout
         try:
             info = js.stream(name, timeout=timeout).cached_info
         except StreamNotFound as error:
-            raise _not_found(bucket) from error
+            raise missing.not_found(stream_name(bucket)) from error
         if info is not None and not any(s.startswith(f"$O.{bucket}.") for s in info.config.subjects or ()):
             raise BadBucket(f"stream {name} is no object store", bucket)
     return ObjectStore(js, bucket)
@@ -77,7 +78,7 @@ def update_object_store(
     try:
         js.update_stream(config.to_stream(), timeout=timeout)
     except StreamNotFound as error:
-        raise _not_found(config.bucket) from error
+        raise missing.not_found(stream_name(config.bucket)) from error
     return ObjectStore(js, config.bucket)
 
 
@@ -104,7 +105,7 @@ def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAUL
     try:
         js.delete_stream(stream_name(bucket), timeout=timeout)
     except StreamNotFound as error:
-        raise _not_found(bucket) from error
+        raise missing.not_found(stream_name(bucket)) from error
 
 
 @with_shared_options
@@ -121,7 +122,3 @@ def object_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[Obje
     for info in js.streams(subject=_ALL_STORES, timeout=timeout):
         if info.config.name.startswith(STREAM_PREFIX):
             yield ObjectStoreStatus(info)
-
-
-def _not_found(bucket: str) -> BucketNotFound:
-    return BucketNotFound(f"there is no object store {bucket!r}", bucket)

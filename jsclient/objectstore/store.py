@@ -19,10 +19,10 @@ from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, pl
 from jsclient.errors import (
     ApiError,
     BadObjectMeta,
-    BucketNotFound,
     InvalidName,
     JsClientError,
     MessageNotFound,
+    NoStreamForSubject,
     NotStored,
     ObjectChanged,
     ObjectExists,
@@ -38,6 +38,7 @@ from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.headers import ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
+from jsclient.keyvalue import missing
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.download import fetch_chunks
 from jsclient.objectstore.models import (
@@ -160,8 +161,8 @@ class ObjectStore:
                 under_way = upload.discard()
                 if under_way is not None:
                     self._remember(meta.name, upload.nuid, under_way)
-                if isinstance(error, StreamNotFound):
-                    raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
+                if isinstance(error, (StreamNotFound, NoStreamForSubject)):
+                    raise missing.not_written(self.stream_name, error) from error
                 again = isinstance(error, (ObjectChanged, PublishUnknown)) and attempt < UPLOAD_ATTEMPTS
                 if not again or rewind is None or deadline.expired():
                     raise
@@ -206,7 +207,10 @@ class ObjectStore:
         """
         options: dict[str, Any] = {"expected_last_subject_seq": expected}
         timeout = Deadline(deadline.at_most(PUBLISH_TIMEOUT))
-        ack = self._js.publish(subject, info.to_json(), headers=_ROLLUP, msg_id=next_nuid(), timeout=timeout, **options)
+        with missing.named(self.stream_name):
+            ack = self._js.publish(
+                subject, info.to_json(), headers=_ROLLUP, msg_id=next_nuid(), timeout=timeout, **options
+            )
         return info.changed(revision=ack.seq, mtime=dt.datetime.now(dt.timezone.utc))
 
     def _read_meta(self, subject: str, deadline: Deadline) -> ObjectInfo | None:
@@ -217,7 +221,7 @@ class ObjectStore:
         except MessageNotFound:
             return None
         except StreamNotFound as error:
-            raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
+            raise missing.not_found(self.stream_name) from error
         return decode_info(message.data, self.bucket, message.time, message.seq)
 
     # --- reading ------------------------------------------------------------------------------------------
@@ -349,7 +353,8 @@ class ObjectStore:
             text = f"object {name!r} in {self.bucket!r} was changed by somebody else meanwhile"
             raise ObjectChanged(text, self.bucket) from error
         if meta.name != name:
-            self._stream.purge(subject=meta_subject(self.bucket, name), timeout=deadline)
+            with missing.named(self.stream_name):
+                self._stream.purge(subject=meta_subject(self.bucket, name), timeout=deadline)
         return stored
 
     def delete(self, name: str, *, timeout: Timeout = DEFAULT) -> None:
@@ -400,7 +405,8 @@ class ObjectStore:
 
     def seal(self, *, timeout: Timeout = DEFAULT) -> None:
         """Close the store for good: nothing can be stored, changed or deleted any more. Cannot be undone."""
-        self._stream.seal(timeout=timeout)
+        with missing.named(self.stream_name):
+            self._stream.seal(timeout=timeout)
 
     # --- all objects --------------------------------------------------------------------------------------
 
@@ -478,11 +484,10 @@ class ObjectStore:
         if repair:
             self._clean_up(deadline)
             listed = self.list(timeout=DEFAULT if isinstance(timeout, Default) else deadline)
-            repaired = repair_store(self._stream, self.bucket, listed, deadline)
-        try:
+            with missing.named(self.stream_name):
+                repaired = repair_store(self._stream, self.bucket, listed, deadline)
+        with missing.named(self.stream_name):
             return ObjectStoreStatus(self._stream.info(timeout=deadline.at_most(READ_TIMEOUT)), repaired)
-        except StreamNotFound as error:
-            raise BucketNotFound(f"there is no object store {self.bucket!r}", self.bucket) from error
 
     # --- what failures leave behind -----------------------------------------------------------------------
 

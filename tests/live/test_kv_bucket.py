@@ -318,7 +318,7 @@ def test_a_handle_without_asking(js: JetStream, kv: KeyValue) -> None:
     assert js.nc.stats().messages_out == before
     assert blind["a"] == b"1"
     gone = keyvalue.key_value(js, "gone", fetch_info=False)
-    with pytest.raises(errors.NoResponders):
+    with pytest.raises(errors.BucketGone):
         gone.put("a", b"1")
 
 
