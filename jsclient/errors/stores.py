@@ -44,7 +44,8 @@ class BucketNotFound(BucketError):
 
 
 class BucketGone(BucketNotFound, NoStreamForSubject):
-    """A write found no bucket of that name: what it had to store is certainly not stored (a NotStored)."""
+    """A write found no bucket of that name: what it had to store is certainly not stored (a NotStored). `subject` is
+    where it went."""
 
     meaning = "Nothing was stored."
     advice = "Create it, or check the name, the account and the domain; then write again, which cannot store it twice."
