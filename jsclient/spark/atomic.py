@@ -63,7 +63,7 @@ class Marker:
     """Up to which chunk the partition of a query is stored; `revision` is the sequence of the marker, 0 if none.
 
     `whole`: the chunks up to it are all rows of the partition from the first one on. Else an attempt has left out rows
-    that it found stored, and the digest says nothing but which attempt that was.
+    that it found stored, and the digest says nothing but which attempt that was. `run`: the one that wrote it last.
     """
 
     batch: int = -1
@@ -71,6 +71,7 @@ class Marker:
     digest: str = ""
     revision: int = 0
     whole: bool = True
+    run: str = ""
 
 
 @attrs.frozen
@@ -156,16 +157,15 @@ class AtomicPublisher:
         self._options = options
         self._nc = nc
         self._guard = guard
-        self._subject = f"{options.atomic_marker_subject}.{job.replace('-', '')}.{partition}"
+        self._markers = Markers(nc, options, job)
+        self._subject = self._markers.subject(partition)
         self._batch = batch
+        self._partition = partition
         self._where = f"batch {batch}, partition {partition}"
-        access = SparkAccess(nc, options, "(sink)")
-        # Its other partitions and batches have markers in the same stream.
-        key = "marker", access.api.prefix, options.atomic_marker_subject, job
-        self._access = SparkAccess(nc, options, cached(nc, key, lambda: self._find_stream(access)))
+        self.run: str = ""  # of the query, for `Markers.fence`; "" without a journal
         self.totals: Totals = Totals()
         self._chunks = Chunks(0, blake2b(digest_size=16))
-        self._marker = self._read_marker()
+        self._marker = self._markers.read(partition)
         self._whole = True
         self._compared: Compared | None = None
 
@@ -224,8 +224,8 @@ class AtomicPublisher:
                 if error.err_code != KNOWN_ID:
                     raise
                 known_ids = True
-            before, self._marker = self._marker, self._read_marker()
-            if self._marker != before and not self._stored(chunk):
+            before, self._marker = self._marker, self._markers.read(self._partition)
+            if self._marker != before and not (self._stored(chunk) and self._marker.run == self.run):
                 raise JetStreamSparkError(
                     "JETSTREAM_FENCED",
                     f"{self._where}: another attempt or driver writes it, too (marker {self._subject!r} is at batch "
@@ -290,25 +290,69 @@ class AtomicPublisher:
         body = {"batch": self._batch, "chunk": chunk.number, "rows": len(rows), "hash": chunk.digest}
         if not self._whole:
             body["whole"] = 0
+        if self.run:
+            body["run"] = self.run
         batch = AtomicRows(context(self._nc, self._options), self._options.ack_timeout)
         batch.add(self._subject, json.dumps(body).encode(), expected_last_subject_seq=self._marker.revision)
         batch.add_rows(rows)
         ack = batch.commit()
         first = ack.seq - len(rows)
-        self._marker = Marker(self._batch, chunk.number, chunk.digest, first, self._whole)
+        self._marker = Marker(self._batch, chunk.number, chunk.digest, first, self._whole, self.run)
         self.totals.acked(ack.stream, first, ack.seq)
 
-    # --- the marker -------------------------------------------------------------------------------------
+
+class Markers:
+    """The markers of a query in the stream that gets its rows."""
+
+    def __init__(self, nc: Connection, options: SparkOptions, job: str) -> None:
+        self._nc = nc
+        self._options = options
+        self._root = f"{options.atomic_marker_subject}.{job.replace('-', '')}"
+        access = SparkAccess(nc, options, "(sink)")
+        # The same stream for all partitions and batches of the query.
+        key = "marker", access.api.prefix, self._root
+        self._access = SparkAccess(nc, options, cached(nc, key, lambda: self._find_stream(access)))
+
+    def subject(self, partition: int) -> str:
+        return f"{self._root}.{partition}"
+
+    def read(self, partition: int) -> Marker:
+        found, revision = self._last(partition)
+        whole, run = bool(found.get("whole", 1)), found.get("run", "")
+        return Marker(found["batch"], found["chunk"], found["hash"], revision, whole, run)
+
+    def fence(self, partitions: Iterable[int], run: str) -> None:
+        """From now on the stream refuses the chunks of attempts of other runs: each marker is written anew, as it was.
+
+        Also of partitions that `run` does not have, because it cuts the batch otherwise.
+        """
+        js = context(self._nc, self._options)
+        for partition in partitions:
+            deadline = Deadline(self._options.reconnect_timeout)
+            while True:
+                found, revision = self._last(partition)
+                if found.get("run") == run:
+                    break
+                body = json.dumps({**found, "run": run}).encode()
+                try:
+                    js.publish(self.subject(partition), body, expected_last_subject_seq=revision)
+                except (errors.WrongLastSequence, *UNSURE) as error:
+                    if deadline.expired():
+                        raise
+                    log.info("fencing the marker %r: %s; looking at it", self.subject(partition), error)
+                    if not isinstance(error, errors.WrongLastSequence):
+                        time.sleep(deadline.at_most(PAUSE))
 
     def _find_stream(self, access: SparkAccess) -> str:
+        subject = self.subject(0)
         found = access.retrying(
-            "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": self._subject}, read=True)
+            "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
         )
         names = found.get("streams") or []
         if len(names) != 1:
             raise JetStreamSparkError(
                 "JETSTREAM_STREAM_NOT_FOUND",
-                f"no stream takes the marker subject {self._subject!r}: atomicMarkerSubject must be a subject prefix "
+                f"no stream takes the marker subject {subject!r}: atomicMarkerSubject must be a subject prefix "
                 "of the stream that gets the rows",
             )
         if not SparkAccess(self._nc, self._options, names[0]).info().config.allow_atomic:
@@ -318,17 +362,16 @@ class AtomicPublisher:
             )
         return check_stream(str(names[0]))
 
-    def _read_marker(self) -> Marker:
+    def _last(self, partition: int) -> tuple[dict[str, Any], int]:
+        """What the marker says, and its sequence; 0 if there is none."""
         access = self._access
 
-        def get() -> Marker:
-            body = {"last_by_subj": self._subject}
+        def get() -> tuple[dict[str, Any], int]:
+            body = {"last_by_subj": self.subject(partition)}
             try:
                 message = access.api.request(f"STREAM.MSG.GET.{access.stream}", body, read=True)["message"]
             except errors.MessageNotFound:
-                return Marker()
-            found = json.loads(base64.b64decode(message["data"]))
-            whole = bool(found.get("whole", 1))
-            return Marker(found["batch"], found["chunk"], found["hash"], message["seq"], whole)
+                return {"batch": -1, "chunk": -1, "rows": 0, "hash": ""}, 0
+            return json.loads(base64.b64decode(message["data"])), message["seq"]
 
         return access.retrying("reading the marker", get)

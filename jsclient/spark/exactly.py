@@ -8,6 +8,7 @@ back. The steps stand in README.md, "How a replay finds its rows".
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -21,6 +22,7 @@ from jsclient.arrow.access import cached
 from jsclient.durations import elapsed, seconds_of
 from jsclient.jetstream.publishing.rows import Row, RowPublisher, Totals
 from jsclient.spark.access import SparkAccess
+from jsclient.spark.atomic import Markers
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
 from jsclient.spark.journal import Job, Journal
@@ -80,7 +82,11 @@ class JournaledTask:
         self._alone = not journal.overtook  # no earlier attempt of this run can have rows under way
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Outcome:
+        if self._options.publish_mode == "atomic":
+            self._fence_others()
         with TaskPublisher(self._nc, self._options, self._job.query, self._job.batch, self._job.partition) as publisher:
+            if publisher.atomic is not None:
+                publisher.atomic.run = self._job.run
             publisher.guard = self._journal.check  # an outage may be long enough for another run to take over
             forget_others(self._key)
             try:
@@ -89,6 +95,21 @@ class JournaledTask:
                 if self._alone and publisher.settle(DRAIN):
                     self._journal.leave()
                 raise
+
+    def _fence_others(self) -> None:
+        """A run that takes a batch over fences the markers of all partitions that were begun, once per worker.
+
+        An attempt of another run may begin its partition after that. So each one looks at the journal before its first
+        chunk, when it knows its marker: either it sees the new run, or its partition was begun before.
+        """
+        self._pace.look_first()
+        job = self._job
+        if self._journal.batch.again:
+            markers = Markers(self._nc, self._options, job.query)
+            key = "fenced", job.query, job.batch, job.run
+            cached(self._nc, key, lambda: markers.fence(self._journal.partitions(), job.run))
+            # One that is new to the journal. Else another worker would write its marker anew, and refuse its rows.
+            markers.fence([job.partition], job.run)
 
     # --- the first attempt ------------------------------------------------------------------------------
 
@@ -244,6 +265,10 @@ class Pace:
         self._journal = journal
         self._looked_at = elapsed()
         self._portion = LEAST_PORTION
+
+    def look_first(self) -> None:
+        """Look before the first row, too."""
+        self._looked_at = -math.inf
 
     def publish(self, rows: list[Row], publisher: TaskPublisher | RowPublisher) -> None:
         at = 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import math
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import pytest
 
 from jsclient import errors
-from jsclient.spark import exactly
+from jsclient.jetstream.publishing.atomic_rows import AtomicRows
+from jsclient.spark import atomic, exactly
 from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer
@@ -128,6 +130,76 @@ def test_an_attempt_that_was_overtaken_is_refused(
     with mode_works(server, "atomic"):
         with pytest.raises(JetStreamSparkError, match=r"FENCED|NONDETERMINISTIC"):
             sink.writer().write(overtaken())
+        assert sink.contents() == Counter(ROWS)
+
+
+@pytest.mark.parametrize("begun", [0, 20], ids=["no chunk", "some chunks"])
+def test_attempts_of_partitions_that_the_new_run_does_not_have(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch, begun: int
+) -> None:
+    """The stream refuses them, however late they are: here they never look at the journal again."""
+    sink = Sink(server, js, f"fenced_{begun}", monkeypatch, "atomic")
+    last = cut(ROWS, 3)[2]
+
+    def overtaken() -> Iterator[Any]:
+        monkeypatch.setattr(exactly, "LOOK_EVERY", math.inf)
+        yield from record_batches(last[:begun], 20)
+        sink.run("run-2", cut(ROWS, 2))
+        pass_the_window()
+        yield from record_batches(last[begun:], 20)
+
+    with mode_works(server, "atomic"):
+        for number, values in enumerate(cut(ROWS, 3)[:2]):
+            sink.write("run-1", number, values)
+        monkeypatch.setattr(writing, "partition_id", lambda: 2)
+        with pytest.raises(JetStreamSparkError, match=r"FENCED.*another attempt or driver writes it, too"):
+            sink.writer().write(overtaken())
+        assert sink.contents() == Counter(ROWS)
+
+
+def test_a_chunk_that_was_stored_before_the_attempt_was_overtaken(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The answer to the chunk is lost. The marker says that it is stored, and that another run has come since."""
+    sink = Sink(server, js, stream_name, monkeypatch, "atomic")
+
+    class AckGetsLost(AtomicRows):
+        def commit(self, **options: Any) -> Any:
+            super().commit(**options)
+            monkeypatch.setattr(atomic, "AtomicRows", AtomicRows)
+            sink.run("run-2", cut(ROWS, 2))
+            raise errors.RequestTimeout("on purpose")
+
+    with mode_works(server, "atomic"):
+        for number, values in enumerate(cut(ROWS, 3)[:2]):
+            sink.write("run-1", number, values)
+        monkeypatch.setattr(atomic, "AtomicRows", AckGetsLost)
+        monkeypatch.setattr(exactly, "LOOK_EVERY", math.inf)
+        with pytest.raises(JetStreamSparkError, match=r"FENCED.*another attempt or driver writes it, too"):
+            sink.write("run-1", 2, cut(ROWS, 3)[2])
+        assert sink.contents() == Counter(ROWS)
+
+
+def test_workers_of_one_run_do_not_refuse_each_other(
+    js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One has begun a partition that the run before did not have when another one fences what was begun."""
+    sink = Sink(server, js, stream_name, monkeypatch, "atomic")
+    first, second, third = cut(ROWS, 3)
+    found = []
+
+    def meanwhile() -> Iterator[Any]:
+        yield from record_batches(second[:20], 20)
+        found.append(sink.write("run-2", 0, first))  # through a connection of its own, as in another worker
+        yield from record_batches(second[20:], 20)
+
+    with mode_works(server, "atomic"):
+        sink.write("run-1", 0, ROWS)
+        pass_the_window()
+        found.append(sink.write("run-2", 2, third))
+        monkeypatch.setattr(writing, "partition_id", lambda: 1)
+        found.append(sink.writer().write(meanwhile()))
+        sink.writer().commit(found, sink.batch)
         assert sink.contents() == Counter(ROWS)
 
 
