@@ -12,7 +12,8 @@ type checker and are left out.
 
 And of the tree as a whole: no modules import each other in a circle, not even from within functions; no package uses
 a private name of another one; modules of protocol and jetstream have a test file of their name; what lives behind a
-door (DOORS) is imported through it; a Connection has the public names of CONNECTION, and inherits nothing.
+door (DOORS) is imported through it; arrow and spark have no inbox and send no request of their own; a Connection has
+the public names of CONNECTION, and inherits nothing.
 """
 
 from __future__ import annotations
@@ -63,6 +64,10 @@ WAITS = {"start", "join", "sleep", "wait", "waiting.get", "recv", "shutdown", "c
 ENCODER = "protocol/frames.py"
 SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
 
+
+#: What asks and listens for answers: where columns are made, jetstream does that.
+ASKS = {"new_inbox", "open_sink", "post", "post_now"}
+ASK_NOTHING = ("jsclient/arrow/", "jsclient/spark/")
 
 #: The names of headers that JetStream gives a meaning have one owner.
 HEADERS = "jsclient.jetstream.api.headers"
@@ -229,6 +234,10 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
                 yield f"{relative}:{line}: makes a {name}; a signal handler may hang on it, see the rule in waiting"
         for line, call in waits_under_locks(tree):
             yield f"{relative}:{line}: {call} under a lock may wait, see the rule in waiting"
+    if relative.as_posix().startswith(ASK_NOTHING):
+        for line, name in calls(tree):
+            if name in ASKS:
+                yield f"{relative}:{line}: {name}() asks by itself; jsclient.jetstream does"
     if relative.as_posix() != ENCODER:
         for line in frames(tree):
             yield f"{relative}:{line}: builds a frame by hand; only {ENCODER} does"

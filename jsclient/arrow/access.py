@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -17,6 +18,7 @@ from jsclient.arrow.chunks import Matching, Times
 from jsclient.arrow.ranges import StreamState
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
+from jsclient.jetstream.api import consumer_requests
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
@@ -284,12 +286,9 @@ class StreamAccess:
 
     def delete_consumer(self, name: str) -> None:
         """Best effort, without waiting: what stays behind vanishes after its inactive threshold."""
-        try:
-            subject = self.api.subject(f"CONSUMER.DELETE.{self.stream}.{name}")
-            self.nc.publish(subject, b"", reply=self.nc.new_inbox())
-            engine_of(self.nc).flush_outbox()
-        except errors.JsClientError as error:
-            log.debug("consumer %s is left to its inactive threshold: %s", name, error)
+        consumer_requests.delete_soon(self.api, self.stream, name)
+        with suppress(errors.JsClientError):
+            engine_of(self.nc).flush_outbox()  # a worker may be killed when its task is done
 
     def check_filters(self) -> None:
         """More than one filter needs 2.10: an older server would ignore them and deliver everything."""

@@ -1,4 +1,4 @@
-"""What one read from the socket brought, column by column; and the queue it comes through.
+"""What one read from the socket brought, column by column.
 
 The reader thread hands whole lists over (one queue operation per chunk); the task thread takes the columns out of
 them with list comprehensions and one split over all reply subjects, so no object is made per row.
@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import heapq
-import queue
-import re
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import islice
@@ -18,10 +16,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from jsclient import waiting
-from jsclient.jetstream.api import headers as header_names
+from jsclient.jetstream.api.batch_answers import Parts
 from jsclient.message import Msg
-from jsclient.states import LinkEvent
 from protocol import has_wildcard, matches
 from protocol.columns import Acks
 from protocol.errors import BAD_JSON
@@ -76,32 +72,6 @@ class Chunk(msgspec.Struct, gc=False):
     def nbytes(self) -> int:
         """Bytes of the payloads."""
         return sum(map(len, self.payloads)) if self.payload_bytes < 0 else self.payload_bytes
-
-
-class ChunkQueue:
-    """A sink: gets lists of messages, link events and a refusal of its subject from the reader thread, in order."""
-
-    def __init__(self) -> None:
-        self._queue: queue.SimpleQueue[list[Msg] | LinkEvent | BaseException] = queue.SimpleQueue()
-
-    def deliver(self, messages: list[Msg], nbytes: int) -> None:
-        self._queue.put(messages)
-
-    def link_event(self, event: LinkEvent) -> None:
-        self._queue.put(event)
-
-    def failed(self, error: BaseException) -> None:
-        self._queue.put(error)
-
-    def next(self, timeout: float | None) -> list[Msg] | LinkEvent | None:
-        """The next list or event; None after `timeout` seconds. Raises what the server refused."""
-        try:
-            item = waiting.get(self._queue, timeout)
-        except queue.Empty:
-            return None
-        if isinstance(item, BaseException):
-            raise item
-        return item  # type: ignore[no-any-return]
 
 
 class Deliveries(NamedTuple):
@@ -180,28 +150,7 @@ def first_deliveries(replies: list[bytes | None]) -> Deliveries | None:
 
 # --- direct get ---------------------------------------------------------------------------------------------
 
-# The headers that the server puts behind the stored ones, in this order (2.9 to 2.15); the last two only in batches.
-# Headers of the same names that were stored with the message (republished or forged ones) come first and stay.
-_DIRECT = re.compile(
-    rb"\r\nNats-Stream: ?([^\r]*)\r\n"
-    rb"Nats-Subject: ?([^\r]*)\r\n"
-    rb"Nats-Sequence: ?(\d+)\r\n"
-    rb"Nats-Time-Stamp: ?([^\r]*)\r\n"
-    rb"(?:Nats-Num-Pending: ?(\d+)\r\n)?"
-    rb"(?:Nats-Last-Sequence: ?(\d+)\r\n)?"
-    rb"\r\n\Z"
-)
-_STREAM: Final = header_names.STREAM.encode()
-_SUBJECT: Final = header_names.SUBJECT.encode()
-_SEQUENCE: Final = header_names.SEQUENCE.encode()
-_TIME_STAMP: Final = header_names.TIME_STAMP.encode()
-_NUM_PENDING: Final = header_names.NUM_PENDING.encode()
-_LAST_SEQUENCE: Final = header_names.LAST_SEQUENCE.encode()
-_OURS: Final = frozenset({
-    _STREAM, _SUBJECT, _SEQUENCE, _TIME_STAMP, _NUM_PENDING, _LAST_SEQUENCE, header_names.UP_TO_SEQUENCE.encode(),
-})  # fmt: skip
 EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
 MERGED: Final = 1_000  # rows of a chunk that is put together of those of several readers
 
 
@@ -228,63 +177,8 @@ class Times:
         return base
 
 
-class DirectParts(msgspec.Struct, gc=False):
-    """One message of a direct get, taken apart."""
-
-    stream: bytes  # what answered: the stream asked for, or a mirror of it
-    subject: bytes
-    sequence: int
-    time: bytes
-    pending: int | None
-    previous: int | None  # sequence of the message before it in the same answer, 0 for the first; only in batches
-    headers: bytes | None
-
-
-def direct_parts(message: Msg) -> DirectParts:
-    """Take the server's own headers off; ValueError when they are not there."""
-    block = message.raw_headers or b""
-    found = _DIRECT.match(block, 8) or _DIRECT.search(block)
-    if found is None:
-        return _direct_slowly(message)
-    rest = block[: found.start()] + b"\r\n\r\n"
-    pending = found[5]
-    return DirectParts(
-        found[1],
-        found[2],
-        int(found[3]),
-        found[4],
-        None if pending is None else int(pending),
-        None if found[6] is None else int(found[6]),
-        None if rest == EMPTY_BLOCK else rest,
-    )
-
-
-def _direct_slowly(message: Msg) -> DirectParts:
-    """The same for another order of the headers: a server of the future may add or move some."""
-    values: dict[bytes, bytes] = {}
-    rest: list[bytes] = []
-    for line in reversed((message.raw_headers or b"").split(b"\r\n")[1:]):
-        name, colon, value = line.partition(b":")
-        if colon and name.startswith(b"Nats-") and name in _OURS and name not in values:
-            values[name] = value.strip()
-        elif line:
-            rest.append(line)
-    try:
-        pending, previous = values.get(_NUM_PENDING), values.get(_LAST_SEQUENCE)
-        return DirectParts(
-            values[_STREAM],
-            values[_SUBJECT],
-            int(values[_SEQUENCE]),
-            values[_TIME_STAMP],
-            None if pending is None else int(pending),
-            None if previous is None else int(previous),
-            b"\r\n".join([b"NATS/1.0", *reversed(rest), b"", b""]) if rest else None,
-        )
-    except KeyError as error:
-        raise ValueError(f"a direct get answered without the header {error}") from None
-
-
-def direct_chunk(parts: list[DirectParts], messages: list[Msg], times: Times) -> Chunk:
+def direct_chunk(parts: list[Parts], messages: list[Msg], times: Times) -> Chunk:
+    """Messages of a batched direct get as columns."""
     headers = [p.headers for p in parts]
     last = parts[-1].pending
     return Chunk(

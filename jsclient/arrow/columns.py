@@ -14,7 +14,7 @@ from typing import NamedTuple, Protocol
 
 import pyarrow as pa
 
-from jsclient.arrow.chunks import EMPTY_BLOCK
+from jsclient.jetstream.api.batch_answers import EMPTY_BLOCK
 
 
 class Columns(Protocol):

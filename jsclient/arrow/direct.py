@@ -7,24 +7,21 @@ leader has the last word about a range that ended early.
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any, Final
 
 from jsclient import errors
-from jsclient._engine import Unkept
 from jsclient.arrow.access import StreamAccess
-from jsclient.arrow.chunks import Chunk, ChunkQueue, DirectParts, Matching, Times, direct_chunk, direct_parts
+from jsclient.arrow.chunks import Chunk, Matching, Times, direct_chunk
 from jsclient.arrow.gaps import Gaps
 from jsclient.arrow.ranges import Range
-from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.jetstream.api import headers as header_names
+from jsclient.jetstream.api.batch_answers import Answered, BatchGets, Lost
 from jsclient.message import Msg
-from jsclient.nuid import new_token
-from jsclient.states import LinkEvent
 
 log: logging.Logger = logging.getLogger("jsclient.arrow")
 
@@ -46,8 +43,6 @@ class RangeDirect:
 
     def __init__(self, access: StreamAccess, part: Range, gaps: Gaps, required: bool) -> None:
         self._access = access
-        self._nc = access.nc
-        self._engine = engine_of(self._nc)
         self._part = part
         self._stream = access.stream.encode()
         self.next: int = part.start
@@ -55,28 +50,21 @@ class RangeDirect:
         self._times = Times()
         self._gaps = gaps
         self._patient = required  # no answer is waited for; else a consumer reads the range
-        self._previous = 0  # sequence of the last message of the answer that is being received
         self._mirrored = 0
         # One filter is the server's work, of several it knows nothing here: they are matched on this side.
         self._filter = part.filters[0] if len(part.filters) == 1 else ">"
         self._several = Matching(part.filters) if len(part.filters) > 1 else None
 
     def chunks(self) -> Iterator[Chunk]:
-        queue = ChunkQueue()
         deadline = Deadline(self._access.options.reconnect_timeout)
-        inbox = self._nc.new_inbox()
-        subscription = self._engine.open_sink(f"{inbox}.*", queue)
-        try:
-            while True:
-                if self.next >= self._part.end:
-                    self._gaps.finish(self._reached)
-                    return
+        with closing(BatchGets(self._access.api, self._access.stream)) as gets:
+            while self.next < self._part.end:
                 before = self.next
                 self._check_time()
                 try:
-                    for chunk in self._request(queue, f"{inbox}.{new_token().decode()}"):
+                    for chunk in self._request(gets):
                         yield from self._wanted(chunk)
-                except (Repeat, errors.ConnectionLost, errors.RequestTimeout) as error:
+                except (Repeat, Lost, errors.ConnectionLost, errors.RequestTimeout) as error:
                     log.info("stream %r at %d: %s; asking again", self._access.stream, self.next, error)
                     if self.next > before:
                         deadline = Deadline(self._access.options.reconnect_timeout)
@@ -84,8 +72,7 @@ class RangeDirect:
                         raise self._access.failed(f"reading [{self.next}, {self._part.end})", error) from error
                     if not self._mirrored:
                         time.sleep(deadline.at_most(LAGGING))
-        finally:
-            subscription.close()
+        self._gaps.finish(self._reached)
 
     def _check_time(self) -> None:
         if self._access.deadline.expired():
@@ -99,44 +86,26 @@ class RangeDirect:
 
     # --- one request ------------------------------------------------------------------------------------
 
-    def _request(self, queue: ChunkQueue, reply: str) -> Iterator[Chunk]:
+    def _request(self, gets: BatchGets) -> Iterator[Chunk]:
         options = self._access.options
-        body: dict[str, Any] = {
+        request: dict[str, Any] = {
             "batch": min(options.pull_records, self._part.end - self.next),
             "max_bytes": options.pull_bytes,
             "seq": max(1, self.next),
             "next_by_subj": self._filter,
         }
-        subject = self._access.api.subject(f"DIRECT.GET.{self._access.stream}")
-        self._engine.post_now(Unkept(self._engine.encode(subject, json.dumps(body).encode(), reply=reply)))
-        wanted = reply.encode()
-        self._previous = 0
+        gets.ask(request)
         while True:
-            item = queue.next(self._access.deadline.at_most(SILENCE))
-            if item is None:
-                self._check_time()
-                raise Repeat(f"no answer for {SILENCE:g} s")
-            if isinstance(item, LinkEvent):
-                self._engine.check_usable()
-                if item is LinkEvent.DISCONNECTED:
-                    raise Repeat("the link was lost")
-                continue
-            mine = [m for m in item if m.raw_subject == wanted]  # not the rest of a request given up before
-            done = self._end_of(mine)
-            messages = mine[:-1] if done is not None else mine
-            if messages:
+            found = gets.next(self._access.deadline.at_most(SILENCE))
+            if found.messages:
                 self._patient = True  # somebody does answer
-                yield from self._chunk(messages)
-            if done is not None:
-                self._after(done)
+                yield from self._chunk(found)
+            if found.end is not None:
+                self._after(found.end)
                 return
 
-    def _end_of(self, messages: list[Msg]) -> Msg | None:
-        last = messages[-1] if messages else None
-        return last if last is not None and last.status is not None else None
-
-    def _chunk(self, messages: list[Msg]) -> Iterator[Chunk]:
-        parts = [direct_parts(message) for message in messages]
+    def _chunk(self, found: Answered) -> Iterator[Chunk]:
+        messages, parts, _ = found
         if parts[0].stream != self._stream:
             self._mirrored += 1
             if self._mirrored >= MIRRORED:
@@ -152,24 +121,16 @@ class RangeDirect:
                 f"stream {self._access.stream!r}: the server does not answer direct gets in batches (needs 2.11); "
                 "use readMethod=consumer",
             )
-        for part in parts:
-            self._follows(part.previous)
-            self._previous = part.sequence
-        inside: list[tuple[DirectParts, Msg]] = [
-            pair for pair in zip(parts, messages, strict=True) if pair[0].sequence < self._part.end
-        ]
-        beyond = len(inside) < len(messages)
-        if inside:
-            self._gaps.check(self.next, [p.sequence for p, _ in inside])
-            self.next = self._reached = inside[-1][0].sequence + 1
-            yield direct_chunk([p for p, _ in inside], [m for _, m in inside], self._times)
+        beyond = parts[-1].sequence >= self._part.end
+        if beyond:
+            parts = [part for part in parts if part.sequence < self._part.end]
+            messages = messages[: len(parts)]
+        if parts:
+            self._gaps.check(self.next, [part.sequence for part in parts])
+            self.next = self._reached = parts[-1].sequence + 1
+            yield direct_chunk(parts, messages, self._times)
         if beyond:
             self.next = self._part.end  # a later sequence was seen: the rest of the range is not there
-
-    def _follows(self, previous: int | None) -> None:
-        """These are plain messages: a broken route of a cluster loses some of them without a sign on our link."""
-        if previous is not None and previous != self._previous:
-            raise Repeat(f"a part of the answer is missing between {self._previous} and {previous}")
 
     def _after(self, end: Msg) -> None:
         """What the status at the end of an answer means."""
@@ -177,8 +138,6 @@ class RangeDirect:
         assert status is not None
         headers = end.headers
         if status.code == 204:
-            if header_names.LAST_SEQUENCE in headers:
-                self._follows(int(headers[header_names.LAST_SEQUENCE]))
             if self.next < self._part.end and headers.get(header_names.NUM_PENDING) == "0":
                 self._ask_leader()
         elif status.code == 404:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, RawStreamMsg, Stream, StreamConfig
+from jsclient.jetstream.api.batch_answers import BatchGets, Lost
+from jsclient.jetstream.api.requests import Api
 from jsclient.testing import NatsServer, Proxy
 
 SUBJECTS = ["s.a", "s.b", "s.a", "s.c", "s.b", "s.a"]
@@ -115,6 +118,46 @@ def test_a_message_that_is_lost_on_the_way_is_asked_for_again(js: JetStream, ser
             proxy.mutate(losing(seq, 100))
             with pytest.raises(errors.ListingIncomplete, match="lost on the way"):
                 list(read())
+
+
+def whole(gets: BatchGets) -> tuple[list[int], int]:
+    """The sequences of an answer, and the code of the status behind them."""
+    found: list[int] = []
+    while True:
+        messages, parts, end = gets.next(10)
+        assert len(messages) == len(parts)
+        found += [part.sequence for part in parts]
+        if end is not None:
+            assert end.status is not None
+            return found, end.status.code
+
+
+def test_answers_in_chunks(js: JetStream, server: NatsServer) -> None:
+    """As the readers of columns take them: each belongs to what was asked last, and is whole."""
+    js.create_stream(StreamConfig(name="S", subjects=["s.>"], allow_direct=True))
+    for number in range(100):
+        js.publish(f"s.{number % 2}", b"%d" % number)
+    if server.version < (2, 11):
+        return  # one message answers, however many are asked for
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc, closing(BatchGets(Api(nc), "S")) as gets:
+        with pytest.raises(errors.RequestTimeout, match="no answer"):
+            gets.next(0)
+        gets.ask({"batch": 100, "seq": 1})
+        assert gets.next(10).parts[0].sequence == 1
+        gets.ask({"batch": 10, "seq": 41, "next_by_subj": "s.1"})  # nobody wants the rest of the one before
+        assert whole(gets) == (list(range(42, 61, 2)), 204)
+        gets.ask({"batch": 1, "seq": 500, "next_by_subj": ">"})
+        assert whole(gets) == ([], 404)
+        for lost in (1, 7, 20):
+            proxy.mutate(losing(lost, 1))
+            gets.ask({"batch": 20, "seq": 1})
+            with pytest.raises(Lost):
+                whole(gets)
+        gets.ask({"batch": 20, "seq": 1})
+        assert whole(gets) == (list(range(1, 21)), 204)
+        proxy.cut()
+        with pytest.raises(errors.ConnectionLost):
+            whole(gets)
 
 
 def test_newest_of_each_subject(stream: Stream, js: JetStream, server: NatsServer) -> None:

@@ -12,7 +12,7 @@ import pytest
 import jsclient
 from jsclient.arrow import chunks, pulling
 from jsclient.arrow.access import StreamAccess
-from jsclient.arrow.chunks import ChunkQueue
+from jsclient.jetstream.api.batch_answers import AnswerSink
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.values import moment
 from jsclient.testing import NatsServer
@@ -407,7 +407,7 @@ def test_a_message_lost_on_its_way_to_us_is_asked_for_again(
     js.create(stream, allow_direct=True)
     js.fill(stream, 100)
     lost: list[Any] = []
-    real = ChunkQueue.deliver
+    real = AnswerSink.deliver
 
     def deliver(self: Any, messages: list[Any], nbytes: int) -> None:
         for message in messages:
@@ -416,7 +416,7 @@ def test_a_message_lost_on_its_way_to_us_is_asked_for_again(
                 messages = [other for other in messages if other is not message]
         real(self, messages, nbytes)
 
-    monkeypatch.setattr(ChunkQueue, "deliver", deliver)
+    monkeypatch.setattr(AnswerSink, "deliver", deliver)
     with refused_before(server, (2, 11), "DIRECT_UNAVAILABLE"):
         assert read(reader(server.url, stream, readMethod="direct", pullRecords=50)) == list(range(100))
         assert lost

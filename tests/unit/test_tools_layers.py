@@ -57,6 +57,8 @@ class A:
         ("jsclient/workers/a.py", "import threading\nthreading.Event()", "use waiting.Gate"),
         ("jsclient/a.py", "frame = b'PUB %b 2\\r\\nhi\\r\\n' % subject", "builds a frame by hand"),
         ("jsclient/spark/a.py", "def f(): return b''.join((b'HPUB ', subject))", "builds a frame by hand"),
+        ("jsclient/spark/a.py", "def f(nc): return nc.new_inbox()", "new_inbox() asks by itself"),
+        ("jsclient/arrow/a.py", "def f(engine): engine.open_sink('a', None)", "open_sink() asks by itself"),
         ("protocol/a.py", "b'UNSUB %d'", "builds a frame by hand"),
         ("jsclient/a.py", UNDER_LOCK + "thread.start()", "thread.start under a lock may wait"),
         (

@@ -18,6 +18,7 @@ from jsclient.errors import (
 )
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base, names, stored_messages
+from jsclient.jetstream.api.batch_answers import Lost, check_follows
 from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.models import RawStreamMsg
 from protocol import Msg
@@ -41,10 +42,6 @@ ATTEMPTS: Final = 4
 
 class _TooManyError(Exception):
     """More than 1,024 subjects match."""
-
-
-class _LostError(Exception):
-    """A message of the answer did not arrive."""
 
 
 def get_batch(
@@ -139,7 +136,7 @@ def _part(stream: Stream, request: dict[str, Any], timeout: Timeout) -> tuple[li
     for _ in range(ATTEMPTS):
         try:
             return _exchange(stream, request, deadline)
-        except _LostError as error:
+        except Lost as error:
             lost = error
     raise ListingIncomplete(f"stored messages of stream {stream.name!r} were lost on the way {ATTEMPTS} times: {lost}")
 
@@ -168,11 +165,8 @@ def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tu
 
 
 def _check_follows(answer: Msg, previous: int) -> None:
-    """Each message, and the one at the end, names the sequence of the message sent before it; the first one says 0."""
     if header_names.LAST_SEQUENCE in header_names.readable(answer):
-        named = _number(answer, header_names.LAST_SEQUENCE)
-        if named != previous:
-            raise _LostError(f"after {previous} came what follows {named}")
+        check_follows(_number(answer, header_names.LAST_SEQUENCE), previous)
 
 
 def _check_end(answer: Msg, stream: str) -> None:

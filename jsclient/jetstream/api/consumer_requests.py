@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from jsclient.checks import FilterInSubject
+from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound
+from jsclient.errors import ApiError, ConfigError, ConsumerDoesNotExist, ConsumerExists, ConsumerNotFound, JsClientError
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.capabilities import OPERATIONS
 from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo, PauseState, Success
 from jsclient.jetstream.api.models_stream import user_metadata
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.api.requests import Api
     from jsclient.jetstream.context import JetStream
 
 Action = Literal["create", "update", ""]
@@ -113,6 +115,16 @@ def delete(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT)
     operation = f"CONSUMER.DELETE.{names.check_stream(stream)}.{names.check_consumer(name)}"
     if not js.api.request(operation, None, Success, timeout=timeout).success:
         raise ApiError(0, 0, f"the server did not delete consumer {name!r} and gave no reason")
+
+
+def delete_soon(api: Api, stream: str, name: str) -> None:
+    """Best effort and without waiting; what is missed the server removes after inactive_threshold."""
+    engine = engine_of(api.nc)
+    try:
+        subject = api.subject(f"CONSUMER.DELETE.{stream}.{name}")
+        engine.post(engine.encode(subject, b"", api.nc.new_inbox().encode()))
+    except JsClientError:
+        pass
 
 
 def consumer_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient.cancel import Cancel
-from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout
 from jsclient.jetstream.api import consumer_requests
 from jsclient.jetstream.api.models import ConsumerInfo
@@ -103,16 +102,12 @@ class OrderedSource(PullSource):
         return why_silent(self.js, self.stream_name, self.state.name.decode(), str(self), timeout)
 
     def delete(self) -> None:
-        """Best effort and without waiting; what is missed the server removes after inactive_threshold."""
+        """Best effort and without waiting."""
         name = self.state.name.decode()
         if self.info is None and not name:
             return
         self.info = None
-        subject = self.js.api.subject(f"CONSUMER.DELETE.{self.stream_name}.{name}")
-        try:
-            engine_of(self.nc).post(engine_of(self.nc).encode(subject, b"", self.nc.new_inbox().encode()))
-        except errors.JsClientError:
-            pass
+        consumer_requests.delete_soon(self.js.api, self.stream_name, name)
 
     def __str__(self) -> str:
         return f"ordered consumer {self.state.name.decode()!r} of stream {self.stream_name!r}"

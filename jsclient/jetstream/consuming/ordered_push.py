@@ -105,15 +105,11 @@ class OrderedPushSource:
         self.state.created(self.info.num_pending + self.info.delivered.consumer_seq)
 
     def delete(self) -> None:
-        """Best effort and without waiting; what is missed the server removes after inactive_threshold."""
+        """Best effort and without waiting."""
         if not self.state.name:
             return
         self.info = None
-        subject = self.js.api.subject(f"CONSUMER.DELETE.{self.stream_name}.{self.state.name.decode()}")
-        try:
-            self._engine.post(self._engine.encode(subject, b"", self.nc.new_inbox().encode()))
-        except errors.JsClientError:
-            pass
+        consumer_requests.delete_soon(self.js.api, self.stream_name, self.state.name.decode())
 
     def examine(self, timeout: float) -> Exception | None:
         name = self.state.name.decode()

@@ -1,10 +1,10 @@
-"""Headers of direct gets: the server's own stand behind what was stored, whatever that pretends to be."""
+"""Answers to batched direct gets: whole or an error; the server's own headers stand behind what was stored."""
 
 from __future__ import annotations
 
 import pytest
 
-from jsclient.arrow.chunks import direct_parts
+from jsclient.jetstream.api.batch_answers import parts_of
 from jsclient.message import Msg
 
 OWN = b"Nats-Stream: S\r\nNats-Subject: s.a\r\nNats-Sequence: 7\r\nNats-Time-Stamp: 2026-01-02T03:04:05.000000006Z\r\n"
@@ -26,7 +26,7 @@ def message(stored: bytes, own: bytes = OWN) -> Msg:
 )
 @pytest.mark.parametrize(("tail", "pending"), [(b"", None), (BATCH, 3)])
 def test_the_servers_headers_come_last(stored: bytes, headers: bytes | None, tail: bytes, pending: int | None) -> None:
-    parts = direct_parts(message(stored, OWN + tail))
+    parts = parts_of(message(stored, OWN + tail))
     assert (parts.subject, parts.sequence, parts.pending) == (b"s.a", 7, pending)
     assert parts.headers == headers
 
@@ -34,10 +34,10 @@ def test_the_servers_headers_come_last(stored: bytes, headers: bytes | None, tai
 def test_another_order_is_understood() -> None:
     lines = OWN.split(b"\r\n")[:-1]
     moved = b"\r\n".join([lines[2], lines[0], lines[3], lines[1]]) + b"\r\n"
-    parts = direct_parts(message(b"A: b\r\nNats-Sequence: 1\r\n", moved))
+    parts = parts_of(message(b"A: b\r\nNats-Sequence: 1\r\n", moved))
     assert (parts.sequence, parts.headers) == (7, b"NATS/1.0\r\nA: b\r\nNats-Sequence: 1\r\n\r\n")
 
 
 def test_a_message_without_them_is_an_error() -> None:
     with pytest.raises(ValueError, match="without the header"):
-        direct_parts(message(b"A: b\r\n", b""))
+        parts_of(message(b"A: b\r\n", b""))
