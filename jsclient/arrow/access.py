@@ -19,7 +19,7 @@ from jsclient.arrow.ranges import StreamState
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, to_ns
 from jsclient.jetstream.api import consumer_requests
-from jsclient.jetstream.api import headers as header_names
+from jsclient.jetstream.api.batch_answers import parts_of
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerInfo, StreamInfo
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api
@@ -221,12 +221,7 @@ class StreamAccess:
             "direct get by time",
             lambda: self.api.request_raw(f"DIRECT.GET.{self.stream}", body, timeout=self.patience(), read=True),
         )
-        headers = message.headers
-        if message.status is not None:
-            return state.end
-        # The last one: a message may have been stored with such a header, the server's own comes behind it.
-        found = headers.get_all(header_names.SEQUENCE)
-        return int(found[-1]) if found else state.end
+        return state.end if message.status is not None else parts_of(message).sequence
 
     def stored_at(self, seq: int) -> int | None:
         """When the message with this sequence was stored, in ns since 1970; None when there is no such message."""

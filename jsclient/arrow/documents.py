@@ -9,7 +9,6 @@ import pyarrow as pa
 from jsclient.arrow.columns import Message
 from jsclient.arrow.formats import CORRUPT, DocumentDecoder
 
-SourceColumns = dict[str, pa.DataType]
 Bad = tuple[Message, str]
 
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from jsclient import errors
 from jsclient.arrow.access import StreamAccess
-from jsclient.jetstream.api import headers as header_names
+from jsclient.jetstream.api.batch_answers import parts_of
 
 if TYPE_CHECKING:
     from jsclient.arrow.ranges import StreamState
@@ -59,11 +59,8 @@ class SparkAccess(StreamAccess):
                 return None
             if message.status is not None:
                 return (0, None) if message.status.code == 404 else None
-            # The last ones: a message may have been stored with such headers, the server's own come behind them.
-            names = (header_names.STREAM, header_names.SEQUENCE, header_names.NUM_PENDING)
-            stream, sequence, pending = (message.headers.get_all(name)[-1:] for name in names)
-            if stream != [self.stream] or not sequence or not pending:
-                return None
-            return int(pending[0]) + 1, int(sequence[0])
+            found = parts_of(message)
+            mirrored = found.stream != self.stream.encode()
+            return None if mirrored or found.pending is None else (found.pending + 1, found.sequence)
 
         return self.retrying("direct get", get)

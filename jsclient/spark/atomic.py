@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors
-from jsclient.arrow.access import cached
 from jsclient.durations import Deadline
 from jsclient.jetstream.api.names import check_stream
 from jsclient.jetstream.publishing.atomic_rows import AtomicRows
@@ -31,6 +30,7 @@ from jsclient.jetstream.publishing.rows import Row, Totals
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.sending import context
+from jsclient.spark.sink_streams import taker_of
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -308,10 +308,7 @@ class Markers:
         self._nc = nc
         self._options = options
         self._root = f"{options.atomic_marker_subject}.{job.replace('-', '')}"
-        access = SparkAccess(nc, options, "(sink)")
-        # The same stream for all partitions and batches of the query.
-        key = "marker", access.api.prefix, self._root
-        self._access = SparkAccess(nc, options, cached(nc, key, lambda: self._find_stream(access)))
+        self._access = SparkAccess(nc, options, self._stream())
 
     def subject(self, partition: int) -> str:
         return f"{self._root}.{partition}"
@@ -343,24 +340,22 @@ class Markers:
                     if not isinstance(error, errors.WrongLastSequence):
                         time.sleep(deadline.at_most(PAUSE))
 
-    def _find_stream(self, access: SparkAccess) -> str:
+    def _stream(self) -> str:
+        """The same for all partitions and batches of the query."""
         subject = self.subject(0)
-        found = access.retrying(
-            "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
-        )
-        names = found.get("streams") or []
-        if len(names) != 1:
+        config = taker_of(SparkAccess(self._nc, self._options, "(sink)"), subject)
+        if config is None:
             raise JetStreamSparkError(
                 "JETSTREAM_STREAM_NOT_FOUND",
                 f"no stream takes the marker subject {subject!r}: atomicMarkerSubject must be a subject prefix "
                 "of the stream that gets the rows",
             )
-        if not SparkAccess(self._nc, self._options, names[0]).info().config.allow_atomic:
+        if not config.allow_atomic:
             raise JetStreamSparkError(
                 "JETSTREAM_SERVER_TOO_OLD",
-                f"publishMode=atomic needs nats-server 2.12.1 and allow_atomic in stream {names[0]!r}",
+                f"publishMode=atomic needs nats-server 2.12.1 and allow_atomic in stream {config.name!r}",
             )
-        return check_stream(str(names[0]))
+        return check_stream(config.name or "")
 
     def _last(self, partition: int) -> tuple[dict[str, Any], int]:
         """What the marker says, and its sequence; 0 if there is none."""

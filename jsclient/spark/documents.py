@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 def check_documents(schema: StructType, options: SparkOptions) -> None:
     """Raise JETSTREAM_SCHEMA_MISMATCH for a schema that cannot be one of documents."""
-    if options.value_format == "binary":
-        return
     inside = [field.name for field in schema.fields if is_inside(field)]
     kinds = {field.name: field.dataType.simpleString() for field in schema.fields}
     if "value" in inside and len(inside) > 1:

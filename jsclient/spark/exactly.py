@@ -132,8 +132,7 @@ class JournaledTask:
         """The stream that takes a subject must be in the entry of the batch before a row goes there."""
         text = subject.decode("utf-8", "surrogateescape")
         if not any(matches(pattern, text) for config in self._takers for pattern in config.subjects or ()):
-            access = SparkAccess(self._nc, self._options, "(sink)")
-            config = cached(self._nc, ("takes", access.api.prefix, text), lambda: taker_of(access, text))
+            config = taker_of(SparkAccess(self._nc, self._options, "(sink)"), text)
             if config is None:
                 return  # nobody takes the row, as the publisher will find out
             stream = SparkAccess(self._nc, self._options, config.name)

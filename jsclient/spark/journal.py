@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import logging
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.keyvalue import KeyValue, KeyValueEntry
     from jsclient.spark.options import SparkOptions
-
-log: logging.Logger = logging.getLogger("jsclient.spark")
 
 HISTORY: Final = 64
 REPLICAS: Final = (3, 1)  # of a journal that is made here: as many as the servers allow

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
     from jsclient.connection import Connection
     from jsclient.spark.options import SparkOptions
-
-log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
 class TaskPublisher:

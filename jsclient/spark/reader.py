@@ -46,6 +46,16 @@ class RangePartition(InputPartition):
         self.label = label
 
 
+def checked_columns(schema: StructType, options: SparkOptions) -> list[str]:
+    """The columns to deliver; JETSTREAM_SCHEMA_MISMATCH for a schema that cannot be read."""
+    names = check_source(schema, options)
+    if options.value_format != "binary":
+        from jsclient.spark.documents import check_documents
+
+        check_documents(schema, options)
+    return names
+
+
 def read_batches(
     options: SparkOptions, schema: StructType, columns: list[str], partition: InputPartition | None
 ) -> Iterator[pa.RecordBatch]:
@@ -82,11 +92,7 @@ class JetStreamReader(DataSourceReader):
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.columns: list[str] = check_source(schema, options)
-        if options.value_format != "binary":
-            from jsclient.spark.documents import check_documents
-
-            check_documents(schema, options)
+        self.columns: list[str] = checked_columns(schema, options)
         self.job: str = uuid.uuid4().hex[:8]
         # What pushed filters leave: streams, sequences [low, high), times, subjects. See pushdown.py.
         self.wanted: set[str] | None = None

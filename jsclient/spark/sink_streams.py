@@ -56,7 +56,7 @@ class FastSubjects:
         if access.capabilities.at_least((2, 14)) is not True:
             return []
         try:
-            config = cached(access.nc, ("takes", access.api.prefix, subject), lambda: taker_of(access, subject))
+            config = taker_of(access, subject)
         except JetStreamSparkError:
             if self._required:
                 raise
@@ -66,6 +66,10 @@ class FastSubjects:
 
 def taker_of(access: SparkAccess, subject: str) -> StreamConfig | None:
     """The configuration of the one stream that takes `subject`."""
+    return cached(access.nc, ("takes", access.api.prefix, subject), lambda: _taker_of(access, subject))
+
+
+def _taker_of(access: SparkAccess, subject: str) -> StreamConfig | None:
     names = access.retrying(
         "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
     ).get("streams")

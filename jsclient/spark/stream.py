@@ -7,7 +7,6 @@ called, and nothing here depends on it.
 from __future__ import annotations
 
 import json
-import logging
 import math
 import time
 import uuid
@@ -33,9 +32,8 @@ from jsclient.spark.options import SparkOptions
 from jsclient.spark.planner import share
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
-from jsclient.spark.reader import empty_plan, limits_of, plan, read_batches
+from jsclient.spark.reader import checked_columns, empty_plan, limits_of, plan, read_batches
 from jsclient.spark.reports import Ear
-from jsclient.spark.schema import check_source
 from jsclient.spark.selection import Selection, no_stream
 from jsclient.spark.telling import tell
 from jsclient.spark.workqueue import claim
@@ -46,8 +44,6 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.jetstream.api.models import StreamInfo
 
-log: logging.Logger = logging.getLogger("jsclient.spark")
-
 
 class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """`spark.readStream.format("jetstream")`: what is common to the streams of the query; see Follower for each."""
@@ -55,11 +51,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def __init__(self, options: SparkOptions, schema: StructType) -> None:
         self.options = options
         self.schema = schema
-        self.columns: list[str] = check_source(schema, options)
-        if options.value_format != "binary":
-            from jsclient.spark.documents import check_documents
-
-            check_documents(schema, options)
+        self.columns: list[str] = checked_columns(schema, options)
         self.label: str = uuid.uuid4().hex[:8]
         self.shape: str = shape_of(options.subjects, options.partition_by)
         self.selection: Selection = Selection(options)

@@ -7,7 +7,6 @@ one consumer per subject, and the server itself refuses the second query.
 
 from __future__ import annotations
 
-import logging
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
@@ -17,8 +16,6 @@ from jsclient.spark.options import overlap
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import StreamInfo
     from jsclient.spark.access import SparkAccess
-
-log: logging.Logger = logging.getLogger("jsclient.spark")
 
 CLAIM: Final = "spark_"  # the claim of a query is the durable consumer with this name and its id
 
