@@ -194,7 +194,8 @@ def test_workers_of_one_run_do_not_refuse_each_other(
         yield from record_batches(second[20:], 20)
 
     with mode_works(server, "atomic"):
-        sink.write("run-1", 0, ROWS)
+        with pytest.raises(Crash):
+            sink.write("run-1", 0, ROWS, crash_after=35)
         pass_the_window()
         found.append(sink.write("run-2", 2, third))
         monkeypatch.setattr(writing, "partition_id", lambda: 1)
