@@ -6,7 +6,8 @@ The rules: imports point one way only (LAYERS); `protocol` knows no socket, thre
 jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep; a
 test lets time pass only by `pauses.time_passes`, which wants a reason; nothing imports tools; threads of the library
 wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event; only `waiting` makes locks, and nothing waits
-beneath one (testing and the command line may do both); only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look,
+beneath one (testing and the command line may do both); only `threads` begins
+threads, so that each start has an end; only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look,
 and only `jetstream.api.headers` how the headers of JetStream are called. Imports under `if TYPE_CHECKING:` are for the
 type checker and are left out.
 
@@ -34,7 +35,7 @@ CORE = 3
 FLOORS = {
     "protocol": 0,
     **dict.fromkeys(["errors", "durations", "checks", "codecs", "first_use", "hints", "message", "shared_options"], 1),
-    **dict.fromkeys(["options", "nuid", "auth", "urls", "waiting", "instruments"], 1),
+    **dict.fromkeys(["options", "nuid", "auth", "urls", "waiting", "instruments", "threads"], 1),
     "_transport": 2,
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor", "arrow"], 5),
@@ -55,7 +56,11 @@ BANNED = {
 
 #: What only `waiting` makes, by the rule for locks that stands there.
 LOCKS = {"Lock", "RLock", "Condition", "Semaphore", "BoundedSemaphore", "Barrier"}
-LOCKSMITHS = {"jsclient/waiting.py"}
+LOCKSMITHS = {"jsclient/waiting.py", "jsclient/threads.py"}
+
+#: What begins a thread: only `threads` does, since CPython's own start may wait for ever.
+STARTS = {"threading.Thread", "threading.Timer", "_thread.start_new_thread", "concurrent.futures.ThreadPoolExecutor"}
+BEGINNER = "jsclient/threads.py"
 
 #: What waits for others, or runs their code: not under a lock that a signal handler, the reader or a child may need.
 WAITS = {"start", "join", "sleep", "wait", "waiting.get", "recv", "shutdown", "connect", "request", "flush"}
@@ -211,6 +216,18 @@ def last_name(node: ast.AST) -> str:
     return node.attr if isinstance(node, ast.Attribute) else getattr(node, "id", "")
 
 
+def starts(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """(line, name) of what makes or imports something that begins a thread, or is a kind of it."""
+    for node in nodes(tree):
+        if isinstance(node, ast.ImportFrom):
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        elif isinstance(node, ast.Call):
+            names = [ast.unparse(node.func)]
+        else:
+            names = [ast.unparse(base) for base in node.bases] if isinstance(node, ast.ClassDef) else []
+        yield from ((node.lineno, name) for name in names if name in STARTS)  # type: ignore[attr-defined]
+
+
 def frames(tree: ast.AST) -> Iterator[int]:
     """Lines of literals that begin a frame of a client."""
     for node in nodes(tree):
@@ -238,6 +255,9 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
         for line, name in calls(tree):
             if name in ASKS:
                 yield f"{relative}:{line}: {name}() asks by itself; jsclient.jetstream does"
+    if relative.as_posix() != BEGINNER:
+        for line, name in starts(tree):
+            yield f"{relative}:{line}: {name} may wait for ever; only {BEGINNER} begins threads"
     if relative.as_posix() != ENCODER:
         for line in frames(tree):
             yield f"{relative}:{line}: builds a frame by hand; only {ENCODER} does"

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.outbox import Unkept, UnkeptLarge
 from jsclient._engine.sinks import BaseSubscription, Inbox, SinkSubscription
-from jsclient._engine.takers import SLICE, Taker, Takers, start_all, wait_for
+from jsclient._engine.takers import SLICE, Taker, Takers, wait_for
 
 if TYPE_CHECKING:
     from jsclient import errors
@@ -38,7 +38,6 @@ __all__ = [
     "Timer",
     "Unkept",
     "UnkeptLarge",
-    "start_all",
     "wait_for",
 ]
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import sys
 import threading
 from collections.abc import Callable
 from typing import Any, Final
+
+from jsclient import errors
+from jsclient.threads import Thread
 
 log = logging.getLogger("jsclient.events")
 
@@ -27,7 +31,7 @@ class EventsThread:
         self._later = later  # call_later of the clock: a thread that could not be started is asked for again
         self._queue: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._to_start = [None]  # the one that pops it starts the thread: one call into C, no lock across Thread.start
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._stopped = False
         self.dropped: int = 0
 
@@ -54,16 +58,17 @@ class EventsThread:
             self._to_start.pop()
         except IndexError:
             return  # another thread is at it
-        thread = threading.Thread(target=self._run, name=self._name, daemon=True)
+        thread: Thread | None = None
         try:
+            thread = Thread(self._name, self._run)
             thread.start()
-        except RuntimeError as error:  # no more threads, or the interpreter is going down
-            log.error("no thread for the callbacks of the connection: %s", error)
+        except (errors.NoThread, MemoryError) as error:  # no more threads, or the interpreter is going down
             self._to_start.append(None)
             if self._later is not None:
                 self._later(NO_THREAD_PAUSE, self._start)
+            log.error("no thread for the callbacks of the connection: %s", errors.brief(error))
         finally:
-            if thread.ident is not None:
+            if thread is not None and thread.began:
                 self._thread = thread
             elif not self._to_start:  # Ctrl-C has come before it ran: the next call starts one
                 self._to_start.append(None)
@@ -87,8 +92,12 @@ class EventsThread:
             item = self._queue.get()
             if item is None:
                 return
-            call, args = item
-            try:
-                call(*args)
-            except BaseException:  # also SystemExit: nobody else would run the callbacks that follow
-                log.exception("a callback of the connection raised")
+            with contextlib.suppress(MemoryError):  # none to log it with either
+                self._call(*item)
+
+    @staticmethod
+    def _call(call: Callable[..., Any], args: tuple[Any, ...]) -> None:
+        try:
+            call(*args)
+        except BaseException:  # also SystemExit: nobody else would run the callbacks that follow
+            log.exception("a callback of the connection raised")

@@ -13,9 +13,9 @@ from jsclient._engine import moving
 from jsclient._engine.link import Link, open_link
 from jsclient._engine.reconnect_delay import BACKOFF_MAX
 from jsclient._engine.servers import ServerPool
-from jsclient._engine.takers import start_all
 from jsclient.durations import Deadline, check_timeout
 from jsclient.options import Choose, ConnectOptions
+from jsclient.threads import Thread, start_all
 from jsclient.urls import Server
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Connector:
         self.ever_connected: bool = False
         self._was_secure = False  # a link was TLS: then all that follow are
         self._made = 0  # threads
-        self._thread: threading.Thread | None = None
+        self._thread: Thread | None = None
         self._dialling: Transport | None = None
         self._auth_digest: Any = None
         self._auth_refused: tuple[Any, float, int] = (None, 0.0, 0)
@@ -90,26 +90,29 @@ class Connector:
             return
         self._made += 1
         name = f"jsclient-connect-{self._owner.number}-{self._made}"
-        thread = threading.Thread(target=self._run, args=(result,), name=name, daemon=True)
         try:
+            thread = Thread(name, self._run, result)
             start_all([thread], "a connection")
-        except errors.NoThread as error:
+        except (errors.NoThread, MemoryError) as error:
             if result is not None:
                 raise
-            log.error("no thread to reconnect with, trying again in %g s: %s", NO_THREAD_PAUSE, error)
             self._owner.clock.call_later(NO_THREAD_PAUSE, self.spawn)
+            log.error("no thread to reconnect with, trying again in %g s: %s", NO_THREAD_PAUSE, errors.brief(error))
             return
         self._thread = thread  # not before: close() joins it, from any thread
 
     def _run(self, result: waiting.Ticket[BaseException | None] | None) -> None:
+        heard = result is not None and not self._options.retry_on_failed_connect
         try:
-            error = self._dial_until_up(result is not None and not self._options.retry_on_failed_connect)
+            error = self._dial_until_up(heard)
         except BaseException as unexpected:  # a hook of the user may raise anything
-            log.exception("connecting failed")
             error = unexpected
+            if isinstance(error, MemoryError) and not heard and not self._closing.is_set():
+                self._owner.clock.call_later(NO_THREAD_PAUSE, self.spawn)  # that passes
+                error = None
+            log.exception("connecting failed")
         if result is not None:
             result.put(error)
-        heard = result is not None and not self._options.retry_on_failed_connect
         if error is not None and not heard and not self._closing.is_set():
             self._owner.fail(error)
 

@@ -16,6 +16,7 @@ from jsclient._engine.takers import Taker
 from jsclient._engine.telling import guarded
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.states import ConnectionState, LinkEvent
+from jsclient.threads import Thread
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
@@ -145,9 +146,9 @@ class Ending:
         engine = self._engine
         name = f"jsclient-worker-drain-{engine.number}"
         try:
-            threading.Thread(target=self._drain_quietly, args=(seconds,), name=name, daemon=True).start()
-        except RuntimeError as error:
-            log.error("no thread to drain connection %d with, trying again: %s", engine.number, error)
+            Thread(name, self._drain_quietly, seconds).start()
+        except (errors.NoThread, MemoryError) as error:
+            log.error("no thread to drain connection %d with, trying again: %s", engine.number, errors.brief(error))
             engine.clock.call_later(NO_THREAD_PAUSE, lambda: self._drain_in_background(seconds))
 
     def _drain_quietly(self, seconds: float | None) -> None:

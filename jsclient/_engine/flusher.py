@@ -9,15 +9,14 @@ import heapq
 import itertools
 import logging
 import queue
-import threading
 import time
 from collections.abc import Callable
 from typing import Any, Final
 
 from jsclient import waiting
 from jsclient._engine.outbox import COALESCE, FEW
-from jsclient._engine.takers import start_all
 from jsclient.durations import Deadline
+from jsclient.threads import Thread, start_all
 
 log = logging.getLogger("jsclient.flusher")
 
@@ -62,7 +61,7 @@ class Flusher:
         self._timers: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
         self._stopping = False
-        self.thread: threading.Thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self.thread: Thread = Thread(name, self._run)
 
     def start(self) -> None:
         start_all([self.thread], "a connection")
@@ -90,6 +89,13 @@ class Flusher:
     # --- the thread -------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        while not self._stopping:
+            try:
+                self._look_after()
+            except MemoryError:  # a clock that ended would leave what waits for it, such as the next try to connect
+                time.sleep(TICK)
+
+    def _look_after(self) -> None:
         outbox, relay = self.outbox, self.relay
         empty = IDLE_TICKS
         while not self._stopping:

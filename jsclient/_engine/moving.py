@@ -13,7 +13,6 @@ import contextlib
 import logging
 import queue
 import random
-import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,6 +22,7 @@ from jsclient._engine.outbox import Unkept
 from jsclient._engine.sinks import BaseSubscription, SinkSubscription
 from jsclient.durations import Deadline
 from jsclient.states import ConnectionState
+from jsclient.threads import Thread
 
 if TYPE_CHECKING:
     from jsclient._engine.link import Link
@@ -56,12 +56,11 @@ def leave_later(session: Session, link: Link) -> None:
 
 def _start(session: Session, link: Link) -> None:
     name = f"jsclient-connect-{session.owner.number}-move"
-    thread = threading.Thread(target=_move, args=(session, link), name=name, daemon=True)
     try:
-        thread.start()
-    except RuntimeError as error:
+        Thread(name, _move, session, link).start()
+    except (errors.NoThread, MemoryError) as error:
         link.leaving = False
-        log.error("no thread to leave a lame duck with: %s", error)
+        log.error("no thread to leave a lame duck with: %s", errors.brief(error))
 
 
 def _move(session: Session, old: Link) -> None:

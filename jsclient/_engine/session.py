@@ -30,6 +30,7 @@ from jsclient._engine.taking import LARGE
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.states import ConnectionState
+from jsclient.threads import Thread
 from protocol.parser import payload_limit
 
 if TYPE_CHECKING:
@@ -99,6 +100,19 @@ class Session:
             link.stream.shutdown()
             link.stream.close()
             return
+        try:
+            reader = self._begin(link, first)
+        except (errors.NoThread, MemoryError) as error:
+            why = errors.brief(error) or "no memory"
+            self.link_down(link, errors.ConnectionLost(f"no thread to read from {link.server.url} with: {why}"))
+            link.stream.close()
+            return
+        link.reader = reader  # not before: close() joins it, from any thread
+        self.outbox.flush()
+
+    def _begin(self, link: Link, first: bool) -> Thread:
+        """Go online over the link that is ours now, and start its reader."""
+        reader = Thread(f"jsclient-reader-{self.owner.number}", self._read, link)
         self.connector.connected(link)
         link.reading.parser.unlimited = self.owner.reply_sids
         link.messages_before = self.owner.messages_in()
@@ -107,25 +121,19 @@ class Session:
         self.owner.link_up(link)
         if not first:
             self.reconnects += 1
-        reader = threading.Thread(
-            target=self._read, args=(link,), name=f"jsclient-reader-{self.owner.number}", daemon=True
-        )
         self.connected.set()
         self.owner.link_announced(first)  # before the reader can announce the end of this link
-        try:
-            reader.start()
-        except RuntimeError as error:
-            self.link_down(link, errors.ConnectionLost(f"no thread to read from {link.server.url} with: {error}"))
-            link.stream.close()
-            return
-        link.reader = reader  # not before: close() joins it, from any thread
-        self.outbox.flush()
+        reader.start()
+        return reader
 
     # --- the reader -------------------------------------------------------------------------------------
 
     def _read(self, link: Link) -> None:
-        with waiting.as_reader():
-            self._read_and_report(link)
+        try:
+            with waiting.as_reader():
+                self._read_and_report(link)
+        finally:  # it is told already, unless there was no memory to tell it
+            self.link_down(link, errors.ConnectionLost("the reader failed for want of memory"))
 
     def _read_and_report(self, link: Link) -> None:
         error: BaseException | None = None
@@ -343,6 +351,15 @@ class Session:
             reason = None  # we ended it ourselves
         else:
             self.last_error = reason
+        try:
+            self._tell_lost(link, reason)
+        finally:  # also when there was no memory for one of these
+            if again:
+                self.connector.spawn()
+            elif not closing:
+                self.owner.fail(reason or errors.ConnectionLost("the link is gone"))
+
+    def _tell_lost(self, link: Link, reason: BaseException | None) -> None:
         link.shutdown()
         withdrawn = self.outbox.detach()
         served = link.answered or self.owner.messages_in() > link.messages_before
@@ -350,10 +367,6 @@ class Session:
         make = _lost(reason)
         self.pings.fail(make)
         self.owner.link_lost(make, reason, withdrawn)
-        if again:
-            self.connector.spawn()
-        elif not closing:
-            self.owner.fail(reason or errors.ConnectionLost("the link is gone"))
 
     def force_reconnect(self) -> None:
         """Give the present link up, if there is one, and dial now: no delay is waited for."""

@@ -29,10 +29,11 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import waiting
+from jsclient import errors, waiting
 from jsclient._engine.mailbox import Mark, MarkMet
 from jsclient._engine.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
+from jsclient.threads import Thread
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
@@ -216,14 +217,18 @@ class Strands:
                 self._started += 1
             number = self._started if self._own is None else f"own-{self._own.sid.decode()}"
             name = f"jsclient-worker-{self.engine.number}-{number}"
+            worker: Thread | None = None
             try:
-                threading.Thread(target=self._work, name=name, daemon=True).start()
-            except RuntimeError as error:  # no more threads, or the interpreter is going down: the reader goes on
-                with self._lock:
-                    self.workers -= 1
-                log.error("no thread for callbacks, trying again in %g s: %s", NO_THREAD_PAUSE, error)
+                worker = Thread(name, self._work)
+                worker.start()
+            except (errors.NoThread, MemoryError) as error:  # or the interpreter is going down: the reader goes on
                 self._watch(NO_THREAD_PAUSE)
+                log.error("no thread for callbacks, trying again in %g s: %s", NO_THREAD_PAUSE, errors.brief(error))
                 return
+            finally:
+                if worker is None or not worker.began:
+                    with self._lock:
+                        self.workers -= 1
 
     def _watch(self, after: float) -> None:
         """Look again after a while whether the line moves."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from jsclient import errors, waiting
@@ -95,15 +95,3 @@ def wait_for(done: waiting.Gate, deadline: Deadline, closed: Callable[[], bool])
         if deadline.expired() or closed():
             return done.is_set()
     return True
-
-
-def start_all(threads: Sequence[threading.Thread], what: str) -> None:
-    """Start all the threads, or raise NoThread: then some of them may run, and their owner ends those."""
-    for number, thread in enumerate(threads):
-        try:
-            thread.start()
-        except RuntimeError as error:
-            raise errors.NoThread(
-                f"{what} needs {len(threads)} thread{'s' * (len(threads) > 1)} and got {number}: {error}. It was "
-                "ended, and what it had received went back. Use fewer threads, or raise the system's limit."
-            ) from error

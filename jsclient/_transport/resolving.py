@@ -13,8 +13,9 @@ import socket
 import threading
 from typing import Any, Final
 
-from jsclient import waiting
+from jsclient import errors, waiting
 from jsclient.durations import Deadline
+from jsclient.threads import Thread
 
 SLICE: Final = 0.1
 """Seconds between two looks whether the attempt was given up."""
@@ -74,9 +75,9 @@ def _begin(host: str, port: int) -> _Lookup:
     lookup = _under_way.setdefault((host, port), new)
     if lookup is new:
         try:
-            threading.Thread(target=lookup.run, name=f"jsclient-resolve-{host}", daemon=True).start()
-        except RuntimeError as error:
+            Thread(f"jsclient-resolve-{host}", lookup.run).start()
+        except (errors.NoThread, MemoryError) as error:
             _under_way.pop((host, port), None)
-            lookup.error = OSError(errno.EAGAIN, f"no thread to resolve {host!r} with: {error}")
+            lookup.error = OSError(errno.EAGAIN, f"no thread to resolve {host!r} with: {errors.brief(error)}")
             lookup.done.set()
     return lookup

@@ -9,16 +9,15 @@ import logging
 import os
 import signal
 import sys
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from jsclient import errors, groups
-from jsclient._engine import start_all
 from jsclient.cli.arguments import command, connect, jetstream, positive, seconds
 from jsclient.cli.output import line
+from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 from jsclient.workers import WorkerPool
 from jsclient.workers.health import Endpoint
@@ -113,8 +112,7 @@ def _work(options: argparse.Namespace) -> int:
     with connect(options) as nc:
         pool = _pool(nc, options, handler)
         over = Gate()
-        reporter = threading.Thread(target=_report, args=(pool, options.child, over), name="jsclient-worker-report")
-        reporter.daemon = True
+        reporter = Thread("jsclient-worker-report", _report, pool, options.child, over)
         try:
             try:
                 start_all([reporter], "what this process reports to its parent")

@@ -10,12 +10,12 @@ from types import TracebackType
 from typing import Any
 
 from jsclient import errors
-from jsclient._engine import start_all
 from jsclient.coordination.lease import Lease
 from jsclient.coordination.lock import Lock
 from jsclient.durations import Timeout, plain, resolve
 from jsclient.keyvalue import KeyValue
 from jsclient.shared_options import with_shared_options
+from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 
 log: logging.Logger = logging.getLogger("jsclient.coordination")
@@ -53,7 +53,7 @@ class Election:
         self._change = Gate()
         self.error: BaseException | None = None
         """What ended it; None while it runs."""
-        self._thread = threading.Thread(target=self._run, name=f"jsclient-election-{name}", daemon=True)
+        self._thread = Thread(f"jsclient-election-{name}", self._run)
         start_all([self._thread], f"the election {name!r}")
 
     @property

@@ -16,7 +16,6 @@ import datetime as dt
 import logging
 import os
 import socket
-import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -30,6 +29,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, plain_or_non
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
 from jsclient.shared_options import with_shared_options
+from jsclient.threads import Thread
 from jsclient.waiting import Gate
 
 if TYPE_CHECKING:
@@ -162,15 +162,17 @@ class Lease:
             # The answer took too long. The key is ours all the same and would keep others out until it expires.
             self.release(deadline)
             return False
-        thread = threading.Thread(target=self._renew, name=f"jsclient-lease-{self.key}", daemon=True)
         try:
-            thread.start()
-        except RuntimeError as error:
+            Thread(f"jsclient-lease-{self.key}", self._renew).start()
+        except errors.NoThread as error:
             self.release(deadline)
             raise errors.NoThread(
-                f"the lease {self.key!r} cannot be renewed: {error}. It was given back. Use fewer threads, or "
-                "raise the system's limit."
+                f"the lease {self.key!r} cannot be renewed: {errors.brief(error)}. It was given back. Use fewer "
+                "threads, or raise the system's limit."
             ) from error
+        except BaseException:  # nobody has it: it must not be renewed for ever
+            self.release(deadline)
+            raise
         return True
 
     def _look(self, deadline: Deadline, gone_is_news: bool = False) -> KeyValueEntry | None:

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import coordination, errors
-from jsclient._engine import start_all
 from jsclient.groups import config
 from jsclient.groups.config import Group
 from jsclient.groups.group import GroupChanged, GroupNotFound
+from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 
 if TYPE_CHECKING:
@@ -44,8 +44,8 @@ class Membership:
         self._deleted: Any = None
         self._changes: Any = None
         self._error: BaseException | None = None
-        self._watcher = threading.Thread(target=self._watch, name=f"jsclient-group-{pool.member}-watch", daemon=True)
-        self._keeper = threading.Thread(target=self._keep, name=f"jsclient-group-{pool.member}-alive", daemon=True)
+        self._watcher = Thread(f"jsclient-group-{pool.member}-watch", self._watch)
+        self._keeper = Thread(f"jsclient-group-{pool.member}-alive", self._keep)
 
     def start(self) -> None:
         pool, group = self._pool, self._pool.group
@@ -75,7 +75,7 @@ class Membership:
         except errors.JsClientError as error:
             log.info("leaving %s: %s", self._pool.group, error)
         for thread in (self._watcher, self._keeper):
-            if thread.ident is not None and thread is not threading.current_thread():
+            if thread.began and thread is not threading.current_thread():
                 thread.join(2 * PATIENCE)
 
     def config(self) -> Group:

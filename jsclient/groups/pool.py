@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 import attrs
 
 from jsclient import errors, nuid, waiting
-from jsclient._engine import Taker, start_all, wait_for
+from jsclient._engine import Taker, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -29,6 +29,7 @@ from jsclient.hints import Unpack
 from jsclient.instruments import handling
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStreamMsg
 from jsclient.shared_options import with_shared_options
+from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.options import PoolOptions
@@ -159,10 +160,10 @@ class GroupPool(Taker):
         )
         self._membership = Membership(self)
         self._left_behind = LeftBehind(self.group, self.records)
-        self._control = threading.Thread(target=self._run, name=f"jsclient-group-{self.member}", daemon=True)
+        self._control = Thread(f"jsclient-group-{self.member}", self._run)
         for number, worker in enumerate(self._workers):
             name = f"jsclient-group-{self.member}-{number}"
-            worker.thread = threading.Thread(target=self._work, args=(worker,), name=name, daemon=True)
+            worker.thread = Thread(name, self._work, worker)
         self._start()
 
     def _start(self) -> None:

@@ -12,10 +12,10 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
-from jsclient._engine import start_all
 from jsclient.durations import Deadline, doubled, elapsed
 from jsclient.groups.config import PRIORITY_GROUP
 from jsclient.groups.message import GroupMessage, of_member
+from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 from jsclient.workers.order import Item, Order, Tries
 from jsclient.workers.parts import PoolMessages
@@ -70,7 +70,7 @@ class Term:
             on_error=pool.reported,
         )
         self._messages.for_handlers()
-        self._thread = threading.Thread(target=self._take, name=f"jsclient-group-{pool.member}-take", daemon=True)
+        self._thread = Thread(f"jsclient-group-{pool.member}-take", self._take)
 
     def start(self) -> None:
         self.pool.engine.takers.enter(self.pool, instead_of=self._messages)
@@ -240,7 +240,7 @@ class Term:
         self.over = True
         self._messages.stop()
         self._messages.close()
-        if self._thread.ident is not None and threading.current_thread() is not self._thread:
+        if self._thread.began and threading.current_thread() is not self._thread:
             self._thread.join(5.0)
 
     def finish(self, delete: bool) -> None:

@@ -5,7 +5,6 @@ The object store watches its meta information in the same way, so the machinery 
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -13,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 import attrs
 
 from jsclient import hints
-from jsclient._engine import start_all
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
@@ -30,6 +28,7 @@ from jsclient.jetstream.consuming.listing import CompleteReading
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.entry import KeyValueEntry, Operation, operation_of_message
 from jsclient.shared_options import with_shared_options
+from jsclient.threads import Thread, start_all
 from protocol.subjects import matches
 
 if TYPE_CHECKING:
@@ -224,10 +223,7 @@ class StreamWatcher(Generic[T]):
 
     def call(self, callback: Callable[[T], Any], name: str) -> None:
         """Have a thread of its own call the function for every entry, until the end of the watcher."""
-        handler = threading.Thread(
-            target=self._call_all, args=(callback,), name=f"jsclient-worker-watch-{name}", daemon=True
-        )
-        start_all([handler], repr(self))
+        start_all([Thread(f"jsclient-worker-watch-{name}", self._call_all, callback)], repr(self))
 
     def _call_all(self, callback: Callable[[T], Any]) -> None:
         engine = engine_of(self._nc)

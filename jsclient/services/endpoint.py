@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
 from jsclient import waiting
-from jsclient._engine import SLICE, Taker, start_all
+from jsclient._engine import SLICE, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout
 from jsclient.errors import (
@@ -27,6 +27,7 @@ from jsclient.hints import given, wanted
 from jsclient.instruments import handling
 from jsclient.services.models import EndpointInfo, EndpointStats
 from jsclient.services.request import Request, one_line
+from jsclient.threads import Thread, start_all
 from protocol.described import described
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Endpoint(Taker):
         self._requests = self._errors = self._nanoseconds = 0
         self._last_error = ""
         self._subscription: Subscription | None = None
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Thread] = []
         self._closing = False
         self.error: Exception | None = None
         """What ended it although the service goes on; None while it works."""
@@ -134,9 +135,7 @@ class Endpoint(Taker):
             pending_bytes=pending_bytes,
         )
         label = f"jsclient-worker-{self._service.config.name}-{self.name}"
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{label}-{number}", daemon=True) for number in range(workers)
-        ]
+        self._threads = [Thread(f"{label}-{number}", self._work) for number in range(workers)]
         try:
             engine_of(self._service.nc).takers.enter(self)
             start_all(self._threads, f"endpoint {self.name!r} of service {self._service.config.name}")

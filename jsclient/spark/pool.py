@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from jsclient.spark import options as spark_options
 from jsclient.spark.connecting import connect_options
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
+from jsclient.threads import Thread
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
@@ -59,7 +59,7 @@ class Pool:
         self._lock = waiting.new_lock()  # free in a forked worker, whichever thread held it
         self._pid = os.getpid()
         self._idle: dict[Any, list[_Idle]] = {}
-        self._closer: threading.Thread | None = None
+        self._closer: Thread | None = None
         self._work = waiting.Gate()
         self.reached: set[Any] = set()  # keys with which this process was connected before
 
@@ -83,14 +83,14 @@ class Pool:
             closer = self._closer
             missing = closer is None or (closer.ident is not None and not closer.is_alive())
             if missing:
-                closer = threading.Thread(target=self._close_idle, name="jsclient-spark-idle", daemon=True)
+                closer = Thread("jsclient-spark-idle", self._close_idle)
                 self._closer = closer
         if missing and closer is not None:
             try:
                 closer.start()
             except BaseException as error:
                 self._closer = None
-                if not isinstance(error, RuntimeError):
+                if not isinstance(error, (errors.NoThread, MemoryError)):
                     raise
                 # No thread is to be had. The task has done its work, so that is no reason to fail it.
                 log.info("nothing can close idle connections later, so they are closed now: %s", error)

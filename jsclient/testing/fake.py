@@ -25,6 +25,7 @@ from types import TracebackType
 from typing import Any
 
 from jsclient.shared_options import with_shared_options
+from jsclient.threads import Thread
 from protocol.described import described
 
 #: How long a script waits for what it expects before it counts as failed.
@@ -218,14 +219,14 @@ class FakeServer:
         """The connections so far, in order."""
         self.stopping: threading.Event = threading.Event()
         """For layers."""
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Thread] = []
         self._listener = socket.create_server(("127.0.0.1", port), backlog=128)
         self._listener.settimeout(SLICE)
         self.port: int = self._listener.getsockname()[1]
         """Where it listens."""
         self.url: str = f"nats://127.0.0.1:{self.port}"
         """Its address."""
-        self._acceptor = threading.Thread(target=self._accept, name=f"jsclient-testing-fake-{self.port}", daemon=True)
+        self._acceptor = Thread(f"jsclient-testing-fake-{self.port}", self._accept)
 
     def start(self) -> FakeServer:
         """Begin to listen."""
@@ -243,7 +244,7 @@ class FakeServer:
             client = FakeClient(self, sock, len(self.clients))
             self.clients.append(client)
             name = f"jsclient-testing-fake-{self.port}-{client.number}"
-            thread = threading.Thread(target=self._serve, args=(client,), name=name, daemon=True)
+            thread = Thread(name, self._serve, client)
             self._threads.append(thread)
             thread.start()
 
@@ -264,7 +265,7 @@ class FakeServer:
         for sock in [self._listener, *(client.socket for client in self.clients)]:
             with contextlib.suppress(OSError):
                 sock.shutdown(socket.SHUT_RD)
-        if self._acceptor.ident is not None:
+        if self._acceptor.began:
             self._acceptor.join(5)
         for thread in self._threads:
             thread.join(5)

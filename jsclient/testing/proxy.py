@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Literal
 
 from jsclient.shared_options import with_shared_options
+from jsclient.threads import Thread
 from protocol.described import described
 
 Direction = Literal["up", "down", "both"]  #: up: client to server; down: server to client
@@ -106,7 +107,7 @@ class Proxy:
         self.tap: Tap | None = None  #: called with every piece before it is sent on, on the proxy's threads
         self._changed = threading.Condition()
         self._links: set[_Link] = set()
-        self._threads: list[threading.Thread] = []
+        self._threads: list[Thread] = []
         self._closed = False
         self._refusing = False
         self._listener = self._listen(port)
@@ -114,7 +115,7 @@ class Proxy:
         """Where it listens."""
         self.url: str = f"nats://127.0.0.1:{self.port}"
         """Its address."""
-        self._acceptor: threading.Thread | None = None
+        self._acceptor: Thread | None = None
 
     @staticmethod
     def _listen(port: int) -> socket.socket:
@@ -237,7 +238,7 @@ class Proxy:
     def start(self) -> Proxy:
         """Begin to listen."""
         name = f"jsclient-testing-proxy-{self.port}"
-        self._acceptor = threading.Thread(target=self._accept, args=(self._listener,), name=name, daemon=True)
+        self._acceptor = Thread(name, self._accept, self._listener)
         self._acceptor.start()
         return self
 
@@ -266,7 +267,7 @@ class Proxy:
             ("down", self.down, link.server, link.client),
         ):
             name = f"jsclient-testing-proxy-{self.port}-{self.accepted}-{word}"
-            thread = threading.Thread(target=self._pump, args=(link, flow, source, sink), name=name, daemon=True)
+            thread = Thread(name, self._pump, link, flow, source, sink)
             self._threads.append(thread)
             thread.start()
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import logging
 import sys
-import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient._engine import start_all
-from jsclient.errors import ConfigError
+from jsclient.errors import ConfigError, NoThread
+from jsclient.threads import Thread, start_all
 from jsclient.workers.metrics import text_of
 
 if TYPE_CHECKING:
@@ -26,8 +25,11 @@ class _Server(ThreadingHTTPServer):
 
     def process_request(self, request: Any, client_address: Any) -> None:
         try:
-            super().process_request(request, client_address)
-        except RuntimeError:  # no thread for it: a probe has to be answered all the same, one after the other
+            Thread("jsclient-worker-http-request", self.process_request_thread, request, client_address).start()
+        except (
+            NoThread,
+            MemoryError,
+        ):  # no thread for it: a probe has to be answered all the same, one after the other
             self.process_request_thread(request, client_address)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -58,9 +60,8 @@ class Endpoint:
 
         self._server = _Server((host.strip("[]"), int(port)), Handler)
         self.port: int = self._server.server_port
-        thread = threading.Thread(target=self._server.serve_forever, name="jsclient-worker-http", daemon=True)
         try:
-            start_all([thread], f"the endpoint for {address}")
+            start_all([Thread("jsclient-worker-http", self._server.serve_forever)], f"the endpoint for {address}")
         except BaseException:
             self._server.server_close()
             raise

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pump import COMPLETED
 from jsclient.states import LinkEvent
+from jsclient.threads import Thread
 from jsclient.workers import stats
 from protocol.described import described
 
@@ -77,7 +77,7 @@ class Worker:
         self.counters: stats.Counters = stats.Counters()
         self.calls: int = 0
         self.spent: float = 0.0
-        self.thread: threading.Thread | None = None
+        self.thread: Thread | None = None
 
 
 class PoolMessages(Messages):

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 from jsclient import errors, waiting
-from jsclient._engine import Taker, start_all, wait_for
+from jsclient._engine import Taker, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -20,6 +20,7 @@ from jsclient.jetstream import Consumer, JetStreamMsg
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.shared_options import with_shared_options
+from jsclient.threads import Thread, start_all
 from jsclient.waiting import Gate
 from jsclient.workers import stats
 from jsclient.workers.batch_work import BatchWork
@@ -150,7 +151,7 @@ class WorkerPool(Taker):
             work = BatchWork(self, self.options.batch, self._messages, self._prefetch, self._take_one).work
         for number, worker in enumerate(self._workers):
             name = f"jsclient-worker-pool-{self.consumer.name}-{number}"
-            worker.thread = threading.Thread(target=self._guard, args=(work, worker), name=name, daemon=True)
+            worker.thread = Thread(name, self._guard, work, worker)
         threads = [worker.thread for worker in self._workers if worker.thread is not None]
         try:
             self._engine.takers.enter(self, instead_of=self._messages)
@@ -161,8 +162,8 @@ class WorkerPool(Taker):
         except BaseException:
             self.stopping = True
             self._messages.stop()
-            # A thread that never ran has no number; those that run end by themselves.
-            self._worker_ended(sum(thread.ident is None for thread in threads))
+            # Those that have begun end by themselves.
+            self._worker_ended(sum(not thread.began for thread in threads))
             self.stop()
             raise
 
@@ -403,9 +404,9 @@ class WorkerPool(Taker):
     def _in_background(self, call: Callable[[], None], what: str) -> bool:
         name = f"jsclient-worker-pool-{self.consumer.name}-{what}"
         try:
-            threading.Thread(target=call, name=name, daemon=True).start()
-        except RuntimeError as error:
-            log.error("no thread for the %s of the pool of %s: %s", what, self.consumer, error)
+            Thread(name, call).start()
+        except (errors.NoThread, MemoryError) as error:
+            log.error("no thread for the %s of the pool of %s: %s", what, self.consumer, errors.brief(error))
             return False
         return True
 

@@ -1,8 +1,8 @@
 """A process that has no more of something: descriptors, threads, memory.
 
-Descriptors run out for real. So does memory, under RLIMIT_AS in a process of its own. Threads are refused by a patch of
-`Thread.start`, which raises what the interpreter raises: RLIMIT_NPROC does not bind the superuser, so it would test
-nothing in most containers.
+Descriptors run out for real. So does memory, under RLIMIT_AS in a process of its own. Threads are refused by a patch
+that raises what the interpreter raises, or die as they do for want of memory: RLIMIT_NPROC does not bind the superuser,
+so it would test nothing in most containers.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -25,6 +24,7 @@ from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamCo
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import WorkerPool
+from tests import threads_rig
 
 resource = pytest.importorskip("resource")
 
@@ -121,30 +121,13 @@ def lose_it(js: JetStream, nc: jsclient.Connection, fills: list[Callable[[], int
 # --- threads ----------------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def no_threads(monkeypatch: pytest.MonkeyPatch) -> Callable[[], contextlib.AbstractContextManager[list[str]]]:
-    """`with no_threads() as refused:` no thread of the library is started; the names of those refused."""
-    start = threading.Thread.start
-
-    @contextlib.contextmanager
-    def refusing() -> Iterator[list[str]]:
-        refused: list[str] = []
-
-        def refuse(thread: threading.Thread) -> None:
-            if not thread.name.startswith("jsclient-"):
-                start(thread)
-                return
-            refused.append(thread.name)
-            raise RuntimeError("can't start new thread")
-
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            yield refused
-
-    return refusing
-
-
 NoThreads = Callable[[], contextlib.AbstractContextManager[list[str]]]
+
+
+@pytest.fixture(params=threads_rig.HOWS)
+def no_threads(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> NoThreads:
+    """`with no_threads() as refused:` no thread of the library begins; the names of those refused."""
+    return lambda: threads_rig.no_threads(monkeypatch, request.param)
 
 
 def test_no_thread_for_what_is_begun(js: JetStream, server: NatsServer, no_threads: NoThreads) -> None:

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import gc
-import threading
-
-import pytest
 
 from jsclient import errors, waiting
-from jsclient._engine.takers import Taker, Takers, start_all, wait_for
+from jsclient._engine.takers import Taker, Takers, wait_for
 from jsclient.durations import Deadline
 
 
@@ -65,22 +62,3 @@ def test_waiting_for_handlers_ends_with_the_connection() -> None:
     assert not wait_for(gate, Deadline(0.01), lambda: False)
     gate.set()
     assert wait_for(gate, Deadline(0), lambda: True)
-
-
-def test_too_few_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[int] = []
-    threads = [threading.Thread(target=ran.append, args=(number,)) for number in range(3)]
-    start = threading.Thread.start
-
-    def refuse(thread: threading.Thread) -> None:
-        if thread is threads[2]:
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    monkeypatch.setattr(threading.Thread, "start", refuse)
-    with pytest.raises(errors.NoThread, match="x needs 3 threads and got 2: can't start new thread"):
-        start_all(threads, "x")
-    for thread in threads[:2]:
-        thread.join(5)
-    assert sorted(ran) == [0, 1]
-    assert threads[2].ident is None

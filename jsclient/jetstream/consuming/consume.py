@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, hints, waiting
-from jsclient._engine import Taker, start_all, wait_for
+from jsclient._engine import Taker, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
@@ -16,6 +16,7 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
+from jsclient.threads import Thread, start_all
 
 if TYPE_CHECKING:
     from jsclient.jetstream.consuming.iterator import MessageIterator
@@ -54,18 +55,15 @@ class ConsumeContext(Taker):
         self._done = waiting.Gate()
         self.error: BaseException | None = None
         name = f"jsclient-worker-{messages.source}"
-        self._threads = [
-            threading.Thread(target=self._work, name=f"{name}-{i}" if workers > 1 else name, daemon=True)
-            for i in range(workers)
-        ]
+        self._threads = [Thread(f"{name}-{i}" if workers > 1 else name, self._work) for i in range(workers)]
         try:
             engine_of(messages.connection).takers.enter(self, instead_of=messages)
             engine_of(messages.connection).check_takes()
             start_all(self._threads, f"the consume of {messages.source}")
         except BaseException:
             self._messages.stop()
-            # A thread that never ran has no number; those that run end by themselves.
-            self._worker_ended(sum(thread.ident is None for thread in self._threads))
+            # Those that have begun end by themselves.
+            self._worker_ended(sum(not thread.began for thread in self._threads))
             self.close()
             raise
 
