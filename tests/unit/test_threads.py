@@ -87,6 +87,11 @@ FAILURES = {
 }
 
 
+def wait_for_end(thread: Thread) -> None:
+    """From 3.13 on it is alive for a moment longer than its code runs."""
+    wait_until(lambda: not thread.is_alive())
+
+
 @pytest.mark.parametrize("failure", FAILURES)
 def test_a_thread_that_cannot_begin_is_told_at_once(monkeypatch: pytest.MonkeyPatch, failure: str) -> None:
     monkeypatch.setattr(threads, "LOOKS", 10_000)  # nobody waits for that
@@ -97,7 +102,7 @@ def test_a_thread_that_cannot_begin_is_told_at_once(monkeypatch: pytest.MonkeyPa
         with pytest.raises(errors.NoThread, match=r"no thread jsclient-test: .*raise the system's limit"):
             thread.start()
     assert not thread.began
-    wait_until(lambda: not thread.is_alive())  # from 3.13 on for a moment longer than its code runs
+    wait_for_end(thread)
     assert not ran
     assert thread not in threading.enumerate()
     gone = weakref.ref(thread)
