@@ -5,9 +5,9 @@ for want of memory, says nothing ("Exception ignored in thread started by"), and
 (github.com/python/cpython/issues/140746). A connection with such a starter never comes back.
 
 So a `Thread` of ours does what it is for, or its `start` raises NoThread and it never will. Which of the two is decided
-by one step: the thread takes the right to run (`_right`), or its starter does, who has waited long enough or knows that
-the thread has died. The interpreter holds the bound method that a thread enters with until the thread ends; a weak
-reference to it calls C code, and no Python code, which could want memory, too.
+by one step: the thread takes the right to run (`_right`), or its starter takes it, after it has waited long enough or
+has seen that the thread is dead. The interpreter holds the bound method that a thread enters with until the thread
+ends; a weak reference to it calls C code, and no Python code, which could want memory, too.
 
 `tools/layers.py` finds threads that are made in another way.
 """

@@ -6,10 +6,9 @@ The rules: imports point one way only (LAYERS); `protocol` knows no socket, thre
 jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; tests wait on conditions and never sleep; a
 test lets time pass only by `pauses.time_passes`, which wants a reason; nothing imports tools; threads of the library
 wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event; only `waiting` makes locks, and nothing waits
-beneath one (testing and the command line may do both); only `threads` begins
-threads, so that each start has an end; only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look,
-and only `jetstream.api.headers` how the headers of JetStream are called. Imports under `if TYPE_CHECKING:` are for the
-type checker and are left out.
+beneath one (testing and the command line may do both); only `threads` begins threads, so that each start has an end;
+only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look, and only `jetstream.api.headers` how the headers of
+JetStream are called. Imports under `if TYPE_CHECKING:` are for the type checker and are left out.
 
 And of the tree as a whole: no modules import each other in a circle, not even from within functions; no package uses
 a private name of another one; modules of protocol and jetstream have a test file of their name; what lives behind a
