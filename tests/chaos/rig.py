@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import json
 from types import TracebackType
+from typing import Any
 
 import jsclient
 from jsclient import errors
@@ -140,3 +141,29 @@ def _current(js: JetStream, name: str) -> bool:
         return False
     replicas = (found and found.replicas) or []
     return bool(found and found.leader and len(replicas) == 2 and all(replica.current for replica in replicas))
+
+
+def not_current(cluster: Cluster, js: JetStream, streams: list[str]) -> list[str]:
+    """What is known of the streams that have no leader or not all replicas, and what their servers say themselves."""
+    told = []
+    for name in streams:
+        if _current(js, name):
+            continue
+        try:
+            told.append(f"{name}: {js.stream(name, fetch_info=False).info(timeout=5).cluster}")
+        except errors.JsClientError as error:
+            told.append(f"{name}: {error!r}")
+        told += [f"{name} on {server.name}: {_own_view(server, name)}" for server in cluster.servers]
+    return told
+
+
+def _own_view(server: NatsServer, name: str) -> str:
+    try:
+        page = server.monitor("jsz?streams=true&consumers=true&raft=true")
+    except OSError as error:
+        return repr(error)
+    streams = [one for account in page.get("account_details") or [] for one in account.get("stream_detail") or []]
+    found: dict[str, Any] = next((one for one in streams if one["name"] == name), {})
+    state = {key: found.get("state", {}).get(key) for key in ("messages", "first_seq", "last_seq", "consumer_count")}
+    meta = page.get("meta_cluster")
+    return f"{state}, {found.get('cluster')}, {found.get('stream_raft_group')}; meta {meta}"

@@ -31,7 +31,7 @@ from tests.chaos.history import OK, History
 from tests.chaos.nemesis import Event
 from tests.chaos.picture import svg_of
 from tests.chaos.register import Finding
-from tests.chaos.rig import wait_current
+from tests.chaos.rig import not_current, wait_current
 from tests.chaos.run import KV_STREAM, SETTLE, Result, dump, logs, make_streams
 
 DURABLES = ("fetch", "messages", "consume", "pool")
@@ -217,6 +217,8 @@ class Upgrade:
         except (RuntimeError, TimeoutError) as error:
             said = [line for line in server.log_text()[place:].splitlines() if "[ERR]" in line or "[FTL]" in line]
             self._say(f"{what}: {str(error).splitlines()[0]}; the server said: {said[:5]}")
+            for line in not_current(self.cluster, self.js, STREAMS):
+                self._say(line)
             server.stop()
             server.binary = before
             server.start()
