@@ -70,7 +70,7 @@ class Connection:
     options = ConnectOptions()
     is_connected = True
     closed: Exception | None = None
-    draining = False
+    draining = is_draining = False
     round_trip = 0.0
     clock = Clock()
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -16,6 +16,7 @@ from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo, PauseState
 from jsclient.jetstream.consuming import diagnosis
+from jsclient.jetstream.consuming.batches_ahead import BatchesAhead, may_read_ahead
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages, each
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
@@ -28,6 +29,7 @@ from jsclient.jetstream.consuming.pull_options import (
     PullOptions,
     PullOptionsDict,
     options_for,
+    window_for,
 )
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
 from jsclient.jetstream.consuming.pull_source import PullSource
@@ -159,7 +161,8 @@ class Consumer(PullSource):
         timeout=0 takes only what is there; None waits for all of them. `no_wait_then=5`: what is there at once, or,
         if nothing is, up to 5 s for the first message. What was received is always returned; if that is nothing and
         something is wrong, the reason is raised (ConsumerDeleted, PullNoResponders, NoHeartbeat, BadPullRequest ...).
-        While a leader is elected it waits within its time. A `cancel` token ends it earlier (Cancelled).
+        While a leader is elected it waits within its time. A `cancel` token ends it earlier (Cancelled). Each call is a
+        round trip: for many of them in a row over a long line take `batches`, which asks ahead.
 
         `decode=Order` gives every message a `value` of that type, by the codec of the JetStream object (JSON by
         default). One that cannot be decoded raises DecodeFailed when its value is read; with `on_bad="skip"` it is
@@ -432,7 +435,7 @@ class Consumer(PullSource):
     @overload
     def batches(
         self, max_messages: int, timeout: Timeout = DEFAULT, **options: Unpack[FetchBatchesDict]
-    ) -> Iterator[Batch]: ...
+    ) -> Generator[Batch, None, None]: ...
 
     @overload
     def batches(
@@ -444,7 +447,7 @@ class Consumer(PullSource):
         on_bad: OnBad = "raise",
         dead_letter: str | None = None,
         **options: Unpack[FetchBatchesDict],
-    ) -> Iterator[Batch[TypedMsg[T]]]: ...
+    ) -> Generator[Batch[TypedMsg[T]], None, None]: ...
 
     def batches(
         self,
@@ -455,11 +458,31 @@ class Consumer(PullSource):
         on_bad: OnBad = "raise",
         dead_letter: str | None = None,
         **options: Unpack[FetchBatchesDict],
-    ) -> Iterator[Batch[Any]]:
-        """Fetch after fetch for ever; each waits at most `timeout` seconds, and a batch may be empty. See `fetch`."""
+    ) -> Generator[Batch[Any], None, None]:
+        """Fetch after fetch for ever; each waits at most `timeout` seconds, and a batch may be empty. See `fetch`.
+
+        Over a long line (a round trip of 5 ms or more) it is quicker than a loop of `fetch`, which waits a round trip
+        for every batch: the next batches are on their way while you work on one. That begins when you take four
+        batches in 16 round trips and ends with less than two. So much is read ahead as you take in that time (in 5 s
+        at most), growing fourfold from batch to batch; never more than 32,000 messages or 64 MiB. Near the server, and
+        while you work longer on a batch, nothing is asked for before you come for it, so `ack_wait` begins then. So it
+        is with `max_bytes` or timeout=0, with a handle made without info, and where nothing could be given back (ack
+        policy "none", `max_deliver` 1), too.
+
+        Leaving the loop gives back what was read ahead, as with `messages`.
+        """
         values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
-        while True:
-            yield self.fetch(max_messages, timeout, **values, **options)
+        fetch: Any = partial(self.fetch, **values, **options)
+        config = None if self._info is None else self._info.config
+        if config is None or not may_read_ahead(config) or options.get("max_bytes") or resolve(timeout, 1.0) == 0:
+            while True:
+                yield fetch(max_messages, timeout)
+        check_number(max_messages)
+        reading = self._reading(decode, on_bad, dead_letter)
+        finish = partial(fetched, reading=reading, instrument=self.js.nc.options.instrumentation)
+        make = JetStreamMsg if reading is None else reading.maker()
+        window = window_for(options, config)
+        yield from BatchesAhead(self, max_messages, timeout, window, fetch=fetch, finish=finish, make=make).each()
 
     @overload
     def consume(

@@ -407,13 +407,20 @@ class Fetch:
         """Interrupted, or the connection is closed: what was received goes back at once."""
         self._pump.release()
         left = self._pump.settle(False)
-        held = [message.msg for message in self.messages] + left
-        if not isinstance(error, errors.JsClientError):
-            nak_all(held, self.connection)
-        elif isinstance(error, errors.ConnectionClosed) and error.reason is None and not self.consumer.ack_none:
-            # Closed by the application: their acks could not be sent any more, and others get them at once.
+        if went_back(error, [message.msg for message in self.messages] + left, self.consumer):
             self.messages = []
-            self._engine.takers.left.extend(nak_frames(held))
+
+
+def went_back(error: BaseException, held: list[Msg], source: PullSource) -> bool:
+    """Give back what a call holds that `error` has cut short, if nobody will ack it: the call was interrupted, or the
+    application has closed the connection. Others get it at once then."""
+    if not isinstance(error, errors.JsClientError):
+        nak_all(held, source.nc)
+        return True
+    if isinstance(error, errors.ConnectionClosed) and error.reason is None and not source.ack_none:
+        engine_of(source.nc).takers.left.extend(nak_frames(held))  # sent by the end of the connection
+        return True
+    return False
 
 
 def next_after(message: JetStreamMsg, timeout: Timeout) -> JetStreamMsg:

@@ -163,6 +163,11 @@ class Messages(MessageIterator):
         """Set while the consumer is paused on the server, as far as we have asked."""
         return self._pump.paused_until
 
+    @property
+    def window(self) -> int:
+        """For layers: how many messages may be buffered and requested together."""
+        return self._state.max_messages
+
     def resize(self, max_messages: int, threshold_messages: int) -> None:
         """For layers: how many messages may be buffered and requested together, from the next pull on.
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import attrs
 
 from jsclient.cancel import Cancel
-from jsclient.durations import DEFAULT, Default, Timeout, plain, seconds_of
+from jsclient.durations import DEFAULT, Default, Timeout, plain, resolve, seconds_of
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTerms, check_priority
@@ -269,6 +269,18 @@ def options_for(given: PullOptionsDict, config: ConsumerConfig | None) -> PullOp
             longest = max(1.0, seconds_of(config.priority_timeout) / 2)
             given["expires"] = min(plain(given.get("expires", EXPIRES)), longest)
     return PullOptions(**given, first_messages=min(MAX_MESSAGES, most), most_messages=most)
+
+
+def window_for(given: FetchBatchesDict, config: ConsumerConfig | None) -> PullOptions:
+    """Options of the window under `batches()`, from those of its fetches."""
+    kept: PullOptionsDict = {}
+    for name in ("group", "min_pending", "min_ack_pending", "priority", "cancel"):
+        if name in given:
+            kept[name] = given[name]
+    found = options_for(kept, config)
+    beat = resolve(given.get("heartbeat", DEFAULT), found.seconds_between_heartbeats)
+    # One for a long timeout of a fetch may be too long for the pulls of the window.
+    return found if beat and beat > found.expires / 2 else attrs.evolve(found, heartbeat=beat or None)
 
 
 def _most_messages(config: ConsumerConfig) -> int:
