@@ -178,6 +178,7 @@ def _far(milliseconds: int) -> list[Case]:
     return [
         case("publish-async", "publish_async", 60_000, params={"window": None}),
         case("fetch-100", "fetch", 3_000, seeded=True, params={"batch": 100}),
+        case("batches-100", "batches", 3_000, seeded=True, params={"batch": 100}),
         case("messages-none", "messages", 60_000, seeded=True, params={"ack": "none"}),
         case("messages-ack", "messages", 60_000, seeded=True, params={"ack": "explicit"}),
         case("consume-none", "consume", 60_000, seeded=True, params={"ack": "none"}),
@@ -206,6 +207,14 @@ def _net(network: str, paths: str) -> list[Case]:
         Case(name="publish-sync", work="publish_sync", count=20 if network == "300ms" else 50),
         Case(name="publish-async", work="publish_async", count=stored, params={"window": None}),
         Case(name="fetch-100", work="fetch", count=1_500, seeded=True, params={"batch": 100}),
+        Case(
+            name="batches-100",
+            work="batches",
+            count=1_500,
+            seeded=True,
+            params={"batch": 100},
+            wall=2.0 if network in ("100ms", "300ms") else EQUAL,
+        ),
         Case(name="messages-none", work="messages", count=stored, seeded=True, params={"ack": "none"}),
         Case(name="messages-ack", work="messages", count=stored, seeded=True, params={"ack": "explicit"}),
         Case(name="consume-ack", work="consume", count=stored, seeded=True, params={"ack": "explicit"}),
@@ -215,7 +224,7 @@ def _net(network: str, paths: str) -> list[Case]:
         Case(name="object-get", work="object_get", count=1, size=big),
     ]
     return [
-        attrs.evolve(case, name=f"net-{network}-{case.name}", network=network, wall=EQUAL)
+        attrs.evolve(case, name=f"net-{network}-{case.name}", network=network, wall=case.wall or EQUAL)
         for case in made
         if (not paths or case.name in paths.split()) and (network, case.name) != ("64k", "core-publish")
     ]

@@ -148,6 +148,19 @@ def fetch(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
         nc.flush(60)
 
 
+def batches(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
+    """Fetch after fetch, as a loop that the library knows of."""
+    consumer, got = _consumer(nc, case), 0
+    with timed:
+        for messages in consumer.batches(case["params"]["batch"], timeout=10):
+            for message in messages:
+                message.ack()
+            got += len(messages)
+            if got >= case["count"]:
+                break
+        nc.flush(60)
+
+
 def _consumer(nc: jsclient.Connection, case: dict[str, Any]) -> Any:
     return (
         JetStream(nc)

@@ -70,8 +70,8 @@ class BatchesAhead:
         finish: Callable[[Batch[Any]], Batch[Any]],
         make: Callable[[Msg, Engine], JetStreamMsg],
     ) -> None:
-        """`fetch` brings a batch that is ready for the application; `finish` makes one ready whose messages `make` has
-        made. `options`: of the window."""
+        """`fetch` brings a batch that is ready for the application. One that is cut from the window has messages that
+        `make` makes, and `finish` makes it ready. `options`: of the window."""
         self._source = source
         self._want = want
         self._timeout = timeout
