@@ -87,7 +87,11 @@ def to_seconds(nanoseconds: int) -> float:
 
 def check_timeout(timeout: float | None, name: str = "timeout") -> None:
     """Refuse what no call accepts: a negative timeout or NaN. None waits for ever, 0 takes only what is there."""
-    if timeout is not None and not timeout >= 0:
+    try:
+        fits = timeout is None or timeout >= 0
+    except TypeError:
+        fits = False
+    if not fits:
         raise ConfigError(f"{name} must be 0 or more seconds, or None to wait for ever; got {timeout!r}")
 
 

@@ -18,6 +18,7 @@ import protocol
 from jsclient import checks, errors
 from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import SecretSource, as_secret
+from jsclient.declared import declared
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.instruments import Instrumentation
 from jsclient.urls import masked
@@ -54,7 +55,12 @@ Callback = Callable[..., Any]
 
 
 def _servers(value: str | Sequence[str]) -> tuple[str, ...]:
-    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else tuple(value)
+    if isinstance(value, str):
+        return tuple(part.strip() for part in value.split(","))
+    try:
+        return tuple(value)
+    except TypeError:
+        raise errors.ConfigError(f"servers must be a str or a sequence of them, not {type(value).__name__}") from None
 
 
 def _positive(instance: Any, attribute: Any, value: object) -> None:
@@ -67,12 +73,15 @@ def _duration(instance: Any, attribute: Any, value: float | None) -> None:
 
 
 @described
+@declared()
 @attrs.frozen(kw_only=True)
 class TLSOptions:
     """Files for TLS. Verification is always on; give your own `ssl.SSLContext` to change anything else.
 
     `handshake_first`: TLS before INFO (server option `handshake_first`, 2.10.4). `server_name`: the name that the
     certificate must carry, if it is not the host of the URL.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     ca_file: str | None = None
@@ -109,6 +118,7 @@ Choose = Callable[[list[PoolServer], protocol.ServerInfo], "str | tuple[str, flo
 
 
 @described
+@declared()
 @attrs.frozen(kw_only=True)
 class ReconnectPolicy:
     """When to dial again. Without limit by default; the first attempt comes after a random part of 0.1 s, the next ones
@@ -117,6 +127,8 @@ class ReconnectPolicy:
     `max_attempts`: failures in a row after which a server leaves the pool (None: never); an empty pool closes the
     connection. `delay`: called with the number of the round (1, 2, ...), returns seconds; it replaces all of these but
     the first one. `enabled=False` also keeps the connection at a server in lame duck mode until that ends it.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     enabled: bool = True
@@ -130,13 +142,22 @@ class ReconnectPolicy:
     returns the URL of one of them, or (URL, seconds to wait before dialling it), or None for the usual choice (ADR-40).
     A URL that is not among them, and an exception, go to `on_error` and the log, and the usual choice is made."""
 
+    def __attrs_post_init__(self) -> None:
+        if self.max_attempts is not None and self.max_attempts < 0:
+            raise errors.ConfigError(
+                f"max_attempts must be 0 or more, or None (never give up); got {self.max_attempts}"
+            )
+
 
 @described
+@declared("ConnectOptionsDict")
 @attrs.frozen(kw_only=True)
 class ConnectOptions:
     """Everything `connect` accepts. Frozen, comparable, picklable as long as its callables are.
 
     Times are seconds. Callbacks run one after another on the events thread and get what their comment says.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     servers: tuple[str, ...] = attrs.field(default=(DEFAULT_URL,), converter=_servers, repr=False)
@@ -245,6 +266,8 @@ class ConnectOptions:
             checks.client_name(self.name)
         if not self.servers:
             raise errors.ConfigError("servers must name at least one URL")
+        if self.auth_error_limit is not None and self.auth_error_limit < 0:
+            raise errors.ConfigError(f"auth_error_limit must be 0 or more, or None: never; got {self.auth_error_limit}")
         if self.pending_buffer < 0:
             raise errors.ConfigError("pending_buffer must be 0 (fail at once while disconnected) or more bytes")
 
@@ -281,7 +304,10 @@ class ConnectOptions:
 
 @described_like("ConnectOptions")
 class CallbacksDict(TypedDict, total=False):
-    """The callbacks of ConnectOptions: the keyword arguments of `Connection.set_callbacks`."""
+    """The callbacks of ConnectOptions: the keyword arguments of `Connection.set_callbacks`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     on_connected: Callback | None
     on_disconnected: Callback | None
@@ -294,7 +320,10 @@ class CallbacksDict(TypedDict, total=False):
 
 @described_like("ConnectOptions")
 class ConnectOptionsDict(CallbacksDict, total=False):
-    """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, but servers."""
+    """The keyword arguments of `connect`, for type checkers; the fields of ConnectOptions, but servers.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     name: str | None
     connect_timeout: float | dt.timedelta

@@ -34,7 +34,7 @@ CORE = 3
 FLOORS = {
     "protocol": 0,
     **dict.fromkeys(["errors", "durations", "checks", "codecs", "first_use", "hints", "message", "shared_options"], 1),
-    **dict.fromkeys(["options", "nuid", "auth", "urls", "waiting", "instruments", "threads"], 1),
+    **dict.fromkeys(["declared", "options", "nuid", "auth", "urls", "waiting", "instruments", "threads"], 1),
     "_transport": 2,
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor", "arrow"], 5),

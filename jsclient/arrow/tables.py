@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, TypedDict
 
 import pyarrow as pa
 
+from jsclient import declared
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.columns import BatchBuilder
 from jsclient.arrow.documents import DocumentColumns
@@ -46,7 +47,10 @@ STREAM, CREATED, START, END = b"jetstream.stream", b"jetstream.created", b"jetst
 
 @described
 class ReadArguments(TypedDict, total=False):
-    """The keyword arguments of `read_table` and `read_batches`."""
+    """The keyword arguments of `read_table` and `read_batches`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     start: int | None
     """The first sequence; None: the oldest message there is when the reading begins."""
@@ -97,6 +101,7 @@ def read_batches(js: JetStream, stream: str, **arguments: Unpack[ReadArguments])
 
     The keyword arguments are those of ReadArguments, as for `read_table`.
     """
+    declared.check(ReadArguments, arguments)
     seconds = plain_or_none(arguments.get("timeout"))
     check_timeout(seconds)
     filters = arguments.get("subjects") or ()
@@ -203,6 +208,8 @@ def _check(options: ReadOptions, columns: list[str], arguments: ReadArguments) -
     check_stream(options.stream)
     for subject in options.subjects:
         names.check_filter(subject)
+    if arguments.get("bad_records", "fail") not in ("fail", "null"):
+        raise ConfigError(f'bad_records is "fail" or "null", not {arguments.get("bad_records")!r}')
     unknown = [name for name in columns if name not in TYPES]
     if unknown or len(set(columns)) < len(columns):
         raise ConfigError(f"columns are, once each, of {', '.join(TYPES)}; got {columns}")

@@ -80,7 +80,13 @@ SecretSource = str | Secret | Callable[[], str | Secret]
 
 def as_secret(value: Any) -> Any:
     """Converter for options: text becomes a Secret; None, a Secret and a callable stay what they are."""
-    return Secret(value) if isinstance(value, str) else value
+    if isinstance(value, str):
+        return Secret(value)
+    if value is not None and not isinstance(value, Secret) and not callable(value):
+        raise ConfigError(
+            f"a user, password or other secret must be a str, a Secret or callable, not {type(value).__name__}"
+        )
+    return value
 
 
 def read_secret(value: SecretSource | None, what: str) -> str | None:

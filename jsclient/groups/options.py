@@ -8,7 +8,8 @@ from typing import Any, Final, TypedDict
 
 import attrs
 
-from jsclient.durations import plain, plain_or_none
+from jsclient.declared import declared
+from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.errors import ConfigError
 from jsclient.groups.config import check_name
 from protocol.described import described_like
@@ -27,7 +28,10 @@ PRIORITY_TIMEOUT: Final = 5.0
 @described_like("jsclient.groups.options.MemberOptions", "jsclient.workers.options.PoolOptions")
 class GroupPoolDict(TypedDict, total=False):
     """The keyword arguments of GroupPool, for type checkers: those of MemberOptions, and the fields of PoolOptions that
-    a group has."""
+    a group has.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     member: str | None
     lease: float | dt.timedelta
@@ -48,9 +52,13 @@ class GroupPoolDict(TypedDict, total=False):
     on_event: Callable[[Any], Any] | None
 
 
+@declared("GroupPoolDict")
 @attrs.frozen(kw_only=True)
 class MemberOptions:
-    """Keyword arguments of GroupPool beside those of a pool; see there."""
+    """Keyword arguments of GroupPool beside those of a pool; see there.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     member: str | None = None
     """It works on the partitions of this name; None: the process takes part by itself."""
@@ -74,5 +82,6 @@ class MemberOptions:
         for name, least in (("lease", 2.0), ("settle", 0.0), ("ack_wait", 1.0), ("priority_timeout", 1.0)):
             if not getattr(self, name) >= least:
                 raise ConfigError(f"{name} must be {least:g} s or more, got {getattr(self, name)!r}")
+        check_timeout(self.hand_over_timeout, "hand_over_timeout")
         if self.max_ack_pending < 0:
             raise ConfigError(f"max_ack_pending must be 0 (twice the threads) or more, got {self.max_ack_pending}")

@@ -7,11 +7,11 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from jsclient import errors, hints
+from jsclient import declared, errors, hints
 from jsclient.cancel import Cancel
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, resolve, seconds_of
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, seconds_of
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
 from jsclient.jetstream.api.models import ConsumerInfo, PauseState
@@ -175,11 +175,14 @@ class Consumer(PullSource):
         check_number(max_messages)
         plain = decode is None and on_bad == "raise" and dead_letter is None
         reading = None if plain else self._reading(decode, on_bad, dead_letter)
+        if max_bytes.__class__ is not int or no_wait_then is not None or cancel is not None:
+            declared.check(FetchDict, {"max_bytes": max_bytes, "no_wait_then": no_wait_then, "cancel": cancel})
         if max_bytes < 0:
             raise errors.ConfigError(f"max_bytes must not be negative (0: no limit), got {max_bytes}")
         if no_wait_then is not None:
             if timeout is not DEFAULT:
                 raise errors.ConfigError("timeout and no_wait_then exclude each other")
+            check_timeout(plain_or_none(no_wait_then), "no_wait_then")
             timeout = no_wait_then
         seconds = resolve(timeout, FETCH_TIMEOUT)
         if seconds == 0:

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from jsclient import codecs, hints
+from jsclient import codecs, declared, hints
 from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
@@ -30,7 +30,7 @@ from jsclient.jetstream.api.permissions import Permissions, Use, required_permis
 from jsclient.jetstream.api.requests import API_TIMEOUT, Api, RequestHook, ResponseHook
 from jsclient.jetstream.consuming.ordered_sequence import OrderedOptionsDict
 from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
-from jsclient.jetstream.publishing.keywords import PublishWindowDict
+from jsclient.jetstream.publishing.keywords import JetStreamDict, PublishWindowDict
 from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.publishing.options import V
 from jsclient.jetstream.stream import Stream
@@ -100,6 +100,8 @@ class JetStream(Publishing[V]):
     ) -> None:
         if codec is not None:
             codecs.check(codec)
+        given = {"domain": domain, "api_prefix": api_prefix, "direct_get": direct_get}
+        declared.check(JetStreamDict, given | {"on_request": on_request, "on_response": on_response})
         self.nc = nc
         """The connection."""
         self.codec = codec

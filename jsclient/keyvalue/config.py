@@ -8,6 +8,7 @@ from typing import Any, Final, TypedDict
 
 import attrs
 
+from jsclient.declared import declared
 from jsclient.durations import seconds_of, to_ns, to_seconds
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import Placement, Republish, StreamConfig, StreamInfo, StreamSource, SubjectTransform
@@ -23,11 +24,12 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
     if isinstance(value, dt.timedelta):
         value = to_seconds(to_ns(value))
     if value is not None and not value >= 0:
-        raise ConfigError(f"a time to live must be 0 or more seconds, got {value!r}")
+        raise ConfigError(f"a time to live (ttl, limit_marker_ttl) must be 0 or more seconds, got {value!r}")
     return value or None
 
 
 @described
+@declared("KeyValueConfigDict")
 @attrs.frozen(kw_only=True)
 class KeyValueConfig:
     """A key-value bucket. Only `bucket` is required.
@@ -36,6 +38,8 @@ class KeyValueConfig:
     expire. `limit_marker_ttl` keeps a marker for that long when the server removes a key, so that watchers see
     it, and allows `create(ttl=)` and `purge(ttl=)`; it needs nats-server 2.11. `compression` and `metadata` need
     2.10. A `mirror` is a read copy: its writes go to the origin. `sources` copy other buckets into this one.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     bucket: str
@@ -120,7 +124,10 @@ class KeyValueConfig:
 
 @described_like("KeyValueConfig")
 class KeyValueConfigDict(TypedDict, total=False):
-    """The fields of KeyValueConfig, as keyword arguments."""
+    """The fields of KeyValueConfig, as keyword arguments.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     bucket: str
     description: str | None

@@ -10,6 +10,7 @@ from typing import Any, Final, TypedDict
 import attrs
 import msgspec
 
+from jsclient.declared import declared
 from jsclient.durations import seconds_of, to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
 from jsclient.jetstream.api import names
@@ -242,11 +243,14 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
 
 
 @described
+@declared("ObjectStoreConfigDict")
 @attrs.frozen(kw_only=True)
 class ObjectStoreConfig:
     """An object store. Only `bucket` is required; `ttl` is seconds or a timedelta and lets every object expire.
 
     `compression` and `metadata` need nats-server 2.10.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     bucket: str
@@ -296,7 +300,10 @@ class ObjectStoreConfig:
 
 @described_like("ObjectStoreConfig")
 class ObjectStoreConfigDict(TypedDict, total=False):
-    """The fields of ObjectStoreConfig, as keyword arguments."""
+    """The fields of ObjectStoreConfig, as keyword arguments.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     bucket: str
     description: str | None

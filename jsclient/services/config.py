@@ -10,6 +10,7 @@ import attrs
 
 from jsclient import codecs
 from jsclient.codecs import Codec
+from jsclient.declared import declared
 from jsclient.errors import ConfigError, InvalidName
 from jsclient.hints import wanted
 from protocol.described import described
@@ -32,6 +33,7 @@ _SEMVER = re.compile(
 
 
 @described
+@declared()
 @attrs.frozen(kw_only=True)
 class ServiceConfig:
     """What a service is. `queue_group` None means "q"; "" means none: every instance gets every request.
@@ -39,6 +41,8 @@ class ServiceConfig:
     `stats_handler(endpoint)` returns what STATS shows as `data` of an endpoint (anything that JSON can carry).
     `on_stop(service)` is called once when the service has stopped, also when the connection closed (`service.error`
     says why, if the application has not closed it).
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     name: str

@@ -44,7 +44,10 @@ Handler = Callable[[Request], object]
 
 @described
 class EndpointDict(TypedDict, total=False):
-    """Keyword arguments of `add_endpoint`; see there."""
+    """Keyword arguments of `add_endpoint`; see there.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     subject: str | None
     """The subject below the prefix; default None: the name."""

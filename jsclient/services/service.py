@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
-from jsclient import waiting
+from jsclient import declared, waiting
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, InvalidName, NatsConnectionError, SubscriptionClosed, TimedOut
@@ -91,6 +91,8 @@ class Group:
         PermissionViolation when the server refuses the subscription. If it does not say so within `timeout` seconds (5
         by default), or there is no link, it comes later: `Endpoint.error`.
         """
+        given = {"subject": subject, "queue_group": queue_group, "metadata": metadata, "workers": workers}
+        declared.check(EndpointDict, given | {"pending_messages": pending_messages, "pending_bytes": pending_bytes})
         own = subject if subject is not None else name
         full = f"{self._prefix}.{own}" if self._prefix else own
         group = queue_group if queue_group is not None else self._queue_group
@@ -102,7 +104,8 @@ class Group:
             raise InvalidName(f"endpoint subject {full!r} must have no spaces, and '>' at its end only")
         check_queue_group(group)
         if workers < 1:
-            raise ConfigError(f"an endpoint needs at least one worker, not {workers}")
+            raise ConfigError(f"workers must be 1 or more, not {workers}")
+        resolve(timeout, None)  # a wrong one is told before anything is subscribed
         if decode is not None:
             handler = typed_handler(handler, decode, self._service.config.codec)
         endpoint = Endpoint(self._service, name, full, group, handler, metadata)

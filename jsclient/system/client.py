@@ -7,7 +7,7 @@ from typing import Any, Final
 
 import msgspec
 
-from jsclient import errors
+from jsclient import declared, errors
 from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolve
 from jsclient.hints import Unpack
@@ -106,6 +106,7 @@ class SystemClient:
 
     def _ask(self, endpoint: str, kind: Any, server: str, timeout: Timeout, options: Any) -> Gathered[Any]:
         names.check_name(endpoint, "endpoint")
+        declared.check(AskDict, options)
         deadline = Deadline.of(timeout, self.timeout)
         roster = self._servers(deadline)
         body = msgspec.json.encode(options) if options else b""

@@ -27,7 +27,10 @@ ConnectionOrder = Literal[
 
 @described
 class ServersDict(TypedDict, total=False):
-    """Which servers answer: all endpoints take these."""
+    """Which servers answer: all endpoints take these.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     server_name: str
     """Only the server of this name."""
@@ -45,7 +48,10 @@ class ServersDict(TypedDict, total=False):
 
 @described_like("ServersDict")
 class ConnectionsDict(ServersDict, total=False):
-    """Those of CONNZ: `SystemClient.connections`. `state`: 0 open, 1 closed, 2 all."""
+    """Those of CONNZ: `SystemClient.connections`. `state`: 0 open, 1 closed, 2 all.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     sort: ConnectionOrder
     """The order; by default that of the numbers."""
@@ -75,7 +81,10 @@ class ConnectionsDict(ServersDict, total=False):
 
 @described_like("ServersDict")
 class JetStreamUseDict(ServersDict, total=False):
-    """Those of JSZ: `SystemClient.jetstream`."""
+    """Those of JSZ: `SystemClient.jetstream`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     account: str
     """Only this account."""
@@ -103,7 +112,10 @@ class JetStreamUseDict(ServersDict, total=False):
 
 @described_like("ConnectionsDict", "JetStreamUseDict")
 class AskDict(ConnectionsDict, JetStreamUseDict, total=False):
-    """Those of all endpoints: `SystemClient.ask`."""
+    """Those of all endpoints: `SystemClient.ask`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     details: bool
     """With details, where an endpoint has more."""

@@ -24,7 +24,7 @@ from typing import Any, Final, TypedDict
 import attrs
 import msgspec
 
-from jsclient import errors
+from jsclient import declared, errors
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.hints import Unpack
@@ -115,7 +115,10 @@ class Replay:
 
 @described
 class FiltersDict(TypedDict, total=False):
-    """Which letters: the keyword arguments of `DeadLetters.list`."""
+    """Which letters: the keyword arguments of `DeadLetters.list`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     stream: str | None
     """The stream that they came from; default None: any."""
@@ -129,7 +132,10 @@ class FiltersDict(TypedDict, total=False):
 
 @described_like("FiltersDict")
 class LettersDict(FiltersDict, total=False):
-    """The same, and how many at most."""
+    """The same, and how many at most.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     limit: int | None
     """At most so many; default None: all."""
@@ -171,6 +177,10 @@ class DeadLetters:
         `stream` and `consumer`: where they came from. `reason`: a regular expression that is found in it. `since`: died
         at that time or later. `limit`: at most so many.
         """
+        given = {"stream": stream, "consumer": consumer, "reason": reason, "since": since, "limit": limit}
+        declared.check(LettersDict, given)
+        if limit is not None and limit < 0:
+            raise errors.ConfigError(f"limit must be 0 or more, or None for all, got {limit}")
         try:
             wanted = re.compile(reason) if reason else None
         except re.error as error:

@@ -11,7 +11,8 @@ import attrs
 
 from jsclient import checks
 from jsclient.codecs import OnBad
-from jsclient.durations import plain, plain_or_none
+from jsclient.declared import declared
+from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.errors import ConfigError
 from protocol.described import described, described_like
 
@@ -54,9 +55,13 @@ def _batch(value: tuple[int, float | dt.timedelta] | None) -> tuple[int, float] 
 
 
 @described
+@declared("PoolOptionsDict")
 @attrs.frozen(kw_only=True)
 class PoolOptions:
-    """Keyword arguments of WorkerPool; see there."""
+    """Keyword arguments of WorkerPool; see there.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     threads: int = THREADS
     """Threads that run the handler."""
@@ -117,6 +122,8 @@ class PoolOptions:
             raise ConfigError("backoff must be one or more delays in seconds, 0 or more each")
         if not self.progress_limit > 0:
             raise ConfigError(f"progress_limit must be positive, got {self.progress_limit!r}")
+        check_timeout(self.stop_timeout, "stop_timeout")
+        check_timeout(self.ack_wait, "ack_wait")
         if self.max_prefetch < 0:
             raise ConfigError(f"max_prefetch must be 0 or more, got {self.max_prefetch}")
         if self.batch is not None:
@@ -141,7 +148,10 @@ class PoolOptions:
 @described_like("PoolOptions")
 class PoolOptionsDict(TypedDict, total=False):
     """The keyword arguments of WorkerPool, for type checkers: the fields of PoolOptions but `decode`
-    and `on_bad`, which give the handler its type."""
+    and `on_bad`, which give the handler its type.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     threads: int
     key: Callable[[Any], Any] | None

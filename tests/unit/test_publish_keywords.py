@@ -12,7 +12,8 @@ from jsclient.jetstream.publishing import keywords
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
 from jsclient.jetstream.publishing.fast_batch import FastBatch
-from jsclient.jetstream.publishing.methods import OPTION_PREFIX, Publishing
+from jsclient.jetstream.publishing.keywords import OPTION_PREFIX
+from jsclient.jetstream.publishing.methods import Publishing
 from jsclient.jetstream.publishing.options import PublishOptions
 
 MESSAGE = {"headers"}

@@ -41,7 +41,10 @@ def given(kind: type[T], config: T | None, fields: Mapping[str, Any]) -> T:
 
 @described_like("jsclient.jetstream.api.models_stream.StreamConfig")
 class StreamConfigDict(TypedDict, total=False):
-    """The fields of StreamConfig."""
+    """The fields of StreamConfig.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     name: str
     description: str | None
@@ -86,7 +89,10 @@ class StreamConfigDict(TypedDict, total=False):
 
 @described_like("jsclient.jetstream.api.models_consumer.ConsumerConfig")
 class ConsumerConfigDict(TypedDict, total=False):
-    """The fields of ConsumerConfig."""
+    """The fields of ConsumerConfig.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     name: str | None
     durable_name: str | None

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import msgspec
 
+from jsclient import declared
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire
@@ -277,6 +278,9 @@ class StreamConfig(OpenWire, kw_only=True, frozen=True):
         names.check_filters(self.subjects, "subjects")
         check_choices(self, CHOICES)
         check_numbers(self)
+        check_types(self)
+        if self.first_seq is not None and self.first_seq < 0:
+            raise ConfigError(f"first_seq must be 0 or more, got {self.first_seq}")
         if self.num_replicas is not None and not 0 <= self.num_replicas <= 5:
             raise ConfigError(f"num_replicas must be 1 to 5, not {self.num_replicas}")
         if self.mirror is not None and (self.subjects or self.sources):
@@ -311,6 +315,17 @@ def check_numbers(config: Wire) -> None:
             raise ConfigError(f"{field.name} must be True or False, not {value!r}")
         if isinstance(value, float) and value < 0:
             raise ConfigError(f"{field.name} must not be negative, got {value!r} seconds")
+
+
+def check_types(config: Wire) -> None:
+    """Refuse what is of another type than declared, also within the parts: JSON could not hold it, or the server would
+    answer with "invalid JSON"."""
+    given = {name: value for name in config.__struct_fields__ if (value := getattr(config, name)) is not None}
+    declared.check(type(config), given)
+    for value in given.values():
+        for part in value if isinstance(value, list) else (value,):
+            if isinstance(part, Wire):
+                check_types(part)
 
 
 def check_metadata(metadata: dict[str, str] | None) -> None:

@@ -42,6 +42,8 @@ def check_filters(subjects: Iterable[str] | None, what: str) -> None:
         return
     if isinstance(subjects, (str, bytes)):
         raise ConfigError(f"{what} must be a list of subjects: write [{subjects!r}]")
+    if not isinstance(subjects, Iterable):
+        raise ConfigError(f"{what} must be a list of subjects, not {type(subjects).__name__}")
     for subject in subjects:
         check_subject(subject, f"{what} entry", wildcards=True)
 

@@ -8,6 +8,7 @@ from typing import Final, TypedDict
 
 import attrs
 
+from jsclient.declared import declared
 from jsclient.durations import plain
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import ConsumerConfig
@@ -31,7 +32,10 @@ NOTHING: Final = b"\0"  # what no subject begins with
 
 @described_like("OrderedOptions")
 class OrderedOptionsDict(TypedDict, total=False):
-    """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`."""
+    """Keyword arguments of `ordered_consumer` and `ordered_push_consumer`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     filter_subjects: str | Sequence[str]
     deliver_policy: DeliverWord
@@ -46,9 +50,13 @@ class OrderedOptionsDict(TypedDict, total=False):
 
 
 @described
+@declared("OrderedOptionsDict")
 @attrs.frozen(kw_only=True)
 class OrderedOptions:
-    """How an ordered consumer reads; `max_reset_attempts`: None retries for ever."""
+    """How an ordered consumer reads; `max_reset_attempts`: None retries for ever.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     filter_subjects: str | Sequence[str] = ()
     """Only messages on these subjects (wildcards are allowed; several need server 2.10); none: all."""
@@ -74,6 +82,10 @@ class OrderedOptions:
     def __attrs_post_init__(self) -> None:
         if self.max_reset_attempts is not None and self.max_reset_attempts < 1:
             raise ConfigError("max_reset_attempts must be positive, or None to try for ever")
+        if self.opt_start_seq is not None and self.opt_start_seq < 0:
+            raise ConfigError(f"opt_start_seq must be 0 or more, got {self.opt_start_seq}")
+        if not self.inactive_threshold >= 0:
+            raise ConfigError(f"inactive_threshold must be 0 or more seconds, got {self.inactive_threshold!r}")
 
     def filters(self) -> dict[str, str | list[str]]:
         if isinstance(self.filter_subjects, str):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict
 import attrs
 
 from jsclient.cancel import Cancel
+from jsclient.declared import declared
 from jsclient.durations import DEFAULT, Default, Timeout, plain, resolve, seconds_of
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
@@ -74,7 +75,10 @@ class Resumed:
 
 @described
 class FetchLimitsDict(TypedDict, total=False):
-    """The keyword arguments of `fetch()` that all calls take which hand theirs on to it."""
+    """The keyword arguments of `fetch()` that all calls take which hand theirs on to it.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     heartbeat: Timeout
     """Seconds between signs of life of the server; default: 5 or half the timeout if that is less; None: none."""
@@ -92,7 +96,10 @@ class FetchLimitsDict(TypedDict, total=False):
 
 @described_like("FetchLimitsDict")
 class FetchBatchesDict(FetchLimitsDict, total=False):
-    """Keyword arguments of `batches()`, which are those of `fetch()`."""
+    """Keyword arguments of `batches()`, which are those of `fetch()`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     max_bytes: int
     """Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit."""
@@ -100,7 +107,10 @@ class FetchBatchesDict(FetchLimitsDict, total=False):
 
 @described_like("FetchLimitsDict")
 class FetchBytesDict(FetchLimitsDict, total=False):
-    """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`."""
+    """Keyword arguments of `fetch_bytes()`, which are those of `fetch()`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     no_wait_then: float | dt.timedelta | None
     """Seconds to wait for the first message when nothing is there; then what is there is taken at once. Instead of
@@ -109,7 +119,10 @@ class FetchBytesDict(FetchLimitsDict, total=False):
 
 @described_like("FetchBytesDict")
 class FetchDict(FetchBytesDict, total=False):
-    """Keyword arguments of `next()`, which are those of `fetch()`."""
+    """Keyword arguments of `next()`, which are those of `fetch()`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     max_bytes: int
     """Bytes of a batch: subjects, replies, headers and payloads together; default 0: no limit."""
@@ -117,7 +130,10 @@ class FetchDict(FetchBytesDict, total=False):
 
 @described_like("PullOptions")
 class PullOptionsDict(TypedDict, total=False):
-    """Keyword arguments of `messages()` and `consume()`; see PullOptions."""
+    """Keyword arguments of `messages()` and `consume()`; see PullOptions.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     max_messages: int | None
     max_bytes: int
@@ -141,6 +157,7 @@ def _heartbeat(value: float | dt.timedelta | Default | None) -> float | Default 
 
 
 @described
+@declared("PullOptionsDict")
 @attrs.frozen(kw_only=True)
 class PullOptions:
     """What a continuous pull may hold and how it watches the server.
@@ -163,6 +180,8 @@ class PullOptions:
     Resumed. For `consume` a function of two arguments gets `(error, message)`: the message that the handler failed on,
     which it may `nak`, `term` or reject; None where it is about no message. `cancel`: a token that ends the iteration
     with Cancelled.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     max_messages: int | None = None

@@ -7,7 +7,8 @@ from typing import Final
 
 import msgspec
 
-from jsclient.durations import DEFAULT, Timeout, resolve, to_ns
+from jsclient import declared
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, to_ns
 from jsclient.errors import ConfigError
 
 FETCH_TIMEOUT: Final = 30.0
@@ -93,6 +94,8 @@ def terms_for(
     if heartbeat is DEFAULT:
         beat = FETCH_HEARTBEAT if expires >= 2 * FETCH_HEARTBEAT else 0.0
     else:
+        if not isinstance(heartbeat, Deadline):
+            check_timeout(plain_or_none(heartbeat), "heartbeat")
         beat = resolve(heartbeat, None) or 0.0
         if 0 < beat < SHORTEST_HEARTBEAT:
             raise ConfigError(f"heartbeat must be at least {SHORTEST_HEARTBEAT} s, or None; got {beat:g}")
@@ -104,6 +107,11 @@ def terms_for(
 
 def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:
     """Refuse what the server would answer with 400 or ignore."""
+    if group.__class__ is not str or min_pending.__class__ is not int or min_ack_pending.__class__ is not int:
+        given = {"group": group, "min_pending": min_pending, "min_ack_pending": min_ack_pending}
+        declared.check(PullTerms, given)
+    if priority is not None:
+        declared.check(PullTerms, {"priority": priority})
     if (min_pending or min_ack_pending or priority is not None) and not group:
         raise ConfigError("min_pending, min_ack_pending and priority need group=, a priority group")
     if min_pending < 0 or min_ack_pending < 0:

@@ -12,6 +12,7 @@ import attrs
 from jsclient import errors, waiting
 from jsclient._engine import Mailbox
 from jsclient.connection import engine_of
+from jsclient.declared import declared
 from jsclient.durations import Deadline, seconds_of
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.consuming import diagnosis
@@ -35,7 +36,10 @@ PENDING_BYTES: Final = 64 * 1024 * 1024
 
 @described_like("PushOptions")
 class PushOptionsDict(TypedDict, total=False):
-    """Keyword arguments of `messages()` and `consume()` of push consumers."""
+    """Keyword arguments of `messages()` and `consume()` of push consumers.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     on_error: ErrorHook | None
     pending_messages: int
@@ -44,6 +48,7 @@ class PushOptionsDict(TypedDict, total=False):
 
 
 @described
+@declared("PushOptionsDict")
 @attrs.frozen(kw_only=True)
 class PushOptions:
     """`on_error(error)` gets NoHeartbeat, SlowConsumer and what the handler raised; without it they are logged.
@@ -52,6 +57,8 @@ class PushOptions:
     Without flow control at most `pending_messages` and `pending_bytes` wait for the application; more is dropped
     and reported as SlowConsumer (with acks the server sends it again after ack_wait). `leave_buffered`: at the end
     leave what was received and not taken to ack_wait instead of giving it back.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     on_error: ErrorHook | None = None
@@ -62,6 +69,11 @@ class PushOptions:
     """Bytes that may wait for the application without flow control; more are dropped."""
     leave_buffered: bool = False
     """At the end leave what was not taken to `ack_wait`, instead of giving it back at once."""
+
+    def __attrs_post_init__(self) -> None:
+        for name in ("pending_messages", "pending_bytes"):
+            if getattr(self, name) < 1:
+                raise errors.ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
 
 
 class PushSink:

@@ -17,7 +17,7 @@ import datetime as dt
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import hints, waiting
+from jsclient import declared, hints, waiting
 from jsclient._engine import Unkept, UnkeptLarge
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
@@ -27,7 +27,7 @@ from jsclient.hints import Unpack
 from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, check_payload
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
-from jsclient.jetstream.publishing.keywords import PublishAsyncDict
+from jsclient.jetstream.publishing.keywords import OPTION_PREFIX, PublishAsyncDict, PublishWindowDict
 from jsclient.jetstream.publishing.options import Capabilities, HeadersLike, PublishOptions
 from jsclient.jetstream.publishing.rules import ACK_TIMEOUT, HOLD_FOR, Rules
 from jsclient.jetstream.publishing.streams import Streams, check_window
@@ -95,6 +95,21 @@ class AsyncPublisher:
         on_ack: OnAck | None = None,
         on_error: OnError | None = None,
     ) -> None:
+        given = {
+            "max_pending": WINDOW_MESSAGES if max_pending is None else max_pending,
+            "max_pending_bytes": max_pending_bytes,
+            "ack_timeout": ack_timeout,
+            "stall_wait": stall_wait,
+            "retry_attempts": retry_attempts,
+            "retry_wait": retry_wait,
+            "duplicate_window": duplicate_window,
+        }
+        declared.check(PublishWindowDict, {OPTION_PREFIX + name: value for name, value in given.items()})
+        for name, hook in (("on_ack", on_ack), ("on_error", on_error)):
+            if hook is not None and not callable(hook):
+                raise ConfigError(f"{name} must be callable or None, not {type(hook).__name__}")
+        if retry_attempts is not None and retry_attempts < 0:
+            raise ConfigError(f"retry_attempts must be 0 or more, or None, got {retry_attempts}")
         if (max_pending is not None and max_pending < 1) or max_pending_bytes < 1:
             raise ConfigError("max_pending and max_pending_bytes must be at least 1")
         ack_timeout, stall_wait, retry_wait = plain(ack_timeout), plain_or_none(stall_wait), plain(retry_wait)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic
 
 import msgspec
 
-from jsclient import hints, nuid
+from jsclient import declared, hints, nuid
 from jsclient._engine import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
@@ -39,6 +39,7 @@ from jsclient.jetstream.api.requests import API_TIMEOUT
 from jsclient.jetstream.publishing.attempts import FAILURES, RETRY_WAIT, reply_error, wait_connected
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.future import PubMsg
+from jsclient.jetstream.publishing.keywords import AtomicBatchDict
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V, build_headers
 from jsclient.jetstream.publishing.streams import ASK_TIMEOUT
 from jsclient.jetstream.publishing.verdict import Inquiry, Published, Verdict, judge, passes, stream_of
@@ -82,6 +83,7 @@ class AtomicBatch(Generic[V]):
         ack_every: int = ACK_EVERY,
         max_messages: int = MAX_MESSAGES,
     ) -> None:
+        declared.check(AtomicBatchDict, {"ack_every": ack_every, "max_messages": max_messages})
         if ack_every < 0 or max_messages < 1:
             raise ConfigError("ack_every must be 0 or more, max_messages 1 or more")
         self.id: str = nuid.next_nuid()

@@ -7,6 +7,7 @@ message id makes sending again safe then, within the stream's duplicate window.
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final
@@ -15,7 +16,7 @@ import msgspec
 
 from jsclient import checks, waiting
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline
+from jsclient.durations import Deadline, check_timeout, plain
 from jsclient.errors import (
     ApiError,
     ConfigError,
@@ -65,6 +66,16 @@ _MSG_ID_LINE: Final = f"\r\n{names.MSG_ID}: ".encode()
 DUPLICATE_IN_PROCESS: Final = 10158
 
 decode_fast: Final = msgspec.json.Decoder(PubAck).decode
+
+
+def check_retries(attempts: int | None, wait: float | dt.timedelta) -> None:
+    """What a call says about its own retries; raises ConfigError."""
+    if attempts is not None and (isinstance(attempts, bool) or not isinstance(attempts, int) or attempts < 0):
+        raise ConfigError(f"retry_attempts must be an int of 0 or more, or None, got {attempts!r}")
+    seconds = plain(wait)
+    check_timeout(seconds, "retry_wait")
+    if seconds is None:
+        raise ConfigError("retry_wait must be 0 or more seconds, not None")
 
 
 def may_go_on(payload: bytes) -> bool:

@@ -13,10 +13,9 @@ import time
 from typing import TYPE_CHECKING, Final
 
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline, check_timeout, elapsed, plain
+from jsclient.durations import Deadline, elapsed, plain
 from jsclient.errors import (
     ApiError,
-    ConfigError,
     ConnectionLost,
     DuplicateInProcess,
     JetStreamError,
@@ -37,6 +36,7 @@ from jsclient.jetstream.publishing.attempts import (
     FAILURES,
     FORBIDDEN_ATTEMPTS,
     TRIES,
+    check_retries,
     decode_ack,
     has_id,
     may_go_on,
@@ -82,10 +82,8 @@ class Delivery:
         retry_wait: float | dt.timedelta,
         began: float,
     ) -> None:
-        if retry_attempts is not None and retry_attempts < 0:
-            raise ConfigError(f"retry_attempts must be 0 or more, got {retry_attempts}")
+        check_retries(retry_attempts, retry_wait)
         self.retry_wait: float = plain(retry_wait)
-        check_timeout(self.retry_wait, "retry_wait")
         self.js = js
         self.subject = subject
         self.payload = payload

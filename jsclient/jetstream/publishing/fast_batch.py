@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 
 import msgspec
 
-from jsclient import hints, nuid
+from jsclient import declared, hints, nuid
 from jsclient._engine import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
@@ -38,6 +38,7 @@ from jsclient.jetstream.api.requests import API_TIMEOUT, error_of
 from jsclient.jetstream.publishing.attempts import RETRY_WAIT, decode_fast
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.future import PubMsg
+from jsclient.jetstream.publishing.keywords import FastBatchDict
 from jsclient.jetstream.publishing.options import LEVEL_FAST_BATCH, HeadersLike, PublishOptions, V
 from jsclient.message import Msg, Payload
 from jsclient.shared_options import with_shared_options
@@ -96,6 +97,7 @@ class FastBatch(Generic[V]):
         max_outstanding: int = MAX_OUTSTANDING,
         timeout: Timeout = DEFAULT,
     ) -> None:
+        declared.check(FastBatchDict, {"gap": gap, "flow": flow, "max_outstanding": max_outstanding})
         if gap not in ("fail", "ok"):
             raise ConfigError(f'gap must be "fail" or "ok", got {gap!r}')
         if not 1 <= flow <= 65_535 or max_outstanding < 1:
@@ -160,14 +162,14 @@ class FastBatch(Generic[V]):
         data: Any = payload if payload.__class__ is bytes else payload_of(self._js.codec, payload)
         # A message that only joins the queue needs no clock, unless the caller has stated a time.
         deadline = None if timeout is DEFAULT else Deadline.of(timeout, None)
-        if self._inbox is None:
-            self._open(deadline or Deadline(self._timeout))
         if headers is None and msg_id is None and not options:
             block = None
         else:
             block = self._check.block(
                 headers, msg_id, options, (deadline or Deadline(self._timeout)).at_most(API_TIMEOUT)
             )
+        if self._inbox is None:
+            self._open(deadline or Deadline(self._timeout))
         number = self._size + 1
         if number == 1:
             self._begin(subject, self._frame(subject, data, block, number, START), deadline)

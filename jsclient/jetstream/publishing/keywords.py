@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from typing import Any, Literal, TypedDict
+from typing import Any, Final, Literal, TypedDict
 
 from jsclient import hints
 from jsclient.durations import Timeout
@@ -12,10 +12,16 @@ from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.jetstream.publishing.options import PublishOptions
 from protocol.described import described, described_like
 
+OPTION_PREFIX: Final = "publish_async_"
+"""What the options of AsyncPublisher begin with where a JetStream object takes them."""
+
 
 @described_like("PublishOptions")
 class PublishAsyncDict(PublishOptions, total=False):
-    """Those of `publish_msg_async`; see `publish_async`."""
+    """Those of `publish_msg_async`; see `publish_async`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     msg_id: str | None
     """The message id; default None: the header of the message, if it has one."""
@@ -23,7 +29,10 @@ class PublishAsyncDict(PublishOptions, total=False):
 
 @described_like("PublishOptions")
 class PublishDict(PublishOptions, total=False):
-    """Those of `publish_msg`; see `publish`."""
+    """Those of `publish_msg`; see `publish`.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     msg_id: str | None
     """The message id; default None: the header of the message, if it has one."""
@@ -37,7 +46,10 @@ class PublishDict(PublishOptions, total=False):
 
 @described
 class PublishWindowDict(TypedDict, total=False):
-    """Those of JetStream about `publish_async`; each is described at AsyncPublisher, without its prefix."""
+    """Those of JetStream about `publish_async`; each is described at AsyncPublisher, without its prefix.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     publish_async_max_pending: int
     """Messages that may wait for their acks; default: 4,000, and over a long line up to 32,000."""
@@ -62,7 +74,10 @@ class PublishWindowDict(TypedDict, total=False):
 
 @described_like("PublishWindowDict")
 class JetStreamDict(PublishWindowDict, total=False):
-    """Those of `Connection.jetstream`; see JetStream."""
+    """Those of `Connection.jetstream`; see JetStream.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     domain: str | None
     """The JetStream domain; default None: that of the connected server."""
@@ -84,7 +99,10 @@ class JetStreamDict(PublishWindowDict, total=False):
 
 @described
 class AtomicBatchDict(TypedDict, total=False):
-    """Those of `atomic_batch`; see AtomicBatch."""
+    """Those of `atomic_batch`; see AtomicBatch.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     timeout: Timeout
     """Seconds of each call of the batch that is given none of its own (15 by default)."""
@@ -96,7 +114,10 @@ class AtomicBatchDict(TypedDict, total=False):
 
 @described
 class FastBatchDict(TypedDict, total=False):
-    """Those of `fast_batch`; see FastBatch."""
+    """Those of `fast_batch`; see FastBatch.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     gap: Literal["fail", "ok"]
     """When messages are lost or refused: "fail" (default) ends the batch, "ok" goes on and collects them."""

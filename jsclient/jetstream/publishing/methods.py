@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import inspect
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Generic, cast
+from typing import TYPE_CHECKING, Any, Generic, cast
 
 from jsclient import hints
 from jsclient.codecs import Codec, payload_of
@@ -22,6 +22,7 @@ from jsclient.jetstream.publishing.attempts import (
     FAILURES,
     PUBLISH_TIMEOUT,
     RETRY_WAIT,
+    check_retries,
     decode_ack,
     has_id,
     may_go_on,
@@ -29,7 +30,13 @@ from jsclient.jetstream.publishing.attempts import (
 )
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
-from jsclient.jetstream.publishing.keywords import AtomicBatchDict, FastBatchDict, PublishAsyncDict, PublishDict
+from jsclient.jetstream.publishing.keywords import (
+    OPTION_PREFIX,
+    AtomicBatchDict,
+    FastBatchDict,
+    PublishAsyncDict,
+    PublishDict,
+)
 from jsclient.jetstream.publishing.options import Capabilities as HeaderCheck
 from jsclient.jetstream.publishing.options import HeadersLike, PublishOptions, V
 from jsclient.jetstream.publishing.streams import Streams, check_window
@@ -41,8 +48,6 @@ if TYPE_CHECKING:
     from jsclient.jetstream.publishing.fast_batch import FastBatch
 
 hints.wanted(globals(), "AtomicBatch", "FastBatch")
-
-OPTION_PREFIX: Final = "publish_async_"
 
 
 class Publishing(Generic[V]):
@@ -104,6 +109,8 @@ class Publishing(Generic[V]):
         data: Any = payload if payload.__class__ is bytes else payload_of(self.codec, payload)
         seconds = self.publish_timeout if timeout is DEFAULT else resolve(timeout, PUBLISH_TIMEOUT)
         deadline = Deadline(seconds)
+        if retry_attempts is not None or retry_wait is not RETRY_WAIT:
+            check_retries(retry_attempts, retry_wait)
         began = 0.0  # counts only for an id
         if not headers and msg_id is None and not options:
             block = None

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, TypedDict
 from typing import TypeVar as _TypeVar
 
-from jsclient import checks, hints
+from jsclient import checks, declared, hints
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import ConfigError, InvalidHeader, NotSupported, PayloadTooLarge
 from jsclient.jetstream.api import headers as names
@@ -64,6 +64,8 @@ class PublishOptions(TypedDict, total=False):
 
     The expectations are checked by the stream's leader while storing; a wrong one is a typed `ApiError` and
     nothing is stored.
+
+    What is of another type or out of range raises ConfigError before anything is sent.
     """
 
     expected_stream: str | None
@@ -110,6 +112,19 @@ def build_headers(
 
     Raises ConfigError for options that contradict each other, InvalidHeader for what must not reach the wire.
     """
+    try:
+        return _build(headers, msg_id, options)
+    except (TypeError, AttributeError, InvalidHeader):
+        # What it stumbled over is looked for among the types that were declared, and told by its name.
+        declared.check(PublishOptions, options)
+        if not isinstance(msg_id, (str, type(None))):
+            raise ConfigError(f"msg_id must be a str or None, not {type(msg_id).__name__}") from None
+        raise
+
+
+def _build(
+    headers: HeadersLike | None, msg_id: str | None, options: PublishOptions | Mapping[str, Any]
+) -> Headers | None:
     out = _copy(headers)
     if msg_id is not None:
         _set(out, names.MSG_ID, msg_id)
@@ -152,10 +167,10 @@ def _copy(headers: HeadersLike | None) -> Headers:
         raise InvalidHeader(str(error)) from None
 
 
-def _sequence(name: str) -> Any:
+def _sequence(option: str, name: str) -> Any:
     def make(value: int) -> tuple[str, str]:
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise ConfigError(f"an expected sequence must be an int of 0 or more, got {value!r}")
+            raise ConfigError(f"{option} must be a sequence, an int of 0 or more, got {value!r}")
         return name, str(value)
 
     return make
@@ -175,8 +190,8 @@ def _rollup(value: str) -> tuple[str, str]:
 
 _MAKERS: Final[dict[str, Any]] = {
     "expected_stream": lambda value: (names.EXPECTED_STREAM, value),
-    "expected_last_seq": _sequence(names.EXPECTED_LAST_SEQ),
-    "expected_last_subject_seq": _sequence(names.EXPECTED_LAST_SUBJECT_SEQ),
+    "expected_last_seq": _sequence("expected_last_seq", names.EXPECTED_LAST_SEQ),
+    "expected_last_subject_seq": _sequence("expected_last_subject_seq", names.EXPECTED_LAST_SUBJECT_SEQ),
     "expected_last_subject": lambda value: (names.EXPECTED_LAST_SUBJECT_SEQ_SUBJECT, value),
     "expected_last_msg_id": lambda value: (names.EXPECTED_LAST_MSG_ID, value),
     "ttl": lambda value: (names.MSG_TTL, ttl_text(value)),

@@ -16,9 +16,8 @@ import attrs
 import msgspec
 
 from jsclient.connection import engine_of
-from jsclient.durations import plain_or_none, seconds_of
+from jsclient.durations import check_timeout, plain_or_none, seconds_of
 from jsclient.errors import (
-    ConfigError,
     ConnectionLost,
     JetStreamError,
     JsClientError,
@@ -213,6 +212,5 @@ class Streams:
 def check_window(stated: float | dt.timedelta | None) -> float | None:
     """A window that the application states."""
     stated = plain_or_none(stated)
-    if stated is not None and not stated >= 0:
-        raise ConfigError(f"duplicate_window must be 0 or more seconds, or None: ask the stream; got {stated!r}")
+    check_timeout(stated, "duplicate_window")
     return None if stated is None else float(stated)

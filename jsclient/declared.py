@@ -1,0 +1,181 @@
+"""Options against their declarations: a value of the wrong type is a ConfigError before anything is sent.
+
+What a type checker refuses is refused when the program runs, too, by the same annotations; ranges and words are checked
+where they are known. Looking costs some microseconds, so that this is for options of what lives for a while; what goes
+into every message checks itself.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import inspect
+import sys
+import types
+import typing
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeVar
+
+from jsclient.errors import ConfigError
+
+T = TypeVar("T")
+
+Accepts = Callable[[Any], bool]
+
+_CALLABLE: Any = Callable
+
+_WORDS = {
+    int: "an int",
+    float: "a number",
+    bool: "True or False",
+    str: "a str",
+    bytes: "bytes",
+    dt.timedelta: "a timedelta",
+    dt.datetime: "a datetime",
+    type(None): "None",
+}
+
+
+def check(table: type, given: Mapping[str, Any]) -> None:
+    """Refuse options of another type than those that the class or TypedDict declares. Names are not its concern."""
+    accepts = _table(table)
+    for name, value in given.items():
+        found = accepts.get(name)
+        if found is not None and not found[0](value):
+            raise ConfigError(f"{name} must be {found[1]}, not {type(value).__name__}")
+
+
+def declared(table: str = "") -> Callable[[type[T]], type[T]]:
+    """Decorator of an attrs class: its arguments are checked by `check`.
+
+    `table`: the TypedDict of the same module with the types that its converters take, for the fields that it has.
+    """
+
+    def decorate(cls: type[T]) -> type[T]:
+        plain: Any = cls.__init__
+
+        @functools.wraps(plain)
+        def __init__(self: Any, *args: Any, **options: Any) -> None:
+            if table:
+                check(vars(sys.modules[cls.__module__])[table], options)
+            check(cls, options)
+            plain(self, *args, **options)
+
+        cls.__init__ = __init__  # type: ignore[method-assign]
+        return cls
+
+    return decorate
+
+
+@functools.cache
+def _table(table: type) -> dict[str, tuple[Accepts, str]]:
+    """Name -> what accepts a value, and that in words. Fields that are converted are left to their converter."""
+    fields = getattr(table, "__attrs_attrs__", ())
+    converted = {field.name for field in fields if field.converter is not None}
+    found = {}
+    for name, hint in hints_of(table).items():
+        if name not in converted:
+            found[name] = accepts(hint), words(hint)
+    return found
+
+
+def hints_of(table: type) -> dict[str, Any]:
+    """The annotations of a class or TypedDict; those that name what is not imported yet are Any."""
+    found: dict[str, Any] = {}
+    for base in reversed(table.__mro__[:-1]):
+        for name, note in inspect.get_annotations(base).items():
+            found[name] = _evaluated(note, base.__module__)
+    return found
+
+
+def _evaluated(note: Any, module: str) -> Any:
+    text = note if isinstance(note, str) else getattr(note, "__forward_arg__", None)
+    if text is None:
+        return note
+    owner = getattr(note, "__forward_module__", None) or module
+    names = vars(sys.modules[owner] if isinstance(owner, str) else owner)
+    try:
+        return eval(text, dict(names))
+    except (NameError, AttributeError, TypeError):
+        return Any
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    """The parts of a union; of anything else itself."""
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        return tuple(part for option in typing.get_args(hint) for part in _options(option))
+    return (hint,)
+
+
+def accepts(hint: Any) -> Accepts:
+    """What says of a value whether the annotation allows it."""
+    tests = [_accepts_one(option) for option in _options(hint)]
+    return tests[0] if len(tests) == 1 else lambda value: any(test(value) for test in tests)
+
+
+def _accepts_one(hint: Any) -> Accepts:
+    if hint is None:
+        return lambda value: value is None
+    if hint is int:
+        return lambda value: hasattr(type(value), "__index__") and not isinstance(value, bool)
+    if hint is float:
+        return lambda value: hasattr(type(value), "__float__") and not isinstance(value, bool)
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:  # which words there are is checked where a newer server cannot know more
+        kinds = tuple({type(word) for word in args})
+        return lambda value: isinstance(value, kinds)
+    if origin is not None and isinstance(origin, type):
+        if issubclass(origin, _CALLABLE):
+            return callable
+        return _accepts_many(origin, args)
+    if hint is not Any and isinstance(hint, type) and not getattr(hint, "_is_protocol", False):
+        return lambda value: isinstance(value, hint)
+    return lambda value: True
+
+
+def _accepts_many(origin: type, args: tuple[Any, ...]) -> Accepts:
+    """Of a sequence or mapping also what is in it, where looking takes nothing away."""
+    if issubclass(origin, Mapping):
+        key, item = (accepts(part) for part in args or (Any, Any))
+        return lambda value: isinstance(value, Mapping) and all(key(k) and item(v) for k, v in value.items())
+    if origin is type:
+        return lambda value: isinstance(value, type)
+    if origin is tuple and args and args[-1] is not Ellipsis:
+        tests = [accepts(part) for part in args]
+        return lambda value: (
+            isinstance(value, (list, tuple))
+            and len(value) == len(tests)
+            and all(test(part) for test, part in zip(tests, value, strict=True))
+        )
+    if issubclass(origin, Collection):
+        item = accepts(args[0]) if args else lambda value: True
+        return lambda value: (
+            isinstance(value, (Sequence, Collection))
+            and not isinstance(value, (str, bytes, bytearray, memoryview, Mapping))
+            and all(map(item, value))
+        )
+    return lambda value: isinstance(value, origin)
+
+
+def words(hint: Any) -> str:
+    """The annotation in words."""
+    *first, last = dict.fromkeys(_word(option) for option in _options(hint))
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def _word(hint: Any) -> str:
+    if hint is None:
+        return "None"
+    if hint in _WORDS:
+        return _WORDS[hint]
+    origin, args = typing.get_origin(hint), typing.get_args(hint)
+    if origin is typing.Literal:
+        return " or ".join(f'"{word}"' if isinstance(word, str) else str(word) for word in args)
+    if isinstance(origin, type):
+        if issubclass(origin, _CALLABLE):
+            return "callable"
+        if issubclass(origin, Mapping):
+            return f"a mapping of {words(args[0])} to {words(args[1])}" if args else "a mapping"
+        if issubclass(origin, Collection):
+            return "a sequence of " + ", ".join(words(part) for part in args if part is not Ellipsis)
+    return f"a {getattr(hint, '__name__', 'value')}"

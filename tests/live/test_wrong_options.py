@@ -1,0 +1,257 @@
+"""A wrong value of any option is a ConfigError that names it, and nothing goes to the server.
+
+The options come from the TypedDicts and option classes of the library: a new one fails here until it is said what takes
+it. What is wrong comes from their annotations: a value of another type, a number below zero, a word that is none.
+"""
+
+from __future__ import annotations
+
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+import pytest
+
+import jsclient
+from jsclient import ConnectOptions, errors, keyvalue, objectstore
+from jsclient.declared import accepts, hints_of
+from jsclient.groups import GroupPool, PartitionedGroup
+from jsclient.objectstore import ObjectStoreConfig
+from jsclient.options import ReconnectPolicy, TLSOptions
+from jsclient.services import ServiceConfig, add_service
+from jsclient.system import SystemClient
+from jsclient.testing import NatsServer
+from jsclient.workers import DeadLetters, WorkerPool
+from tools.docs import api
+
+
+class Wrong:
+    """What no option takes."""
+
+    def __repr__(self) -> str:
+        return "Wrong"
+
+
+class Rig:
+    """Everything that takes options, with handles that were made without a question."""
+
+    def __init__(self, nc: jsclient.Connection) -> None:
+        self.nc = nc
+        self.js = nc.jetstream()
+        self.stream = self.js.stream("S", fetch_info=False)
+        self.consumer = self.stream.consumer("C", fetch_info=False)
+        self.ordered = self.js.ordered_consumer("S")
+        self.pushed = self.stream.ordered_push_consumer()
+        self.service = add_service(nc, ServiceConfig(name="s", version="1.0.0"))
+        self.group = PartitionedGroup(self.js, "S", "g", elastic=True)
+        self.letters = DeadLetters(self.js)
+        self.system = SystemClient(nc)
+
+
+def read_table(rig: Rig, **given: Any) -> Any:
+    return pytest.importorskip("jsclient.arrow").read_table(rig.js, "S", **given)
+
+
+def nothing(*_: Any) -> None:
+    pass
+
+
+Feed = Callable[..., Any]
+FEEDS: dict[str, list[Feed]] = {
+    "ConnectOptionsDict": [lambda rig, **given: ConnectOptions(**given)],
+    "CallbacksDict": [lambda rig, **given: rig.nc.set_callbacks(**given)],
+    "JetStreamDict": [lambda rig, **given: rig.nc.jetstream(**given)],
+    "PublishWindowDict": [lambda rig, **given: rig.nc.jetstream(**given)],
+    "PublishOptions": [
+        lambda rig, **given: rig.js.publish("a", b"", **given),
+        lambda rig, **given: rig.js.publish_async("a", b"", **given),
+        lambda rig, **given: rig.js.atomic_batch().add("a", b"", **given),
+        lambda rig, **given: rig.js.fast_batch().add("a", b"", **given),
+    ],
+    "PublishDict": [lambda rig, **given: rig.js.publish_msg(jsclient.jetstream.PubMsg("a"), **given)],
+    "PublishAsyncDict": [lambda rig, **given: rig.js.publish_msg_async(jsclient.jetstream.PubMsg("a"), **given)],
+    "AtomicBatchDict": [lambda rig, **given: rig.js.atomic_batch(**given)],
+    "FastBatchDict": [lambda rig, **given: rig.js.fast_batch(**given)],
+    "FetchLimitsDict": [lambda rig, **given: rig.consumer.fetch(1, **given)],
+    "FetchBatchesDict": [lambda rig, **given: next(iter(rig.consumer.batches(1, **given)))],
+    "FetchBytesDict": [lambda rig, **given: rig.consumer.fetch_bytes(1, **given)],
+    "FetchDict": [lambda rig, **given: rig.consumer.next(**given)],
+    "PullOptionsDict": [
+        lambda rig, **given: rig.consumer.messages(**given),
+        lambda rig, **given: rig.consumer.consume(nothing, **given),
+        lambda rig, **given: rig.ordered.messages(**given),
+        lambda rig, **given: rig.ordered.consume(nothing, **given),
+    ],
+    "PushOptionsDict": [
+        lambda rig, **given: rig.pushed.messages(**given),
+        lambda rig, **given: rig.pushed.consume(nothing, **given),
+    ],
+    "OrderedOptionsDict": [
+        lambda rig, **given: rig.js.ordered_consumer("S", **given),
+        lambda rig, **given: rig.stream.ordered_push_consumer(**given),
+    ],
+    "StreamConfigDict": [
+        lambda rig, **given: rig.js.create_stream(**{"name": "X", **given}),
+        lambda rig, **given: rig.js.update_stream(**{"name": "X", **given}),
+    ],
+    "ConsumerConfigDict": [
+        lambda rig, **given: rig.js.create_consumer("S", **given),
+        lambda rig, **given: rig.stream.create_or_update_consumer(**given),
+    ],
+    "KeyValueConfigDict": [lambda rig, **given: keyvalue.create_key_value(rig.js, **{"bucket": "b", **given})],
+    "ObjectStoreConfigDict": [
+        lambda rig, **given: objectstore.create_object_store(rig.js, **{"bucket": "b", **given}),
+        lambda rig, **given: ObjectStoreConfig(**{"bucket": "b", **given}).to_stream().check(),
+    ],
+    "EndpointDict": [lambda rig, **given: rig.service.add_endpoint("e", nothing, **given)],
+    "ServersDict": [lambda rig, **given: rig.system.ask("VARZ", **given)],
+    "ConnectionsDict": [lambda rig, **given: rig.system.connections(**given)],
+    "JetStreamUseDict": [lambda rig, **given: rig.system.jetstream(**given)],
+    "AskDict": [lambda rig, **given: rig.system.ask("VARZ", **given)],
+    "FiltersDict": [lambda rig, **given: rig.letters.replay_all(**given)],
+    "LettersDict": [
+        lambda rig, **given: rig.letters.list(**given),
+        lambda rig, **given: rig.letters.purge(**given),
+        lambda rig, **given: list(rig.letters.export(**given)),
+    ],
+    "PoolOptionsDict": [lambda rig, **given: WorkerPool(rig.consumer, nothing, **given)],
+    "GroupPoolDict": [lambda rig, **given: GroupPool(rig.group, nothing, **given)],
+    "ReadArguments": [read_table],
+    # Classes of options that are given as a whole.
+    "TLSOptions": [lambda rig, **given: TLSOptions(**given)],
+    "ReconnectPolicy": [lambda rig, **given: ReconnectPolicy(**given)],
+    "ServiceConfig": [lambda rig, **given: ServiceConfig(**{"name": "s", "version": "1.0.0", **given})],
+}
+CLASSES = {"TLSOptions": TLSOptions, "ReconnectPolicy": ReconnectPolicy, "ServiceConfig": ServiceConfig}
+
+ANY_NUMBER = {
+    "incr": "a counter may be taken from",
+    "state": "for the system account, which judges it",
+    "offset": "for the system account, which judges it",
+    "cid": "for the system account, which judges it",
+    "threshold": "for the system account, which judges it",
+    "max_consumers": "-1: no limit",
+    "max_msgs": "-1: no limit",
+    "max_msgs_per_subject": "-1: no limit",
+    "max_msg_size": "-1: no limit",
+    "max_deliver": "-1: no limit",
+    "max_ack_pending": "-1: no limit",
+}
+NO_LIMIT = {
+    ("StreamConfigDict", "max_bytes"),
+    ("KeyValueConfigDict", "max_bytes"),
+    ("KeyValueConfigDict", "max_value_size"),
+    ("ObjectStoreConfigDict", "max_bytes"),
+    ("ConnectionsDict", "limit"),
+    ("JetStreamUseDict", "limit"),
+    ("AskDict", "limit"),
+}
+"""-1 means no limit, or is judged by the account that is asked."""
+
+CALLED = {"durable_name": "consumer name", "key_password": "password"}
+"""What an error calls an option that is a kind of name."""
+
+NEEDS: dict[str, dict[str, Any]] = {
+    "expected_last_subject": {"expected_last_subject_seq": 1},
+    "priority": {"group": "g"},
+    "min_pending": {"group": "g"},
+    "min_ack_pending": {"group": "g"},
+    "opt_start_seq": {"deliver_policy": "by_start_sequence"},
+    "opt_start_time": {"deliver_policy": "by_start_time"},
+    "on_bad": {"decode": int},
+}
+"""Options without which another one is refused already."""
+
+
+def tables() -> dict[str, Any]:
+    return {**api.typed_dicts(), **CLASSES}
+
+
+def wrong_values(table: str, name: str, hint: Any) -> Iterator[Any]:
+    takes = accepts(hint)
+    if not takes(Wrong()):
+        yield Wrong()
+    if takes(-1) and not takes("") and name not in ANY_NUMBER and (table, name) not in NO_LIMIT:
+        yield -1
+        if takes(1.5):
+            yield float("nan")
+    for part in [hint, *typing.get_args(hint)]:
+        if typing.get_origin(part) is typing.Literal and name != "sort" and isinstance(typing.get_args(part)[0], str):
+            yield "no such word"
+
+
+CASES = [
+    (table, number, option, value)
+    for table, kind in tables().items()
+    for number in range(len(FEEDS.get(table, ())))
+    for option, hint in hints_of(kind).items()
+    for value in wrong_values(table, option, hint)
+]
+
+
+@pytest.fixture(scope="module")
+def rig(server: NatsServer) -> Iterator[Rig]:
+    with jsclient.connect(server.url, ping_interval=3600) as nc:
+        rig = Rig(nc)
+        nc.flush()
+        yield rig
+
+
+def test_every_table_is_fed() -> None:
+    assert set(tables()) == set(FEEDS)
+    assert len(CASES) > 500
+    assert len({(table, option) for table, _, option, _ in CASES}) > 300
+
+
+def described_options() -> Iterator[tuple[str, Any]]:
+    yield from tables().items()
+    for one in (ConnectOptions, keyvalue.KeyValueConfig, ObjectStoreConfig):
+        yield one.__name__, one
+
+
+@pytest.mark.parametrize(("name", "kind"), list(described_options()))
+def test_the_error_is_told_where_the_options_are(name: str, kind: Any) -> None:
+    assert "raises ConfigError" in (kind.__doc__ or ""), name
+
+
+def test_every_option_is_fed_something_wrong() -> None:
+    """But those that take anything at all."""
+    fed = {(table, option) for table, _, option, _ in CASES}
+    left = {
+        (table, option)
+        for table, kind in tables().items()
+        for option, hint in hints_of(kind).items()
+        if (table, option) not in fed and hint is not Any and option != "codec"  # a protocol: it says it by itself
+    }
+    assert left == set()
+
+
+@pytest.mark.parametrize("table", sorted(FEEDS))
+def test_a_wrong_value_is_a_config_error_and_nothing_is_sent(rig: Rig, table: str) -> None:
+    faults = []
+    for _, number, option, value in (case for case in CASES if case[0] == table):
+        before = rig.nc.stats().bytes_out
+        what = f"{table}[{number}] {option}={value!r}"
+        try:
+            FEEDS[table][number](rig, **{**NEEDS.get(option, {}), option: value})
+        except errors.ConfigError as error:
+            called = CALLED.get(option, option.removeprefix("publish_async_"))
+            if called not in str(error) and option not in str(error).replace(" ", "_"):
+                faults.append(f"{what}: does not name it: {error}")
+        except Exception as error:
+            faults.append(f"{what}: {type(error).__name__}: {error}")
+        else:
+            faults.append(f"{what}: was taken")
+        rig.nc.flush() if rig.nc.stats().bytes_out != before else None
+        if rig.nc.stats().bytes_out != before:
+            faults.append(f"{what}: something was sent")
+    assert not faults, "\n".join(faults)
+
+
+def test_attrs_classes_of_options_have_no_other_fields() -> None:
+    """What their TypedDict does not name is fed as a class of its own, or is no option of a user."""
+    known = {"servers", "decode", "on_bad", "first_messages", "most_messages"}
+    for table, kind in (("ConnectOptionsDict", ConnectOptions), ("ObjectStoreConfigDict", ObjectStoreConfig)):
+        assert {field.name for field in attrs.fields(kind)} - known == set(hints_of(tables()[table]))
+    assert accepts(hints_of(ConnectOptions)["servers"])(("a",))
