@@ -156,9 +156,9 @@ class Parser(Generic[M]):
         that holds CRLF, PING) are read one by one: every pull of a consumer ends in a status, and as long as that
         ended the splitting, nothing that came by pulls was read this way.
         """
-        parts = data.split(b"\r\n")
-        if len(data) > self._max_line and max(map(len, parts)) > self._max_line:
+        if not _lines_fit(data, self._max_line):
             return 0
+        parts = data.split(b"\r\n")
         append, message, sizes = events.append, self._message, self._sizes
         last, index, start, odd = len(parts) - 1, 0, 0, 0  # parts[index] begins at data[start]
         reply: bytes | None
@@ -452,6 +452,20 @@ class Parser(Generic[M]):
             return self._build(frame, b"".join(parts))
         payload = b"".join((memoryview(first)[header_size:], *parts[1:]))
         return self._message(subject, sid, reply, payload, bytes(first[:header_size]))
+
+
+def _lines_fit(data: bytes, most: int) -> bool:
+    """Whether nothing between two CRLFs is longer than `most`: from each CRLF to the last one within reach.
+
+    Some 10 ns per message; the length of each part would cost 40.
+    """
+    at, end = 0, len(data)
+    while end - at > most:
+        found = data.rfind(b"\r\n", at, at + most + 2)
+        if found < 0:
+            return False
+        at = found + 2
+    return True
 
 
 def only_message(data: bytes, subject: bytes, message: type[M]) -> M | None:

@@ -91,6 +91,9 @@ def split_statuses(messages: list[Msg]) -> tuple[list[Msg], Deliveries | None, l
     ProtocolError when a reply subject is not one of JetStream.
     """
     replies = [m.raw_reply for m in messages]
+    found = first_deliveries(replies) if messages else None
+    if found is not None:
+        return messages, found, []  # most chunks have none
     statuses: list[Msg] = []
     with suppress(ValueError):  # there is none any more
         place = 0
@@ -98,8 +101,9 @@ def split_statuses(messages: list[Msg]) -> tuple[list[Msg], Deliveries | None, l
             place = replies.index(None, place)
             del replies[place]
             statuses.append(messages.pop(place))
-    found = (first_deliveries(replies) or any_deliveries(replies)) if messages else None
-    return messages, found, statuses
+    if not messages:
+        return messages, None, statuses
+    return messages, (first_deliveries(replies) if statuses else None) or any_deliveries(replies), statuses
 
 
 def chunk_of(messages: list[Msg], found: Deliveries) -> Chunk:
@@ -107,7 +111,7 @@ def chunk_of(messages: list[Msg], found: Deliveries) -> Chunk:
     sequences, deliveries, timestamps, pending, size = found
     subjects, payloads = [m.raw_subject for m in messages], [m.payload for m in messages]
     nbytes = sum(map(len, payloads))
-    size += sum(map(len, subjects)) + nbytes
+    size += len(b"".join(subjects)) + nbytes  # a third of what a sum of lengths costs
     headers = [m.raw_headers for m in messages]
     some = headers.count(None) < len(messages)
     if some:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from collections.abc import Callable
 
@@ -113,3 +114,12 @@ def test_a_status_between_messages_does_not_end_the_splitting() -> None:
     assert parser._pause == 0
     assert len(parser.feed(b"k\r\n" + (status + WARM) * 5)) == 206
     assert parser._pause == module._SPLIT_PAUSE - 1
+
+
+@pytest.mark.parametrize("most", [1, 4, 5, 9])
+def test_long_lines_are_found_wherever_they_are(most: int) -> None:
+    for lengths in itertools.product([0, 1, 3, 4, 5, 6, 9, 10], repeat=3):
+        data = b"\r\n".join(b"a" * length for length in lengths)
+        for text in (data, data.replace(b"a", b"\r"), data.replace(b"a", b"\n")):
+            parts = text.split(b"\r\n")
+            assert module._lines_fit(text, most) == (max(map(len, parts)) <= most), text
