@@ -16,8 +16,10 @@ import jsclient
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy
 
-ROUND_TRIP = 0.06
-TRIES = 3  # a rate says something about the window only where the machine has time for more than the window allows
+ROUND_TRIP = 0.2
+"""Long, so that the window and not the machine decides a rate: with 60 ms, three times the rate of a fixed window of
+500 was 25,000 messages a second, which a busy machine, with the proxy in the same process, did not always reach. Now it
+is 7,500."""
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +51,7 @@ def test_messages_reads_as_fast_as_from_a_near_server(
         nc.flush(30)
     fixed = read(far, 2_000, max_messages=500)
     assert fixed < 1_000 / ROUND_TRIP  # that is what the window is for
-    assert any(read(far, number) > 3 * fixed for _ in range(TRIES))
+    assert read(far, number) > 3 * fixed
 
 
 def publish(far: JetStream, count: int, **options: int) -> float:
@@ -68,6 +70,5 @@ def test_publish_async_has_more_under_way_on_a_long_line(far: JetStream, count: 
     far.create_stream(StreamConfig(name="STORED", subjects=["far.stored"], storage="memory"))
     fixed = publish(far, 1_500, max_pending=500)
     assert fixed < 500 / ROUND_TRIP
-    tries = next((n + 1 for n in range(TRIES) if publish(far, number) > 3 * fixed), 0)
-    assert tries
-    assert far.stream("STORED").info().state.messages == tries * number + 1_500
+    assert publish(far, number) > 3 * fixed
+    assert far.stream("STORED").info().state.messages == number + 1_500
