@@ -237,6 +237,14 @@ class StreamAccess:
 
         return self.retrying("STREAM.MSG.GET", get)
 
+    def mark(self, state: StreamState, start: int, end: int) -> tuple[int, int] | None:
+        """Sequence and time of the last message of [start, end), by which the store is known again; None if there is
+        none."""
+        if end <= start:
+            return None
+        stored = state.last_ns if end == state.end else self.stored_at(end - 1)
+        return None if stored is None else (end - 1, stored)
+
     def purge_below(self, seq: int) -> None:
         """Remove what is below `seq` and matches the subjects of the query: it has been processed for good."""
         for subject in self.options.subjects or ("",):

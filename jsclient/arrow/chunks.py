@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from jsclient.jetstream.api.batch_answers import Parts
+from jsclient.jetstream.message import timestamp_ns
 from jsclient.message import Msg
 from protocol import has_wildcard, matches
 from protocol.columns import Acks
@@ -154,7 +155,6 @@ def first_deliveries(replies: list[bytes | None]) -> Deliveries | None:
 
 # --- direct get ---------------------------------------------------------------------------------------------
 
-EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 MERGED: Final = 1_000  # rows of a chunk that is put together of those of several readers
 
 
@@ -176,8 +176,7 @@ class Times:
     def _decode(self, seconds: bytes) -> int:
         if len(self._known) > 1000:
             self._known.clear()
-        since = dt.datetime.fromisoformat(seconds.decode() + "+00:00") - EPOCH
-        base = self._known[seconds] = (since.days * 86_400 + since.seconds) * 10**9
+        base = self._known[seconds] = timestamp_ns(dt.datetime.fromisoformat(seconds.decode() + "+00:00"))
         return base
 
 

@@ -17,10 +17,11 @@ from jsclient.arrow.formats import CORRUPT, FORMATS, Unsupported
 from jsclient.arrow.options import ReadOptions, Refused, typed_errors
 from jsclient.arrow.ranges import Range, StreamState, head_moved
 from jsclient.arrow.reading import choose_method, read_through
-from jsclient.durations import check_timeout, plain_or_none, to_ns
+from jsclient.durations import check_timeout, plain_or_none
 from jsclient.errors import ConfigError
 from jsclient.hints import Unpack
 from jsclient.jetstream.context import JetStream
+from jsclient.jetstream.message import timestamp_ns
 from protocol import subjects as names
 from protocol.described import described
 
@@ -41,7 +42,6 @@ TYPES: Final = {
 """The columns that can be asked for, with their types."""
 
 COLUMNS: Final = ("subject", "seq", "timestamp", "headers", "value")
-EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 STREAM, CREATED, START, END = b"jetstream.stream", b"jetstream.created", b"jetstream.start", b"jetstream.end"
 
 
@@ -239,10 +239,7 @@ def _range(access: StreamAccess, state: StreamState, arguments: ReadArguments) -
     if not soft and start < min(state.first, end):
         after = min(state.first, end)
         raise Refused("JETSTREAM_DATA_LOSS", head_moved(state, start, after, after - start, start, end))
-    mark = None
-    if end > start:
-        stored = state.last_ns if end == state.end else access.stored_at(end - 1)
-        mark = None if stored is None else (end - 1, stored)
+    mark = access.mark(state, start, end)
     return Range(0, start, max(start, end), access.options.subjects, None, state.created, mark, soft)
 
 
@@ -271,4 +268,4 @@ def _start(access: StreamAccess, state: StreamState, arguments: ReadArguments) -
 def _nanoseconds(when: dt.datetime, name: str) -> int:
     if when.tzinfo is None:
         raise ConfigError(f"{name} must have a time zone, got {when!r}")
-    return to_ns(when - EPOCH)
+    return timestamp_ns(when)

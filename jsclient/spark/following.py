@@ -13,7 +13,7 @@ from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.offsets import StreamOffset
 from jsclient.spark.planner import Load, check_head
-from jsclient.spark.reader import begins_softly, load_of, mark_of, starting
+from jsclient.spark.reader import begins_softly, load_of, starting
 from jsclient.spark.survey import Survey, survey_of
 from jsclient.spark.telling import tell
 from jsclient.spark.workqueue import check_retention
@@ -68,7 +68,7 @@ class News:
             parts=parts,
             cuts=cuts,
             by_subject=by_subject,
-            mark=mark_of(self.access, self.state, self.first, end),
+            mark=self.access.mark(self.state, self.first, end),
             soft=self.soft,
         )
 

@@ -24,6 +24,7 @@ from pyspark.sql.datasource import (
 
 import protocol
 from jsclient.arrow.ranges import StreamState
+from jsclient.jetstream.message import timestamp_ns
 from jsclient.spark.access import SparkAccess
 from jsclient.spark.reader import JetStreamReader
 from jsclient.spark.schema import SOURCE_COLUMNS
@@ -106,13 +107,12 @@ class PushdownReader(JetStreamReader):
 
     def _time(self, item: Filter, value: dt.datetime) -> None:
         when = value if value.tzinfo is not None else value.replace(tzinfo=dt.timezone.utc)
-        since = when - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-        us = (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds
+        ns = timestamp_ns(when)
         # The column is cut to microseconds, so the bounds reach one further; Spark checks again.
         if isinstance(item, (GreaterThan, GreaterThanOrEqual, EqualTo)):
-            self.since = us * 1000 if self.since is None else max(self.since, us * 1000)
+            self.since = ns if self.since is None else max(self.since, ns)
         if isinstance(item, (LessThan, LessThanOrEqual, EqualTo)):
-            end = (us + 1) * 1000
+            end = ns + 1000
             self.until = end if self.until is None else min(self.until, end)
 
     def _bounds(self, access: SparkAccess, state: StreamState) -> tuple[int, int]:

@@ -142,7 +142,7 @@ class JetStreamReader(DataSourceReader):
             start, warning = check_head(state, start, end, self.options.fail_on_data_loss)
             if warning:
                 tell(f"going on, because failOnDataLoss=false: {warning}")
-        mark = mark_of(access, state, start, end)
+        mark = access.mark(state, start, end)
         return access, state, Range(0, start, end, self.subjects, None, state.created, mark, soft)
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
@@ -183,14 +183,6 @@ def starting(options: SparkOptions, access: SparkAccess, state: StreamState, oth
 def begins_softly(options: SparkOptions) -> bool:
     """Whether the query begins with the oldest message there is, so that an older one that goes away is no loss."""
     return options.starting_timestamp is None and options.starting_offsets in (None, "earliest")
-
-
-def mark_of(access: SparkAccess, state: StreamState, start: int, end: int) -> tuple[int, int] | None:
-    """Sequence and time of the last message of [start, end), by which the store is known again; None without one."""
-    if end <= start:
-        return None
-    stored = state.last_ns if end == state.end else access.stored_at(end - 1)
-    return None if stored is None else (end - 1, stored)
 
 
 def ending(options: SparkOptions, access: SparkAccess, state: StreamState) -> int:

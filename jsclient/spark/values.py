@@ -8,6 +8,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from jsclient.jetstream.message import timestamp_ns
+
 SIZES: Final = {"": 1, "b": 1, "k": 1024, "kb": 1024, "m": 1024**2, "mb": 1024**2, "g": 1024**3, "gb": 1024**3}
 SECONDS: Final = {"": 1.0, "ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0}
 LARGEST: Final = (1 << 63) - 1
@@ -144,5 +146,4 @@ def _since_1970(written: str) -> int:
     when = dt.datetime.fromisoformat(written.replace("Z", "+00:00"))
     if when.tzinfo is None:
         when = when.replace(tzinfo=dt.timezone.utc)
-    since = when - dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-    return ((since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds) * 1_000
+    return timestamp_ns(when)
