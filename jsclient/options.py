@@ -84,11 +84,11 @@ class TLSOptions:
     What is of another type or out of range raises ConfigError before anything is sent.
     """
 
-    ca_file: str | None = None
+    ca_file: str | os.PathLike[str] | None = None
     """File with the certificates of the authorities to trust (PEM); None trusts those of the system."""
-    cert_file: str | None = None
+    cert_file: str | os.PathLike[str] | None = None
     """File with the client's own certificate (PEM), where the server asks for one."""
-    key_file: str | None = None
+    key_file: str | os.PathLike[str] | None = None
     """File with the key of `cert_file`; None when the certificate's file contains it."""
     key_password: SecretSource | None = attrs.field(default=None, converter=as_secret, repr=False)
     """Password of the key file: a text, `env:NAME`, or a callable."""

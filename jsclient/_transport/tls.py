@@ -9,6 +9,7 @@ has produced; the reader merely reports it in `needs_flush`.
 
 from __future__ import annotations
 
+import os
 import ssl
 from collections import deque
 from collections.abc import Callable
@@ -243,9 +244,9 @@ def start_tls(
 
 
 def default_tls_context(
-    ca_file: str | None = None,
-    cert_file: str | None = None,
-    key_file: str | None = None,
+    ca_file: str | os.PathLike[str] | None = None,
+    cert_file: str | os.PathLike[str] | None = None,
+    key_file: str | os.PathLike[str] | None = None,
     *,
     key_password: str | None = None,
     ca_data: str | bytes | None = None,

@@ -69,7 +69,8 @@ class Writing:
         if self.values is None:
             return value
         try:
-            return self.values.encode(value.encode() if isinstance(value, str) else bytes(value))
+            # Not bytes(value): of an int that would be as many zero bytes.
+            return self.values.encode(value.encode() if isinstance(value, str) else bytes(memoryview(value)))
         except Exception as error:
             _not_encoded(self.values, f"a value of type {type(value).__name__}", error)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 from jsclient import codecs, hints
 from jsclient.codecs import Codec
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
-from jsclient.errors import ConfigError, DecodeFailed, KeyDeleted, KeyNotFound
+from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyDeleted, KeyNotFound
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
 from jsclient.shared_options import with_shared_options
 from protocol.described import described
@@ -174,7 +174,8 @@ class TypedKeyValue(Generic[T]):
         """The type of the values."""
         self.codec = codec
         """What reads and writes them."""
-        self._read = partial(_read, codecs.decoder(codec, type), type)
+        self._decode: Callable[[bytes], T] = codecs.decoder(codec, type)
+        self._read = partial(_read, self._decode, type)
         self._skips = on_bad == "skip"
 
     # --- reading ------------------------------------------------------------------------------------------
@@ -267,13 +268,24 @@ class TypedKeyValue(Generic[T]):
 
     # --- writing ------------------------------------------------------------------------------------------
 
+    def _written(self, value: T) -> bytes:
+        """The bytes of a value, which can be read again as one: a mistake shows here, and not when it is read."""
+        data = codecs.encode(self.codec, value)
+        try:
+            self._decode(data)
+        except Exception as error:
+            what = f"this {type(value).__name__} cannot be read again as {codecs.name_of(self.type)}: {error}"
+            raise EncodeFailed(f"{what}. Nothing was sent. Store a value of the type of the bucket.") from error
+        return data
+
     def put(self, key: str, value: T, *, timeout: Timeout = DEFAULT) -> int:
-        """Store a value, whatever was there before; returns its revision. EncodeFailed: nothing was sent."""
-        return self.kv.put(key, codecs.encode(self.codec, value), timeout=timeout)
+        """Store a value, whatever was there before; returns its revision. EncodeFailed: nothing was sent, because the
+        codec cannot write the value, or it is none that can be read again as the type of the bucket."""
+        return self.kv.put(key, self._written(value), timeout=timeout)
 
     def create(self, key: str, value: T, *, ttl: float | dt.timedelta | None = None, timeout: Timeout = DEFAULT) -> int:
         """Store a value if the key has none; KeyExists otherwise. See KeyValue.create."""
-        return self.kv.create(key, codecs.encode(self.codec, value), ttl=ttl, timeout=timeout)
+        return self.kv.create(key, self._written(value), ttl=ttl, timeout=timeout)
 
     def update(
         self,
@@ -285,7 +297,7 @@ class TypedKeyValue(Generic[T]):
         timeout: Timeout = DEFAULT,
     ) -> int:
         """Store a value if the key is still at `revision`; RevisionMismatch otherwise. See KeyValue.update."""
-        return self.kv.update(key, codecs.encode(self.codec, value), revision, ttl=ttl, timeout=timeout)
+        return self.kv.update(key, self._written(value), revision, ttl=ttl, timeout=timeout)
 
     def delete(self, key: str, *, revision: int | None = None, timeout: Timeout = DEFAULT) -> None:
         """Store a delete marker; see KeyValue.delete."""

@@ -221,6 +221,9 @@ def test_what_cannot_be_encoded_is_not_sent(kv: KeyValue) -> None:
     for coded in (kv.encoded(keys=Broken()), kv.encoded(values=Broken())):
         with pytest.raises(errors.EncodeFailed, match="broken"):
             coded.put("a", b"1")
+    for value in (5, None, [1, 2], 1.5):  # bytes() would make zeros of an int
+        with pytest.raises(errors.EncodeFailed, match="a value of type"):
+            kv.encoded(values=BASE64_VALUES).put("a", value)  # type: ignore[arg-type]
     with pytest.raises(errors.EncodeFailed, match="broken"):
         kv.encoded(keys=Broken()).watch("a")
     with pytest.raises(errors.InvalidName, match=r"has a '\.'"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -467,6 +468,22 @@ def test_a_typed_bucket(kv: KeyValue) -> None:
         orders.get("a")
     with pytest.raises(errors.EncodeFailed):
         orders.put("a", object())  # type: ignore[arg-type]
+
+
+def test_a_typed_bucket_stores_nothing_that_it_could_not_read(kv: KeyValue) -> None:
+    orders: Any = kv.typed(Order)
+    wrong: Any = Order(1)
+    wrong.id = "no number"
+    for value in ("text", b"bytes", None, {"total": 1.0}, [Order(1)], wrong):
+        for write in (orders.put, orders.create, partial(orders.update, revision=0), orders.__setitem__):
+            with pytest.raises(errors.EncodeFailed, match="cannot be read again as Order.*Nothing was sent"):
+                write("a", value)
+    assert kv.status().values == 0
+    orders["a"] = {"id": 1, "total": 2.0}
+    assert orders["a"] == Order(1, 2.0)
+    optional: Any = Order | None
+    kv.typed(optional).put("b", None)
+    assert kv.typed(list[Order]).put("c", [Order(1)]) == 3
 
 
 def test_a_watch_gives_typed_entries(kv: KeyValue) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 import attrs
 import pytest
 
 from jsclient import declared, errors
+from jsclient.options import TLSOptions
 
 
 class Table(TypedDict, total=False):
@@ -110,3 +112,9 @@ def test_the_value_is_not_shown() -> None:
     with pytest.raises(errors.ConfigError) as refused:
         declared.check(Table, {"number": "secret"})
     assert "secret" not in str(refused.value)
+
+
+def test_files_may_be_paths() -> None:
+    assert TLSOptions(ca_file=Path("ca.pem"), cert_file="cert.pem").ca_file == Path("ca.pem")
+    with pytest.raises(errors.ConfigError, match="ca_file must be a str, a PathLike or None, not int"):
+        TLSOptions(ca_file=1)  # type: ignore[arg-type]
