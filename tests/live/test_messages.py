@@ -16,7 +16,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
-from jsclient.jetstream.consuming.pull_options import Paused, PullOptions, PullOptionsDict, Resumed
+from jsclient.jetstream.consuming.pull_options import MAX_BYTES, Paused, PullOptions, PullOptionsDict, Resumed
 from jsclient.testing import NatsServer, Proxy, wait_until
 from tests.engines import live_engine
 from tests.pauses import time_passes
@@ -518,3 +518,19 @@ def test_a_message_that_somebody_sends_to_the_pull_inbox_is_only_a_message(js: J
         assert messages._state.taken_bytes == sum(message.size for message in taken)
         with pytest.raises(errors.MsgNoReply):
             taken[0].ack()
+
+
+def test_a_message_may_be_larger_than_what_is_asked_for_by_default() -> None:
+    with NatsServer("max_payload: 32MB") as server, jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="LARGE", subjects=["LARGE"], storage="memory"))
+        sizes = [1, MAX_BYTES + 1, 1, 1, MAX_BYTES + 1, 1]
+        for size in sizes:
+            js.publish("LARGE", bytes(size))
+        with stream.create_consumer(ConsumerConfig(ack_policy="none")).messages() as messages:
+            assert [len(messages.next(timeout=10).data) for _ in sizes] == sizes
+
+
+def test_several_reads_at_once_do_not_make_a_server_cut_the_link_off() -> None:
+    """It does when 64 MiB wait for a connection."""
+    assert 4 * MAX_BYTES <= 64 * 1024 * 1024

@@ -12,6 +12,7 @@ from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.consuming.pull_options import (
     MAX_MESSAGES,
     MOST_MESSAGES,
+    MOST_UNMEASURED,
     PullOptions,
     error_hook,
     options_for,
@@ -109,15 +110,15 @@ def test_heartbeats(given: dict[str, Any], beat: float) -> None:
 @pytest.mark.parametrize(
     ("config", "given", "expected"),
     [
-        ({}, {}, (64 << 20, 30.0)),
+        ({}, {}, (16 << 20, 30.0)),
         ({"deliver_policy": "last_per_subject"}, {}, (0, 30.0)),
         ({"max_bytes": 1000}, {}, (1000, 30.0)),
         ({"max_bytes": 1000}, {"max_bytes": 10}, (10, 30.0)),
-        ({"max_expires": 4.0}, {}, (64 << 20, 4.0)),
-        ({"max_expires": 0.5}, {}, (64 << 20, 1.0)),
-        ({"max_expires": 4.0}, {"expires": 8.0}, (64 << 20, 8.0)),
-        ({"priority_policy": "pinned_client", "priority_timeout": 20.0}, {}, (64 << 20, 10.0)),
-        ({"priority_policy": "pinned_client", "priority_timeout": 20.0}, {"expires": 3.0}, (64 << 20, 3.0)),
+        ({"max_expires": 4.0}, {}, (16 << 20, 4.0)),
+        ({"max_expires": 0.5}, {}, (16 << 20, 1.0)),
+        ({"max_expires": 4.0}, {"expires": 8.0}, (16 << 20, 8.0)),
+        ({"priority_policy": "pinned_client", "priority_timeout": 20.0}, {}, (16 << 20, 10.0)),
+        ({"priority_policy": "pinned_client", "priority_timeout": 20.0}, {"expires": 3.0}, (16 << 20, 3.0)),
     ],
 )
 def test_defaults_keep_to_the_limits_of_the_consumer(
@@ -125,3 +126,11 @@ def test_defaults_keep_to_the_limits_of_the_consumer(
 ) -> None:
     found = options_for(given, ConsumerConfig(**config))
     assert (found.max_bytes, found.expires) == expected
+
+
+def test_where_bytes_are_not_limited_the_window_stays_small() -> None:
+    """Pulls of such a consumer ask for no bytes, because servers then forget messages."""
+    for headers_only, most in ((None, MOST_UNMEASURED), (True, MOST_MESSAGES)):
+        config = ConsumerConfig(deliver_policy="last_per_subject", headers_only=headers_only, ack_policy="none")
+        found = options_for({}, config)
+        assert (found.max_bytes, found.most_messages) == (0, most)

@@ -33,7 +33,7 @@ from jsclient.jetstream.consuming.ordered_sequence import (
     OrderedOptionsDict,
     OrderedState,
 )
-from jsclient.jetstream.consuming.pull_options import MOST_MESSAGES, PullOptions, PullOptionsDict
+from jsclient.jetstream.consuming.pull_options import MOST_MESSAGES, MOST_UNMEASURED, PullOptions, PullOptionsDict
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.consuming.typed import (
     OnBadOrdered,
@@ -359,7 +359,7 @@ def _options(
     if state.options.deliver_policy == LAST_PER_SUBJECT:
         # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
         given.setdefault("max_bytes", 0)
-        return PullOptions(**given)
+        return PullOptions(**given, most_messages=MOST_MESSAGES if state.options.headers_only else MOST_UNMEASURED)
     return PullOptions(**given, first_messages=window[0], most_messages=window[1])
 
 

@@ -26,8 +26,16 @@ MAX_MESSAGES: Final = 500
 MOST_MESSAGES: Final = 32_000
 """The same for an application that is quick and far from its server (`pull.FASTEST`, `pull.ROUND_TRIPS`)."""
 
-MAX_BYTES: Final = 64 * 1024 * 1024
-"""Bytes of the same: 500 messages of 1 MiB would be half a GiB."""
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Bytes of the same. A server ends a connection ("slow consumer") when 64 MiB wait for it (its `max_pending`), which
+takes a busy application a moment only; without acks what was on its way is lost then. So four reads fit into that."""
+
+LARGEST: Final = 64 * 1024 * 1024
+"""The same as long as a single message is larger than the default; no server takes one larger than this."""
+
+MOST_UNMEASURED: Final = 2_000
+"""Messages where bytes must not be limited (the last of each subject), unless they are headers alone: 16 MiB if they
+have 8 KiB each."""
 
 EXPIRES: Final = 30.0
 """Seconds that a pull lives on the server (nats.go, nats.java)."""
@@ -279,6 +287,8 @@ def options_for(given: PullOptionsDict, config: ConsumerConfig | None) -> PullOp
         if config.deliver_policy == "last_per_subject":
             # Servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it.
             given.setdefault("max_bytes", 0)
+            if not config.headers_only:
+                most = min(most, MOST_UNMEASURED)
         if config.max_bytes and "max_bytes" not in given:
             given["max_bytes"] = min(MAX_BYTES, config.max_bytes)
         if config.max_expires and "expires" not in given:

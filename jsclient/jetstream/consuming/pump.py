@@ -23,7 +23,7 @@ from jsclient.jetstream.consuming.credit import Credit
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull import PullState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
-from jsclient.jetstream.consuming.pull_options import Paused, Resumed
+from jsclient.jetstream.consuming.pull_options import LARGEST, MAX_BYTES, Paused, Resumed
 from jsclient.jetstream.consuming.pull_source import QuestionLimit
 from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
 from jsclient.jetstream.consuming.watchdog import NEVER, Look, Watchdog, next_look
@@ -315,6 +315,9 @@ class Pump(Generic[C]):
         if buffered or asked is None or asked[1] < limit or (verdict.unserved and verdict.unserved[1] < limit):
             return NOTHING
         with self.lock:
+            if limit == MAX_BYTES:  # that was our default: as long as there is a larger message, it counts for nothing
+                self.state.max_bytes = LARGEST
+                return NOTHING
             self.state.failed(time.monotonic())
         return reported(too_large(limit))
 
