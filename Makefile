@@ -109,7 +109,7 @@ lint: $(STAMP)
 
 # Branches, per package, of the tests that need no Spark: REPORT="--include='jsclient/jetstream/*'" shows a part of it.
 coverage: $(STAMP)
-	@$(SERVER) && $(PY) -m coverage run -m pytest -q --timeout 300 -m "$(SHORT)" tests/unit tests/protocol tests/live $(ARGS)
+	@$(SERVER) && $(PY) -m coverage run -m pytest -q -m "$(SHORT)" tests/unit tests/protocol tests/live $(ARGS)
 	@$(PY) -m coverage report --skip-covered --show-missing $(REPORT)
 
 # The parser beside slow, obvious code; then the whole client against a server that answers anything.

@@ -40,8 +40,13 @@ def proxy(server: NatsServer) -> Iterator[Proxy]:
 def in_child(work: Callable[[], Any]) -> str:
     """Run `work` in a forked child; what it returned as text, or the class name of what it raised."""
     read, write = os.pipe()
+    # The tracer of `make coverage` has a lock, which another thread may hold: the child would wait for it for ever.
+    tracer = sys.gettrace()
+    sys.settrace(None)
     pid = os.fork()
-    if pid == 0:
+    if pid != 0:
+        sys.settrace(tracer)
+    else:
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # not that of pytest-timeout
         signal.alarm(10)
         try:
