@@ -16,7 +16,7 @@ from jsclient import errors
 from jsclient.cancel import Cancel
 from jsclient.instruments import Instrumentation, Operation
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
-from jsclient.testing import NatsServer, Proxy, wait_until
+from jsclient.testing import NatsServer, Proxy, server_version, wait_until
 from tests.pauses import time_passes
 
 WANT = 10
@@ -185,6 +185,8 @@ def test_it_ends_by_a_token_and_with_its_consumer(far: Far) -> None:
         with pytest.raises(errors.Cancelled):
             while True:
                 taken += take(batches, 1)
+    if server_version(far.server.binary) < (2, 10, 0):
+        return  # 2.9 answers nothing where a consumer was
     with closing(consumer.batches(WANT, timeout=5)) as batches:
         taken += take(batches, 3)
         far.near.delete_consumer("AHEAD", "C")
