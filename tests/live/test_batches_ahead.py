@@ -151,9 +151,8 @@ def test_what_was_read_ahead_goes_back(far: Far, how: str) -> None:
             for message in batch:
                 message.ack()
                 taken += 1
-            if taken < 4 * WANT:
-                continue
-            wait_until(lambda: far.unacked() > 0, 5)
+            if taken < 4 * WANT or (not far.unacked() and taken < COUNT // 2):
+                continue  # nothing is read ahead: the machine has no time for us
             if how == "exception":
                 del batches
                 raise ZeroDivisionError
