@@ -11,7 +11,7 @@ import attrs
 
 from jsclient.jetstream import ConsumerInfo
 from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
-from tests.chaos.register import NONE, Entry, Finding, judge
+from tests.chaos.register import NONE, Entry, Finding, heedless, judge
 
 #: subject or key -> its messages, in the order of the stream
 Log = Mapping[str, Sequence[Entry]]
@@ -98,6 +98,33 @@ def check_registers(ops: Iterable[Op], log: Log) -> list[Finding]:
         if op.kind in REGISTERS:
             keys[op.key].append(op)
     return [finding for key, history in keys.items() for finding in judge(key, history, log.get(key, ()))]
+
+
+def check_conditions(
+    findings: Iterable[Finding], ops: Iterable[Op], log: Log, asked: Callable[[Op], bool]
+) -> list[Finding]:
+    """What is explained by writes that the server has stored although their condition did not hold is the server's, if
+    the wire shows that the condition was sent (`asked`). The rest of such a key must have an order all the same."""
+    keys: dict[str, list[Op]] = defaultdict(list)
+    for op in ops:
+        if op.kind in REGISTERS:
+            keys[op.key].append(op)
+    return [_excused(finding, keys, log, asked) for finding in findings]
+
+
+def _excused(finding: Finding, keys: Mapping[str, list[Op]], log: Log, asked: Callable[[Op], bool]) -> Finding:
+    if finding.blame != "undecided" or not finding.ops or finding.ops[0].kind not in REGISTERS:
+        return finding
+    key = finding.ops[0].key
+    history = keys[key]
+    freed = heedless(history, log.get(key, ()))
+    if not freed or not all(asked(op) for op in history if op.number in freed):
+        return finding
+    rest = [freed.get(op.number, op) for op in history]
+    if any(one.blame != "server" for one in judge(key, rest, log.get(key, ()))):
+        return finding
+    text = f"{len(freed)} writes of {key} were stored although what they asked for did not hold, so: {finding.what}"
+    return attrs.evolve(finding, blame="server", what=text)
 
 
 def check_order(ops: Iterable[Op], log: Log) -> list[Finding]:

@@ -72,6 +72,32 @@ def resolve(ops: Iterable[Op], log: Sequence[Entry]) -> list[Op]:
     return found
 
 
+def heedless(ops: Sequence[Op], log: Sequence[Entry]) -> dict[int, Op]:
+    """The writes that lie in the log behind something else than they asked for, by their number and without that
+    condition: a server has stored them all the same. A marker is nobody's by itself; those behind a revision that no
+    delete asked for are given to the deletes that are done and have none."""
+    pairs = list(itertools.pairwise([NONE, *log]))
+    before = {entry.value: previous for previous, entry in pairs if entry.value is not None and previous is not NONE}
+    found = {}
+    for op in ops:
+        previous = before.get(op.value) if op.value is not None and op.outcome in (OK, UNKNOWN) else None
+        if previous is None:
+            continue
+        holds = previous.value is None if op.kind == "create" else op.expected in (None, previous.seq)
+        if not holds:
+            found[op.number] = attrs.evolve(op, kind="put", expected=None)
+    done = [op for op in ops if op.kind == "delete" and op.outcome == OK]
+    asked = {op.expected for op in ops if op.kind == "delete" and op.outcome in (OK, UNKNOWN)}
+    marked = {previous.seq for previous, entry in pairs if entry.value is None}
+    free = [entry.seq for previous, entry in pairs if entry.value is None and previous.seq not in asked]
+    without = sorted((op for op in done if op.expected not in marked), key=lambda op: op.invoked)
+    if len(without) <= len(free):
+        found |= {
+            op.number: attrs.evolve(op, expected=None, revision=seq) for op, seq in zip(without, free, strict=False)
+        }
+    return found
+
+
 @attrs.frozen
 class Finding:
     """Something that is not as it should be. `blame`: client, server, or undecided. `stream`: where no operation tells

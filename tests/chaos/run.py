@@ -178,8 +178,10 @@ class Run:
         found = result.findings
         ops = self.history.ops
         found += checkers.check_writes(ops, everything, self.rig.wire.answers)
-        found += checkers.check_deletes(ops, keys)
-        found += checkers.check_registers(ops, everything)
+        registers = checkers.check_deletes(ops, keys) + checkers.check_registers(ops, everything)
+        found += checkers.check_conditions(
+            registers, ops, everything, lambda op: self.rig.wire.asked(op.key, op.expected)
+        )
         found += checkers.check_order(ops, queue)
         given = [(delivery.seq, delivery.value, delivery.at) for delivery in self.deliveries.given]
         taken = checkers.check_deliveries(checkers.Deliveries(given, self.deliveries.confirmed), queue)

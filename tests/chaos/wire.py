@@ -11,6 +11,8 @@ from jsclient.testing.proxy import Direction, Tap
 
 #: The line of a publish up to its end, looked for backwards from the payload.
 PUBLISH = re.compile(rb"\bH?PUB (\S+) (\S+)((?: \d+)+)\r\n")
+#: The condition of a write, before its number.
+EXPECTS = rb"Nats-Expected-Last(?:-Subject)?-Sequence: *"
 #: No header block of ours is longer.
 FAR = 2048
 
@@ -47,6 +49,13 @@ class Wire:
         """For every copy that was sent, what the server answered to it (on any link: an answer may come later)."""
         downs = [bytes(data) for (_, _, direction), data in list(self._flows.items()) if direction == "down"]
         return [[answer for data in downs for answer in _answers(data, reply)] for _, _, reply in self.publishes(value)]
+
+    def asked(self, key: str, expected: int | None) -> bool:
+        """Whether a write of this key went over the wire with that last sequence as its condition; None: with any."""
+        number = rb"\d+" if expected is None else b"%d" % expected
+        bound = rb"\bHPUB \S*" + re.escape(key.encode()) + rb" [^\r]*\r\n(?:[^\r]+\r\n)*?" + EXPECTS + number + rb"\r\n"
+        flows = [bytes(data) for (_, _, direction), data in list(self._flows.items()) if direction == "up"]
+        return any(re.search(bound, data) for data in flows)
 
     def tell(self, value: bytes) -> str:
         """The same as text."""

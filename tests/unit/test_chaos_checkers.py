@@ -165,3 +165,33 @@ def test_the_wire_tells_what_was_sent_and_answered() -> None:
     tap(1, "down", b"MSG _INBOX.x.3 1  %d\r\n%s\r\n" % (len(ACK), ACK))
     assert wire.answers(b"<a:3>") == [[ACK]], "as 2.9 writes it"
     assert wire.answers(b"<a:2>") == []
+
+
+def written(number: int, kind: str, revision: int | None, expected: int | None = None, called: float = 0.0) -> Op:
+    value = None if kind == "delete" else b"<k:%d>" % number
+    return Op(number, "p", kind, "k", value, expected, called, called + 2, OK, revision, ended=called + 2)
+
+
+@pytest.mark.parametrize("kind", ["update", "delete"])
+def test_two_writes_at_one_revision_that_the_server_has_both_stored(kind: str) -> None:
+    """As 2.9.10 does where they come at the same time."""
+    delete = kind == "delete"
+    history = [written(1, "put", 1), written(2, "update", 3, 1, 10.0), written(3, kind, None if delete else 4, 1, 10.5)]
+    log = {"k": [Entry(1, b"<k:1>"), Entry(3, b"<k:2>"), Entry(4, None if delete else b"<k:3>")]}
+    findings = checkers.check_registers(history, log) + checkers.check_deletes(history, log)
+    assert findings
+    assert {finding.blame for finding in findings} == {"undecided"}
+    asked = checkers.check_conditions(findings, history, log, lambda op: True)
+    assert {finding.blame for finding in asked} == {"server"}
+    assert "1 writes of k were stored although" in asked[0].what
+    assert checkers.check_conditions(findings, history, log, lambda op: False) == findings, "it was not asked for"
+
+
+def test_a_condition_is_found_on_the_wire() -> None:
+    wire = Wire()
+    head = b"NATS/1.0\r\nKV-Operation: DEL\r\nNats-Expected-Last-Subject-Sequence: 12\r\n\r\n"
+    wire.tap(0)(1, "up", b"HPUB $KV.b.k1 _INBOX.1 %d %d\r\n%s\r\n" % (len(head), len(head), head))
+    assert wire.asked("k1", 12)
+    assert wire.asked("k1", None)
+    assert not wire.asked("k1", 1)
+    assert not wire.asked("k", 12)
