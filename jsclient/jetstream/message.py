@@ -148,11 +148,14 @@ def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
     if raw is not None:
         tokens = raw.split(b".", 10)
         count = len(tokens)
-        if count == 9:
-            return tokens[3], int(tokens[6]), int(tokens[5])
-        if count == 11:
-            return tokens[5], int(tokens[8]), int(tokens[7])
-    raise _not_of_a_consumer(raw)
+        try:
+            if count == 9:
+                return tokens[3], int(tokens[6]), int(tokens[5])
+            if count == 11:
+                return tokens[5], int(tokens[8]), int(tokens[7])
+        except ValueError:
+            pass
+    raise _not_of_a_consumer(raw) from None
 
 
 @with_shared_options

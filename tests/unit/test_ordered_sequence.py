@@ -33,6 +33,18 @@ def test_consecutive_messages_are_delivered(form: int) -> None:
     assert state.last_seq == 57
 
 
+@pytest.mark.parametrize("form", [9, 11])
+def test_sequences_that_are_no_numbers(form: int) -> None:
+    state = begun()
+    for broken in (b".x.1.", b".3.x.", b"..1."):
+        with pytest.raises(errors.NotJetStreamMessage, match="its reply is"):
+            state.check(reply(state, 3, 1, form).replace(b".3.1.", broken))
+    assert state.check(reply(state, 3, 1, form)) is DELIVER
+    assert state.check(reply(state, 5, 2, form).replace(b".5.2.", b".x.2.")) is DELIVER
+    with pytest.raises(errors.NotJetStreamMessage, match="its stream sequence is"):
+        state.last_seq  # noqa: B018
+
+
 def test_a_gap_is_told_and_nothing_changes() -> None:
     state = begun()
     assert state.check(reply(state, 1, 1)) is DELIVER

@@ -10,7 +10,7 @@ import attrs
 
 from jsclient.declared import declared
 from jsclient.durations import plain
-from jsclient.errors import ConfigError
+from jsclient.errors import ConfigError, NotJetStreamMessage
 from jsclient.jetstream.api.models import ConsumerConfig
 from jsclient.jetstream.api.models_consumer import DeliverWord, ReplayWord
 from jsclient.jetstream.message import consumer_position
@@ -222,7 +222,11 @@ class OrderedState:
     @property
     def last_seq(self) -> int:
         """Stream sequence of the last message delivered; 0: none yet."""
-        return int(self._last_raw)
+        try:
+            return int(self._last_raw)
+        except ValueError:  # too seldom to be looked at with every message
+            text = f"not a message of a JetStream consumer: its stream sequence is {self._last_raw!r}"
+            raise NotJetStreamMessage(text) from None
 
     def skip_to(self, seq: int) -> None:
         """Everything up to `seq` counts as delivered, so that the next consumer begins after it. For watchers: where
