@@ -258,7 +258,11 @@ class Strands:
                 continue
             if line and not self._waking:
                 self._wake()
-            if strand.run():
+            try:
+                unfinished = strand.run()
+            except MemoryError:  # none to tell with what the callback has raised: the rest may have it
+                unfinished = True
+            if unfinished:
                 line.append(strand)  # with its turn
         with self._lock:
             self.workers -= 1

@@ -16,6 +16,7 @@ import jsclient
 from jsclient import errors, threads
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
+from tests.engines import live_engine
 from tests.threads_rig import no_threads
 
 
@@ -90,6 +91,27 @@ def test_callbacks_come_when_there_are_threads(server: NatsServer, monkeypatch: 
             wait_until(lambda: dead, 20)
             wait_until(lambda: nc.stats().reconnects >= 1 and nc.is_connected, 20)
         wait_until(lambda: told == ["again"], 20)
+
+
+def test_no_memory_to_tell_an_error_with_ends_no_callbacks(server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker died with the turn of its subscription, which was deaf from then on."""
+    taken: list[bytes] = []
+
+    def take(message: Any) -> None:
+        taken.append(message.data)
+        if message.data == b"1":
+            raise MemoryError
+
+    def tell(*args: Any) -> None:
+        raise MemoryError
+
+    with jsclient.connect(server.url) as nc:
+        nc.subscribe("deaf", take)
+        monkeypatch.setattr(live_engine(nc), "report_error", tell)
+        for data in (b"1", b"2"):
+            nc.publish("deaf", data)
+        wait_until(lambda: taken == [b"1", b"2"], 20)
+        monkeypatch.undo()
 
 
 def test_a_drain_in_the_background_comes_when_there_are_threads(
