@@ -120,7 +120,7 @@ class Stream:
         for name, value in (("seq", seq), ("keep", keep)):
             if value is None:
                 continue
-            if value < 1:
+            if names.whole(value, name) < 1:
                 # The server reads 0 as "not given" and would remove everything.
                 raise ConfigError(f"purge: {name} must be 1 or more, or None; got {value}")
             request[name] = value
@@ -148,7 +148,7 @@ class Stream:
         `direct=True` reads from any replica or mirror (cheap, may be a moment behind), False from the leader;
         None takes what the JetStream object says, else what the stream allows. Raises MessageNotFound.
         """
-        if seq < (0 if subject else 1):
+        if names.whole(seq, "seq") < (0 if subject else 1):
             raise ConfigError(f"seq must be 1 or more, got {seq}")
         request: dict[str, Any] = {"seq": seq}
         if subject is not None:
@@ -234,7 +234,7 @@ class Stream:
         self._delete_msg({"seq": seq}, timeout)
 
     def _delete_msg(self, request: dict[str, Any], timeout: Timeout) -> None:
-        if request["seq"] < 1:
+        if names.whole(request["seq"], "seq") < 1:
             raise ConfigError(f"seq must be 1 or more, got {request['seq']}")
         if not self.js.api.request(f"STREAM.MSG.DELETE.{self.name}", request, Success, timeout=timeout).success:
             raise ApiError(0, 0, f"message {request['seq']} was not deleted, and the server gave no reason")

@@ -27,6 +27,7 @@ from jsclient.errors import (
     NoResponders,
     NoStreamForSubject,
     NotStored,
+    RequestTimeout,
     RevisionMismatch,
     StreamNotFound,
     TimedOut,
@@ -36,6 +37,7 @@ from jsclient.jetstream import JetStream, StreamInfo
 from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.api.model_base import format_time
 from jsclient.jetstream.api.names import api_prefix, check_name
+from jsclient.jetstream.api.stored_messages import SILENCE
 from jsclient.jetstream.stream import Stream
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.config import KeyValueStatus
@@ -127,6 +129,10 @@ class KeyValue:
         self._written_stream = STREAM_PREFIX + origin  # writes of a mirror are taken by what it copies
         self._direct_prefix = f"{api}DIRECT.GET.{self.stream_name}.{self._prefix}"
         self._direct_subject = f"{api}DIRECT.GET.{self.stream_name}"
+        # A server before 2.10 does not answer for a stream that was deleted: after so long its leader is asked.
+        server = js.nc.server_info
+        old = bool(server.version) and api == _DEFAULT_API and not server.at_least(2, 10)
+        self._patience = SILENCE if old else None
         self._limit = key_limit(api, self.stream_name, self._prefix)
 
     def typed(self, type: type[D], *, codec: Codec | None = None, on_bad: OnBadEntry = "raise") -> TypedKeyValue[D]:
@@ -207,9 +213,14 @@ class KeyValue:
     def _request(self, subject: str, body: bytes, deadline: Deadline) -> Msg | None:
         """A direct get; None when nobody serves them for this bucket, so that the leader is asked."""
         while True:
+            wait = deadline if self._patience is None else Deadline(deadline.at_most(self._patience))
             try:
-                return self._engine.request(subject, body, timeout=deadline)
+                return self._engine.request(subject, body, timeout=wait)
             except NoResponders:
+                return None
+            except RequestTimeout:
+                if self._patience is None or deadline.expired():
+                    raise
                 return None
             except ConnectionLost:  # a read changes nothing: it is sent again over the next link
                 if deadline.expired():

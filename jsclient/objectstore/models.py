@@ -10,7 +10,7 @@ from typing import Any, Final, TypedDict
 import attrs
 import msgspec
 
-from jsclient.declared import declared
+from jsclient.declared import check, declared
 from jsclient.durations import seconds_of, to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
 from jsclient.jetstream.api import names
@@ -79,13 +79,19 @@ Headers = Mapping[str, "str | Iterable[str]"]
 def _headers(value: Headers | None) -> dict[str, list[str]] | None:
     if value is None:
         return None
-    return {key: [text] if isinstance(text, str) else list(text) for key, text in value.items()}
+    try:
+        return {key: [text] if isinstance(text, str) else list(text) for key, text in value.items()}
+    except (AttributeError, TypeError):
+        raise ConfigError(f"headers must be a mapping of names to one text or several, not {value!r:.80}") from None
 
 
 @described
 @attrs.frozen(kw_only=True)
 class ObjectMeta:
-    """What the user says about an object. `chunk_size` is how many bytes a stored message holds (128 KiB)."""
+    """What the user says about an object. `chunk_size` is how many bytes a stored message holds (128 KiB).
+
+    What is of another type or out of range raises ConfigError before anything is sent.
+    """
 
     name: str
     """Name of the object."""
@@ -99,6 +105,12 @@ class ObjectMeta:
     """Bytes of the object that one stored message holds."""
 
     def __attrs_post_init__(self) -> None:
+        check(ObjectMeta, {"description": self.description, "metadata": self.metadata})
+        for texts in (self.headers or {}).values():
+            if not all(isinstance(text, str) for text in texts):
+                raise ConfigError(
+                    f"headers must be a mapping of names to one text or several, not {self.headers!r:.80}"
+                )
         if isinstance(self.chunk_size, bool) or not isinstance(self.chunk_size, int) or self.chunk_size < 1:
             raise ConfigError(f"chunk_size must be a positive number of bytes, not {self.chunk_size!r}")
 

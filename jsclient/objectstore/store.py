@@ -19,6 +19,7 @@ from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, pl
 from jsclient.errors import (
     ApiError,
     BadObjectMeta,
+    ConfigError,
     InvalidName,
     JsClientError,
     MessageNotFound,
@@ -335,6 +336,8 @@ class ObjectStore:
         A name other than `name` renames it: ObjectExists if there is an object of that name. ObjectChanged when
         somebody else changed the object at the same moment.
         """
+        if not isinstance(meta, ObjectMeta):
+            raise ConfigError(f"meta must be an ObjectMeta, not {type(meta).__name__}")
         deadline = Deadline.of(timeout, CHANGE_TIMEOUT)
         current = self.info(name, timeout=deadline)
         target = meta_subject(self.bucket, meta.name)

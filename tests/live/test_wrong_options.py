@@ -255,3 +255,27 @@ def test_attrs_classes_of_options_have_no_other_fields() -> None:
     for table, kind in (("ConnectOptionsDict", ConnectOptions), ("ObjectStoreConfigDict", ObjectStoreConfig)):
         assert {field.name for field in attrs.fields(kind)} - known == set(hints_of(tables()[table]))
     assert accepts(hints_of(ConnectOptions)["servers"])(("a",))
+
+
+ARGUMENTS: dict[str, Feed] = {
+    "seq of get_msg": lambda rig: rig.stream.get_msg("1"),
+    "keep of purge": lambda rig: rig.stream.purge(keep="1"),
+    "seq of purge": lambda rig: rig.stream.purge(seq=1.5),
+    "batch of get_batch": lambda rig: rig.stream.get_batch("5"),
+    "seq of get_batch": lambda rig: rig.stream.get_batch(5, seq="1"),
+    "seq of delete_msg": lambda rig: rig.stream.delete_msg("1"),
+    "seq of secure_delete_msg": lambda rig: rig.stream.secure_delete_msg(True),
+    "headers of ObjectMeta": lambda rig: objectstore.ObjectMeta(name="m", headers={"a": 1}),  # type: ignore[dict-item]
+    "headers of ObjectMeta, a list": lambda rig: objectstore.ObjectMeta(name="m", headers={"a": [1]}),  # type: ignore[list-item]
+    "metadata of ObjectMeta": lambda rig: objectstore.ObjectMeta(name="m", metadata={"a": 1}),  # type: ignore[dict-item]
+    "meta of update_meta": lambda rig: objectstore.ObjectStore(rig.js, "b").update_meta("a", "b"),  # type: ignore[arg-type]
+    "timeout of request": lambda rig: rig.nc.request("a", b"", timeout="5"),
+}
+
+
+@pytest.mark.parametrize("what", ARGUMENTS)
+def test_a_wrong_argument_is_one_too(rig: Rig, what: str) -> None:
+    before = rig.nc.stats().bytes_out
+    with pytest.raises(errors.ConfigError, match=what.split()[0]):
+        ARGUMENTS[what](rig)
+    assert rig.nc.stats().bytes_out == before

@@ -55,11 +55,11 @@ def get_batch(
     timeout: Timeout,
 ) -> Iterator[RawStreamMsg]:
     """See Stream.get_batch; arguments are checked at the call, not at the first message."""
-    if batch < 1:
+    if names.whole(batch, "batch") < 1:
         raise ConfigError(f"batch must be 1 or more, got {batch}")
     if seq is not None and start_time is not None:
         raise ConfigError("get_batch: seq and start_time exclude each other")
-    if seq is not None and seq < 1:
+    if seq is not None and names.whole(seq, "seq") < 1:
         raise ConfigError(f"seq must be 1 or more, got {seq}")
     filter_ = None if subject is None else names.check_subject(subject, wildcards=True)
     since = None if start_time is None else model_base.format_time(model_base.as_timestamp(start_time, "start_time"))

@@ -18,6 +18,13 @@ def check_name(name: str, what: str) -> str:
     return name
 
 
+def whole(number: int, what: str) -> int:
+    """A number that is given as one; raises ConfigError."""
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ConfigError(f"{what} must be an int, not {type(number).__name__}")
+    return number
+
+
 def check_stream(name: str) -> str:
     return check_name(name, "stream")
 
