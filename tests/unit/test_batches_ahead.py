@@ -43,7 +43,7 @@ class Rig:
             make=JetStreamMsg,
         )
 
-    def fetch(self, want: int, timeout: float | None) -> Batch[Any]:
+    def fetch(self, want: int, timeout: Any) -> Batch[Any]:
         self.fetches += 1
         if self.fails is not None:
             raise self.fails

@@ -81,7 +81,7 @@ def test_batches_ahead(seed: int) -> None:
         want, changes = r.choice([1, 2, 3, 10]), r.random() < 0.5
         connection.round_trip = r.choice([0.0, 0.3])
 
-        def fetch(count: int, timeout: float | None, source: Any = source) -> Batch[Any]:
+        def fetch(count: int, timeout: Any, source: Any = source) -> Batch[Any]:
             return Fetch(source, count, terms_for(timeout, 0.0), JetStreamMsg, timeout=timeout).run()
 
         options = PullOptions(max_bytes=r.choice([0, 5000]))
