@@ -21,6 +21,8 @@ from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages, each
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_options import (
+    FETCH_BYTES,
+    MAX_BYTES,
     ErrorHook,
     FetchBatchesDict,
     FetchBytesDict,
@@ -79,6 +81,7 @@ class Consumer(PullSource):
         self.name = name
         """Its name."""
         self._info = info
+        self._size = js.nc.max_payload  # of a message, at a guess: of the latest one
 
     # --- info ---------------------------------------------------------------------------------------------
 
@@ -97,6 +100,19 @@ class Consumer(PullSource):
     def ack_none(self) -> bool:  # type: ignore[override]
         """True when its messages need no ack."""
         return self._info is not None and self._info.config.ack_policy == "none"
+
+    def pull_bytes(self, messages: int) -> int:
+        # The server ends a connection for which 64 MiB wait (see MAX_BYTES). The limit costs a status per pull, so a
+        # fetch of few or small messages has none.
+        if messages * self._size <= MAX_BYTES // 4 or self._info is None:
+            return 0
+        config = self._info.config
+        if config.deliver_policy == "last_per_subject":
+            return 0  # servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it
+        return min(config.max_bytes or FETCH_BYTES, FETCH_BYTES)
+
+    def learn_size(self, nbytes: int) -> None:
+        self._size = nbytes
 
     @property
     def _made(self) -> dt.datetime | None:

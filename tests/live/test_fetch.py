@@ -17,6 +17,7 @@ from jsclient.jetstream.advisories import ConsumerUnpinned
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.fetch import Ended
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
+from jsclient.jetstream.consuming.pull_options import FETCH_BYTES
 from jsclient.testing import LeafPair, NatsServer, Proxy, wait_until
 
 
@@ -388,3 +389,31 @@ def test_a_consumer_does_not_pickle(js: JetStream) -> None:
     for thing in (consumer, consumer.next()):
         with pytest.raises(TypeError):
             pickle.dumps(thing)
+
+
+@pytest.mark.parametrize("timeout", [20, 0])
+def test_many_large_messages_come_in_several_pulls(js: JetStream, timeout: float) -> None:
+    """All at once would be more than a server lets wait for a connection: it would cut the link off."""
+    stream = js.create_stream(StreamConfig(name="MANYLARGE", subjects=["ml"], storage="memory"))
+    for _ in range(3000):
+        js.publish_async("ml", bytes(16 * 1024))
+    js.publish_async_complete(30)
+    consumer = stream.create_consumer(ConsumerConfig(ack_policy="none"))
+    reconnects = js.nc.stats().reconnects
+    batch = consumer.fetch(3000, timeout=timeout)
+    assert (len(batch), batch.ended, batch.error) == (3000, Ended.COMPLETE, None)
+    assert [message.stream_seq for message in batch] == list(range(1, 3001))
+    assert js.nc.stats().reconnects == reconnects
+    js.delete_stream("MANYLARGE")
+
+
+@pytest.mark.parametrize("timeout", [20, 0])
+def test_a_message_that_is_larger_than_a_pull_comes_alone(timeout: float) -> None:
+    with NatsServer("max_payload: 32MB") as server, jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="LARGE", subjects=["LARGE"], storage="memory"))
+        sizes = [1, FETCH_BYTES + 1, 1, 1, FETCH_BYTES + 1, 1]
+        for size in sizes:
+            js.publish("LARGE", bytes(size))
+        consumer = stream.create_consumer(ConsumerConfig(ack_policy="none"))
+        assert [len(message.data) for message in consumer.fetch(6, timeout=timeout)] == sizes

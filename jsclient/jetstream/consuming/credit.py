@@ -156,9 +156,13 @@ class Remainder(Credit):
     verdict: Verdict | None = None
     """What the last pull ended with, unless another one follows it."""
 
-    def __init__(self, messages: int, max_bytes: int = 0, *, numbers: Iterator[int] | None = None) -> None:
+    def __init__(
+        self, messages: int, max_bytes: int = 0, *, numbers: Iterator[int] | None = None, pull_bytes: int = 0
+    ) -> None:
+        """`pull_bytes`: the limit of each pull where the whole has none (0: none)."""
         super().__init__(max_bytes, numbers=numbers)
         self.messages = messages
+        self.pull_bytes = pull_bytes
 
     def taken(self) -> int:
         return self.count
@@ -167,7 +171,12 @@ class Remainder(Credit):
         left = self.messages - self.count
         if self._under_way(self.count) or self.verdict is not None or now < self.retry_at or left <= 0:
             return None
-        return left, max(self.max_bytes - self.taken_bytes, 1) if self.max_bytes else 0
+        if self.max_bytes:
+            return left, max(self.max_bytes - self.taken_bytes, 1)
+        if self._too_small and self.pull_bytes:
+            self._too_small = False
+            return 1, 0  # one message needs more than the limit of a pull
+        return left, self.pull_bytes
 
     def ended(
         self, number: int | None, verdict: Verdict, buffered: int, now: float = 0.0, buffered_bytes: int = 0

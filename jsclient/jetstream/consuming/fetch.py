@@ -182,7 +182,8 @@ class Fetch:
             timeout = answer_within
         self.deadline: float = NEVER if timeout is None else now + timeout
         self.disturbed: float = now - ELECTION
-        self._credit = Remainder(want, max_bytes, numbers=PullInbox.numbers)
+        pull_bytes = 0 if max_bytes else consumer.pull_bytes(want)
+        self._credit = Remainder(want, max_bytes, numbers=PullInbox.numbers, pull_bytes=pull_bytes)
         grace = min(GRACE, answer_within)
         watchdog = Watchdog(grace, grace / 2, now) if self.instant else None
         self._pump = Pump(consumer, terms, self._credit, watchdog=watchdog, questions=consumer.questions)
@@ -227,6 +228,8 @@ class Fetch:
                 self.cancel.leave(self)
         if self.error is not None and not self.messages:
             raise self.error
+        if self.messages:
+            self.consumer.learn_size(message_size(self.messages[-1].msg))
         return Batch(self.messages, self.ended, self.error)
 
     def _handle(self, item: Any) -> None:
@@ -323,8 +326,8 @@ class Fetch:
         """The pull was swallowed. Without heartbeats nobody promised a sign of life: the next one goes out."""
         if self.instant:
             self._fail(errors.ReadStalled(f"the server did not answer a pull on {self.consumer.pull_subject!r}"))
-        elif self._pump.terms.heartbeat:
-            self._fail(error)
+        elif self._pump.terms.heartbeat and not (self._credit.pull_bytes and self.messages):
+            self._fail(error)  # else its bytes may have been used up exactly, of which no server tells
 
     def _interrupt(self, error: Exception | None) -> None:
         """It is waited for, within the time of the call."""
@@ -374,7 +377,9 @@ class Fetch:
     def _ended_quietly(self, verdict: Verdict) -> None:
         self.answered = True
         self.leaderless = None
-        if verdict.reason == "max bytes":
+        if verdict.reason == "max bytes" and self._credit.pull_bytes:
+            self._credit.go_on()  # that was the limit of one pull
+        elif verdict.reason == "max bytes":
             self.ended = Ended.MAX_BYTES
             if not self.messages and verdict.error is not None:
                 self.error = too_large(self.max_bytes)

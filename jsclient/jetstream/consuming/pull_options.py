@@ -30,6 +30,10 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """Bytes of the same. A server ends a connection ("slow consumer") when 64 MiB wait for it (its `max_pending`), which
 takes a busy application a moment only; without acks what was on its way is lost then. So four reads fit into that."""
 
+FETCH_BYTES: Final = 16_777_213
+"""Bytes of a pull of a fetch: about the same. A prime number, so that messages of one size never use it up exactly: no
+server tells the end of a pull then."""
+
 LARGEST: Final = 64 * 1024 * 1024
 """The same as long as a single message is larger than the default; no server takes one larger than this."""
 

@@ -58,6 +58,13 @@ class PullSource:
 
     ack_none = False
 
+    def pull_bytes(self, messages: int) -> int:
+        """For layers: how many bytes each pull of a fetch of so many messages may bring; 0: no limit."""
+        return 0
+
+    def learn_size(self, nbytes: int) -> None:
+        """For layers: a message of so many bytes has come."""
+
     def learn_pin(self, group: str, message: Msg) -> None:
         """For layers: the id under which the server has pinned us."""
         pin = header_names.readable(message).get(header_names.PIN_ID)

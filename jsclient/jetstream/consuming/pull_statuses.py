@@ -119,7 +119,7 @@ def _unserved(headers: Any) -> tuple[int, int] | None:
 
 _FETCH_ENDS: Final = {
     "no messages": "ends: `NO_MESSAGES`",
-    "max bytes": "ends: `MAX_BYTES`; without a message it raises",
+    "max bytes": "ends: `MAX_BYTES`; without a message it raises. Goes on where the call has no such limit",
     "complete": "ends: `COMPLETE`",
     "timeout": "goes on within its timeout",
 }

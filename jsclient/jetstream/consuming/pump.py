@@ -312,6 +312,8 @@ class Pump(Generic[C]):
     def _too_large(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> Sequence[Told]:
         """A pull with the whole byte limit brought nothing: the next message can never come within it."""
         limit = self.state.max_bytes
+        if not limit and asked is not None and asked[1]:
+            return NOTHING  # it was the limit of one pull: the credit asks for the message alone
         if buffered or asked is None or asked[1] < limit or (verdict.unserved and verdict.unserved[1] < limit):
             return NOTHING
         with self.lock:
