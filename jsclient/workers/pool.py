@@ -337,14 +337,14 @@ class WorkerPool(Taker):
     def count_of(self, message: JetStreamMsg) -> int:
         """For layers: how often the message was delivered."""
         try:
-            meta = message.metadata
+            count = max(message.num_delivered, 1)
         except errors.NotJetStreamMessage:
             return 1  # an account import rewrote the ack subject: nothing is known
-        if meta.num_delivered == 1 and self._first_prefix == b"\0":
+        if count == 1 and self._first_prefix == b"\0":
             tokens = (message.msg.raw_reply or b"").split(b".")
             # $JS.ACK.<stream>.<consumer>.<delivered>. or, with domain and account, two tokens more before the stream
             self._first_prefix = b".".join(tokens[: 5 if len(tokens) == 9 else 7]) + b"."
-        return meta.num_delivered
+        return count
 
     def count(self, worker: Worker, seconds: float, message: JetStreamMsg) -> None:
         """Note how long a handler took."""

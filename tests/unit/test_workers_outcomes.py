@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from jsclient import errors
-from jsclient.workers import BatchFailed, Reject, Retry
+from jsclient.jetstream import JetStreamMsg
+from jsclient.message import Msg
+from jsclient.workers import BatchFailed, Reject, Retry, WorkerPool
 from jsclient.workers.dead_letters import reason_of
 from jsclient.workers.options import PoolOptions
 from jsclient.workers.outcomes import outcomes_of
@@ -62,3 +66,12 @@ def test_percentiles() -> None:
     assert percentile([], 0.5) == 0.0
     assert percentile([1.0, 2.0, 3.0], 0.5) == 2.0
     assert percentile([1.0], 0.99) == 1.0
+
+
+@pytest.mark.parametrize(("told", "count"), [(b"3", 3), (b"1", 1), (b"0", 1), (b"-5", 1), (b"x", 1), (b"", 1)])
+def test_how_often_a_message_was_delivered_is_a_number_from_1_on(told: bytes, count: int) -> None:
+    """Schedules are looked up by it: -5 was an IndexError that ended the pool."""
+    pool: Any = SimpleNamespace(_first_prefix=b"")
+    nobody: Any = None
+    message = JetStreamMsg(Msg(b"s", b"1", b"$JS.ACK.S.C.%b.30.20.1700000000123456789.5" % told, b""), nobody)
+    assert WorkerPool.count_of(pool, message) == count
