@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-from typing import Any
+from typing import Any, Final
 
 from jsclient import coordination, errors, keyvalue
 from jsclient.cli.arguments import command, connect, group, jetstream
 from jsclient.cli.output import ask, line, record, table
 from jsclient.jetstream.api.model_base import format_time
+
+TRIES: Final = 5
+"""How often a lease may be renewed between reading it and taking it away."""
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -57,16 +60,34 @@ def _ago(now: dt.datetime, then: dt.datetime | None) -> str:
     return "-" if then is None else f"{max((now - then).total_seconds(), 0.0):.1f} s"
 
 
+def _holder(options: argparse.Namespace, nc: Any) -> tuple[keyvalue.KeyValue, coordination.Holder]:
+    kv, found = _read(options, nc)
+    for one in found:
+        if one.key == options.name:
+            return kv, one
+    raise errors.KeyNotFound(f"nobody holds {options.name!r} of bucket {options.bucket!r}")
+
+
+def _take_from(kv: keyvalue.KeyValue, asked: coordination.Holder, options: argparse.Namespace, nc: Any) -> None:
+    """From that holder and no other one; it renews its lease while the question is answered."""
+    holder = asked
+    for _ in range(TRIES):
+        try:
+            return coordination.evict(kv, holder, timeout=options.timeout)
+        except errors.RevisionMismatch:
+            kv, holder = _holder(options, nc)
+            if (holder.host, holder.pid, holder.since) != (asked.host, asked.pid, asked.since):
+                raise
+    coordination.evict(kv, holder, timeout=options.timeout)
+
+
 def release_lock(options: argparse.Namespace) -> int:
     with connect(options) as nc:
-        kv, found = _read(options, nc)
-        held = [one for one in found if one.key == options.name]
-        if not held:
-            raise errors.KeyNotFound(f"nobody holds {options.name!r} of bucket {options.bucket!r}")
-        question = f"Take {options.name} from process {held[0].pid} of {held[0].host}? It may work on until it notices."
+        kv, holder = _holder(options, nc)
+        question = f"Take {options.name} from process {holder.pid} of {holder.host}? It may work on until it notices."
         if not ask(question, options.force):
             return 1
-        coordination.evict(kv, held[0], timeout=options.timeout)
+        _take_from(kv, holder, options, nc)
     if options.json:
         record({"key": options.name, "released": True})
     else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import shutil
 import signal
 import subprocess
@@ -22,7 +23,7 @@ from jsclient import coordination, errors, services
 from jsclient.cli.top import CONSUMERS, STREAMS, layout, spark
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.monitor import Monitor
-from jsclient.testing import NatsServer, Proxy
+from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.waiting import Gate
 from tests.live.test_cli import cli, environ, lines
 
@@ -226,6 +227,25 @@ def test_locks_are_shown_and_taken_away(server: NatsServer, js: JetStream) -> No
         assert successor.valid
     kv.put("foreign", b"{")
     assert [(one.key, one.host) for one in coordination.holders(kv)] == [("foreign", None)]
+    js.delete_stream("KV_leases")
+
+
+def test_a_lock_may_be_renewed_while_the_question_is_answered(server: NatsServer, js: JetStream) -> None:
+    kv = coordination.lease_bucket(js, ttl=2.0)
+    coordination.Lock(kv, "report", ttl=2.0).acquire(5)
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "jsclient", "lock", "release", "report"]
+    with subprocess.Popen(command, env=environ(server.url), stdin=theirs, stdout=theirs, stderr=theirs) as process:
+        asked = b""
+        while not asked.endswith(b"[y/N] "):
+            asked += os.read(ours, 4096)
+        (read,) = coordination.holders(kv)
+        wait_until(lambda: coordination.holders(kv)[0].revision > read.revision, 10)
+        os.write(ours, b"y\n")
+        assert process.wait(30) == 0
+    os.close(ours)
+    os.close(theirs)
+    assert coordination.holders(kv) == []
     js.delete_stream("KV_leases")
 
 

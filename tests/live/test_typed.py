@@ -381,7 +381,7 @@ def test_what_cannot_be_stored_as_a_dead_letter_comes_again(stream: Stream, nc: 
 
 def test_handlers_get_values(stream: Stream) -> None:
     fill(stream, 3)
-    consumer = durable(stream)
+    consumer = durable(stream, ack_wait=30.0)
     seen: list[int] = []
     told: list[Exception] = []
 
