@@ -31,7 +31,8 @@ class Api:
     passes_many = True
     prefix = "$JS.API."
 
-    def __init__(self) -> None:
+    def __init__(self, nc: Any = None) -> None:
+        self.nc = nc
         self.answers: dict[str, list[Any]] = {}
         self.asked: list[str] = []
 
@@ -58,7 +59,8 @@ class Api:
 def stream() -> Any:
     """What stands for a JetStream object."""
     capabilities = SimpleNamespace(check_config=lambda *_: None, check_echo=lambda *_: None)
-    return SimpleNamespace(nc=Connection(Silent(random.Random(1), [])), api=Api(), capabilities=capabilities)
+    nc = Connection(Silent(random.Random(1), []))
+    return SimpleNamespace(nc=nc, api=Api(nc), capabilities=capabilities)
 
 
 def sent(name: bytes, stream_seq: int, consumer_seq: int, headers: bytes | None = None) -> Msg:

@@ -383,17 +383,17 @@ NO_TIMEOUT_YET: set[str] = set()
 NEVER_NAMES = """
     acked add add_group add_link_listener add_violation_listener advisories all_received assignment atomic_batch
     begin_drain call cancel check check_draining check_headers check_process check_takes check_usable chunks
-    close closed_error complete consumer_of count count_of decode deliver deliveries discard encode encode_filter
-    encoded end ends enter error event events fail failed fast_batch filters_of finish_drain flush for_handlers
-    forget_reply
-    forked frame get get_all hand_back health hold index info initial items jetstream json keys learn_pin
-    leave link_event makes new_inbox not_started open_inbox open_sink ordered_consumer ordered_push_consumer
-    partitions_of pending ping pub_start publish_async_pending pull_options put read read_with readable readall
-    readinto reads_direct refuse_pickle release remove_link_listener remove_subscription remove_violation_listener
-    report_error reported required_permissions reset resize resolve respond respond_json reveal run_callback
-    run_last_callback runs_here same_shape set_callbacks set_pending_limits set_servers snapshot stats stop
-    succeed take to_concurrent to_dict typed under_way unwatch wake watch when_closed when_read with_mappings
-    with_members withdraw withdrawn
+    close closed_error complete consumer_of count count_of decode deliver deliveries discard encode
+    encode_filter encoded end ends enter error event events fail failed fast_batch filters_of finish_drain flush
+    for_handlers forget_reply forked frame get get_all hand_back health hold index info initial items jetstream
+    json keys learn_pin learn_size leave link_event makes new_inbox not_started open_inbox open_sink
+    ordered_consumer ordered_push_consumer partitions_of pending ping pub_start publish_async_pending pull_bytes
+    pull_options put read read_with readable readall readinto reads_direct refuse_pickle release
+    remove_link_listener remove_subscription remove_violation_listener report_error reported
+    required_permissions reset resize resolve respond respond_json reveal run_callback run_last_callback
+    runs_here same_shape set_callbacks set_pending_limits set_servers snapshot stats stop succeed take
+    to_concurrent to_dict typed under_way unwatch wake watch when_closed when_read with_mappings with_members
+    withdraw withdrawn
 """
 NEVER = set(NEVER_NAMES.split())
 NEVER_FUNCTIONS = {
