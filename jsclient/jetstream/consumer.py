@@ -184,9 +184,10 @@ class Consumer(PullSource):
         default). One that cannot be decoded raises DecodeFailed when its value is read; with `on_bad="skip"` it is
         terminated and left out, with "reject" stored under `dead_letter` and terminated: see `Batch.skipped`.
 
-        `max_bytes` bounds the batch in bytes, too (0: no limit); `heartbeat` is the interval of the server's signs of
-        life (5 s, or half the timeout if that is less); `group`, `min_pending`, `min_ack_pending` (server 2.11) and
-        `priority` (2.12) are for priority groups: see PullOptions.
+        `max_bytes` bounds the batch in bytes, too (0: no limit). A batch of many or large messages comes in several
+        pulls of 16 MiB, because a server ends a connection for which 64 MiB wait. `heartbeat` is the interval of the
+        server's signs of life (5 s, or half the timeout if that is less); `group`, `min_pending`, `min_ack_pending`
+        (server 2.11) and `priority` (2.12) are for priority groups: see PullOptions.
         """
         check_number(max_messages)
         plain = decode is None and on_bad == "raise" and dead_letter is None
