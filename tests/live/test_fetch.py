@@ -265,9 +265,13 @@ def test_a_fetch_lives_through_a_reconnect(server: NatsServer, js: JetStream) ->
 
         def later() -> None:
             wait_until(lambda: consumer.info().num_ack_pending == 2, 5)
+            subscriptions = server.monitor("subsz")["num_subscriptions"]
             proxy.cut()
-            # Until the server has noticed, it would hand new messages to the pull of the dead link.
+            # Until the server has forgotten the dead link, it would hand new messages to that one's pull. Its
+            # subscriptions go after it has gone from the list of connections.
             wait_until(lambda: nc.stats().reconnects == 1 and server.monitor("connz")["num_connections"] == 2, 5)
+            nc.flush(5)
+            wait_until(lambda: server.monitor("subsz")["num_subscriptions"] == subscriptions, 5)
             publish(js, 2)
 
         thread = threading.Thread(target=later)
