@@ -267,8 +267,8 @@ def test_a_fetch_lives_through_a_reconnect(server: NatsServer, js: JetStream) ->
             wait_until(lambda: consumer.info().num_ack_pending == 2, 5)
             subscriptions = server.monitor("subsz")["num_subscriptions"]
             proxy.cut()
-            # Until the server has forgotten the dead link, it would hand new messages to that one's pull. Its
-            # subscriptions go after it has gone from the list of connections.
+            # Until the server has forgotten the dead link, it would hand new messages to that one's pull. To look at
+            # the list of connections alone was not enough once on a busy machine.
             wait_until(lambda: nc.stats().reconnects == 1 and server.monitor("connz")["num_connections"] == 2, 5)
             nc.flush(5)
             wait_until(lambda: server.monitor("subsz")["num_subscriptions"] == subscriptions, 5)
