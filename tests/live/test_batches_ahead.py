@@ -96,7 +96,7 @@ def test_twice_as_quick_as_a_loop_of_fetches(far: Far, count: Callable[[int, int
     fetched = seconds_of(consumer.fetch(WANT, timeout=10) for _ in range(times))
     assert fetched >= times * 0.1
     for _ in range(TRIES):
-        consumer.reset() if (far.near.api_level() or 0) >= 4 else far.near.delete_consumer("AHEAD", "C")
+        far.near.delete_consumer("AHEAD", "C")  # `reset` would go on behind what is acked: too few messages are left
         consumer = far.consumer(0.1)
         if seconds_of(consumer.batches(WANT, timeout=10)) < fetched / 2:
             return
