@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.outbox import Unkept, UnkeptLarge
-from jsclient._engine.sinks import BaseSubscription, Inbox, SinkSubscription
+from jsclient._engine.sinks import BaseSubscription, Inbox, MessageSink, ReplySink, SinkSubscription
 from jsclient._engine.takers import SLICE, Taker, Takers, wait_for
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ __all__ = [
     "Engine",
     "Inbox",
     "Mailbox",
+    "MessageSink",
+    "ReplySink",
     "SinkSubscription",
     "Taker",
     "Takers",
@@ -161,8 +163,8 @@ class Engine(Protocol):
     def open_inbox(self, subject: str | None = None, queue: str = "") -> Inbox:
         """A mailbox bounded by the credit that its owner grants; it also gets link events, in order."""
 
-    def open_sink(self, subject: str, sink: Any, queue: str = "") -> SinkSubscription:
-        """Messages go to `sink.deliver(messages, nbytes)`, link events to `sink.link_event`, on the reader thread."""
+    def open_sink(self, subject: str, sink: MessageSink, queue: str = "") -> SinkSubscription:
+        """Messages go straight to the sink, on the reader thread."""
 
     def remove_subscription(
         self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False

@@ -37,7 +37,7 @@ from jsclient._engine.relay import Relay
 from jsclient._engine.requests import Requests
 from jsclient._engine.server_errors import ServerErr
 from jsclient._engine.session import Session
-from jsclient._engine.sinks import BaseSubscription, Inbox, SinkSubscription
+from jsclient._engine.sinks import BaseSubscription, Inbox, MessageSink, ReplySink, SinkSubscription
 from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.table import Subscriptions
 from jsclient._engine.takers import Takers
@@ -228,7 +228,7 @@ class LiveEngine:
         self.subscriptions.add(inbox)
         return inbox
 
-    def open_sink(self, subject: str, sink: Any, queue: str = "") -> SinkSubscription:
+    def open_sink(self, subject: str, sink: MessageSink, queue: str = "") -> SinkSubscription:
         """Messages go to `sink.deliver(messages, nbytes)` on the reader thread."""
         subscription = SinkSubscription(self, self.subscriptions.next_sid(), subject, queue, sink)
         self.subscriptions.add(subscription)
@@ -327,8 +327,8 @@ class LiveEngine:
         `withdrawn`: frames of which no byte was sent, so that their owners need not call the outcome unknown.
         """
         for subscription in list(self.subscriptions.sinks.values()) if withdrawn else ():
-            if isinstance(subscription, SinkSubscription):
-                guarded(subscription.withdrawn, withdrawn)
+            if isinstance(subscription, SinkSubscription) and isinstance(subscription.sink, ReplySink):
+                guarded(subscription.sink.withdrawn, withdrawn)
         self.requests.fail(make)
         self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
         self.telling.tell(ConnectionEvent("disconnected", reason), reason)
@@ -337,8 +337,8 @@ class LiveEngine:
         """Connector thread: the link is given up for one that stands already. The application is told nothing, and the
         requests under way stay under way: their answers come over the new link, too."""
         for subscription in self.subscriptions.subscribed() if withdrawn else ():
-            if isinstance(subscription, SinkSubscription):
-                guarded(subscription.withdrawn, withdrawn)
+            if isinstance(subscription, SinkSubscription) and isinstance(subscription.sink, ReplySink):
+                guarded(subscription.sink.withdrawn, withdrawn)
         self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
 
     def connect_attempt_failed(self, url: str, error: BaseException, tell: bool) -> None:

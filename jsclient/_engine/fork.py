@@ -10,6 +10,7 @@ from typing import Any, Final
 from jsclient import errors
 from jsclient._engine.engine import LiveEngine, forget_engines, live_engines
 from jsclient._engine.session import CLOSE_FLUSH
+from jsclient._engine.sinks import SinkSubscription
 from jsclient.durations import Deadline
 
 FORKED_TEXT: Final = "this connection was made in the parent process, before the fork: a child has no part in it"
@@ -60,9 +61,8 @@ def _after_fork_in_child() -> None:
                 mailbox.items.clear()
                 mailbox.closed = _forked_error()
                 mailbox._waiters.clear()
-            forked = getattr(getattr(sink, "sink", None), "forked", None)
-            if forked is not None:
-                forked()
+            if isinstance(sink, SinkSubscription):
+                sink.sink.forked()
         live.outbox.forked(_forked_error)
         kept = {"options": live.options, "number": live.number, "connection": live.connection}
         live.__dict__.clear()

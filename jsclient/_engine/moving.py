@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 import protocol
 from jsclient import errors, waiting
 from jsclient._engine.outbox import Unkept
-from jsclient._engine.sinks import BaseSubscription, SinkSubscription
+from jsclient._engine.sinks import BaseSubscription, ReplySink, SinkSubscription
 from jsclient.durations import Deadline
 from jsclient.states import ConnectionState
 from jsclient.threads import Thread
@@ -155,10 +155,10 @@ def _wait_for_answers(session: Session, deadline: Deadline) -> None:
         session.closing.wait(deadline.at_most(GLANCE))
 
 
-def _reply_sinks(session: Session) -> list[Any]:
+def _reply_sinks(session: Session) -> list[ReplySink]:
     """Those that wait for answers: requests, acks of publishes."""
     sinks = [sub.sink for sub in session.owner.subscribed() if isinstance(sub, SinkSubscription)]
-    return [sink for sink in sinks if hasattr(sink, "under_way")]
+    return [sink for sink in sinks if isinstance(sink, ReplySink)]
 
 
 def _end_subscriptions(session: Session, deadline: Deadline) -> bool:
@@ -178,4 +178,4 @@ def _end_subscriptions(session: Session, deadline: Deadline) -> bool:
 
 
 def _awaits_replies(subscription: BaseSubscription) -> bool:
-    return isinstance(subscription, SinkSubscription) and hasattr(subscription.sink, "under_way")
+    return isinstance(subscription, SinkSubscription) and isinstance(subscription.sink, ReplySink)

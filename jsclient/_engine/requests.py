@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from jsclient import errors
 from jsclient._engine.mailbox import OVERHEAD, message_size
 from jsclient._engine.relay import CHAINS, Relay
+from jsclient._engine.sinks import ReplySink
 from jsclient.durations import Deadline
 from jsclient.nuid import new_token
 from jsclient.states import LinkEvent
@@ -125,7 +126,7 @@ class Collector:
         self.done.put(error)
 
 
-class Requests:
+class Requests(ReplySink):
     """The reply side of requests; a sink on the reader thread.
 
     Every responder sees the prefix of the inbox, so a token is random and serves one request: a responder to one
@@ -272,6 +273,9 @@ class Requests:
                     return False
                 waiting.pop(token, None)
         return True
+
+    def under_way(self) -> list[bytes]:
+        return [token for token in list(self.waiting) if token not in self.many]
 
     def withdrawn(self, frames: list[Frame]) -> None:
         """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""

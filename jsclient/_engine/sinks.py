@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import abc
 import math
 import time
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
@@ -180,10 +182,40 @@ class Inbox(BaseSubscription):
             self.mailbox.close(closed_subscription(self.subject))
 
 
+class MessageSink(abc.ABC):
+    """Gets messages and what happens to their subscription, on the reader thread: it is quick, and raises nothing."""
+
+    @abc.abstractmethod
+    def deliver(self, messages: list[Msg], nbytes: int) -> None:
+        """Messages that came."""
+
+    @abc.abstractmethod
+    def link_event(self, event: LinkEvent) -> None:
+        """In order with the messages."""
+
+    def failed(self, error: BaseException) -> None:  # noqa: B027
+        """The server has refused the subscription."""
+
+    def forked(self) -> None:  # noqa: B027
+        """This is a forked child: nothing comes any more."""
+
+
+class ReplySink(MessageSink):
+    """One that waits for an answer to each of its messages. Its inbox stays subscribed until an old link has ended."""
+
+    @abc.abstractmethod
+    def under_way(self) -> Collection[bytes]:
+        """The tokens of what was sent and not answered yet; any thread."""
+
+    @abc.abstractmethod
+    def withdrawn(self, frames: list[Frame]) -> None:
+        """Frames (of anybody) that were queued when the link went down, and of which no byte was sent."""
+
+
 class SinkSubscription(BaseSubscription):
     """A subscription with messages that go straight to `sink.deliver` on the reader thread."""
 
-    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, sink: Any) -> None:
+    def __init__(self, engine: LiveEngine, sid: bytes, subject: str, queue: str, sink: MessageSink) -> None:
         super().__init__(engine, sid, subject, queue, Mailbox())
         self.sink = sink
 
@@ -193,17 +225,9 @@ class SinkSubscription(BaseSubscription):
     def link_event(self, event: LinkEvent) -> None:
         self.sink.link_event(event)
 
-    def withdrawn(self, frames: list[Frame]) -> None:
-        """Frames (of anybody) that were queued when the link went down, and of which no byte was sent."""
-        withdrawn = getattr(self.sink, "withdrawn", None)
-        if withdrawn is not None:
-            withdrawn(frames)
-
     def fail(self, error: BaseException) -> None:
         super().fail(error)
-        failed = getattr(self.sink, "failed", None)
-        if failed is not None:
-            failed(error)
+        self.sink.failed(error)
 
     def end(self, reason: BaseException) -> None:
         super().end(reason)

@@ -6,8 +6,10 @@ import gc
 import os
 import signal
 import socket
+import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,8 +27,22 @@ def descriptors() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def ours() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("jsclient-")]
+def ours(kind: str = "") -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name.startswith(f"jsclient-{kind}")]
+
+
+def wait_until_gone(kind: str = "", seconds: float = 10.0) -> None:
+    """Says where those are that stay, whichever test they are of: they are all of this process."""
+    try:
+        wait_until(lambda: not ours(kind), seconds)
+    except TimeoutError:
+        stacks = sys._current_frames()
+        left = [
+            f"{thread.name}:\n{''.join(traceback.format_stack(stacks[thread.ident]))}"
+            for thread in ours(kind)
+            if thread.ident in stacks
+        ]
+        raise AssertionError("\n".join(left)) from None
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts descriptors in /proc")
@@ -36,14 +52,14 @@ needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="coun
 def test_connect_and_close_leave_nothing(server: NatsServer, count: Count) -> None:
     with jsclient.connect(server.url):
         pass
-    wait_until(lambda: not ours())
+    wait_until_gone()
     before = descriptors()
     for _ in range(count(200, 50)):
         with jsclient.connect(server.url) as nc:
             nc.subscribe("x", lambda message: None)
             nc.publish("x", b"")
             nc.flush()
-    wait_until(lambda: not ours())
+    wait_until_gone()
     wait_until(lambda: descriptors() <= before)
 
 
@@ -58,7 +74,7 @@ def test_failed_connects_leave_nothing(count: Count) -> None:
                     jsclient.connect(f"nats://127.0.0.1:{port}")
                 else:
                     jsclient.connect(silent.url, connect_timeout=0.05)
-    wait_until(lambda: not ours())
+    wait_until_gone()
     wait_until(lambda: descriptors() <= before)
 
 
@@ -72,7 +88,7 @@ def test_close_during_an_outage_and_during_a_dial() -> None:
         with pytest.raises(errors.ConnectionClosed):
             nc.publish("a", b"")
         # Not only after connect_timeout: the dial is ended, too.
-        wait_until(lambda: not any(name.startswith("jsclient-connect") for name in ours()), 2)
+        wait_until_gone("connect", 2)
 
 
 def test_close_while_the_delay_hook_waits(server: NatsServer) -> None:
@@ -106,7 +122,7 @@ def test_ctrl_c_ends_a_connect() -> None:
             jsclient.connect(silent.url, connect_timeout=30)
         thread.join(5)
         assert time.monotonic() - started < 5
-    wait_until(lambda: not ours())
+    wait_until_gone()
 
 
 def test_a_port_that_answers_itself_is_no_server() -> None:

@@ -201,6 +201,7 @@ def test_a_lame_duck_is_left_without_a_herd_and_without_notice(cluster: Cluster,
         stop.set()
         for thread in threads:
             thread.join(10)
+        assert [thread for thread in threads if thread.is_alive()] == [], "a request or flush was not answered"
         nc.flush()
         steady.flush()
         assert problems == []
@@ -241,6 +242,37 @@ def test_a_lame_duck_is_not_left_for_another_one(monkeypatch: pytest.MonkeyPatch
             nc.flush()
             assert nc.connected_url == fake.url
             assert nc.stats().reconnects == 0
+
+
+def test_what_is_under_way_is_answered_before_a_lame_duck_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The inbox of requests stays subscribed to the end of the old link: a quick answer would find nobody."""
+    monkeypatch.setattr(moving, "SPREAD", 0.1)
+    monkeypatch.setattr(moving, "PATIENCE", 20.0)
+    stands = threading.Event()
+    sent: list[bytes] = []
+
+    def second(client: Any) -> None:
+        client.handshake()
+        stands.set()
+        answer_pings(client)
+
+    with FakeServer(second) as other:
+
+        def first(client: Any) -> None:
+            client.handshake(connect_urls=[f"127.0.0.1:{other.port}"])
+            client.expect(b"PUB ask ")
+            reply = client.line().split()[0]
+            client.expect(b"x\r\n")
+            client.send(info_line(ldm=True, connect_urls=[f"127.0.0.1:{other.port}"]))
+            assert stands.wait(10)
+            client.send(b"MSG %s 1 1\r\ny\r\n" % reply)
+            sent.append(client.expect(b"PING\r\n"))
+            client.send(b"PONG\r\n")
+
+        with FakeServer(first) as fake, jsclient.connect(fake.url) as nc:
+            assert nc.request("ask", b"x", timeout=20).data == b"y"
+            wait_until(lambda: nc.connected_url == other.url, 10)
+    assert sent == [b"PING\r\n"], "no UNSUB of the inbox"
 
 
 def test_after_a_loss_a_lame_duck_is_the_last_choice() -> None:

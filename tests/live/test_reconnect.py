@@ -20,6 +20,7 @@ import pytest
 
 import jsclient
 from jsclient import ConnectionState, LinkEvent, ReconnectPolicy, errors
+from jsclient._engine import ReplySink
 from jsclient._transport.tcp import TcpTransport
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, free_port, wait_until
@@ -335,14 +336,18 @@ def test_events_come_serially_on_their_own_thread(proxy: Proxy) -> None:
 
 
 def test_a_layer_that_fails_does_not_keep_the_link_down(proxy: Proxy) -> None:
-    class Broken:
+    class Broken(ReplySink):
         def deliver(self, messages: list[Any], nbytes: int) -> None:
             raise LookupError("in deliver")
 
         def link_event(self, event: LinkEvent) -> None:
             raise LookupError("in link_event")
 
-        withdrawn = link_event
+        def withdrawn(self, frames: list[Any]) -> None:
+            raise LookupError("in withdrawn")
+
+        def under_way(self) -> list[bytes]:
+            return []
 
     with jsclient.connect(proxy.url) as nc:
         sub = nc.subscribe("fine")

@@ -11,7 +11,7 @@ import pytest
 import protocol
 from jsclient import Connection, ConnectOptions, errors
 from jsclient._engine.relay import Relay
-from jsclient._engine.requests import Collector, Requests
+from jsclient._engine.requests import Collector, Replies, Requests
 from jsclient._engine.session import MAX_PONGS
 from jsclient.durations import Deadline
 from jsclient.message import Msg
@@ -196,3 +196,11 @@ def test_what_is_not_answered_in_time_is_missing() -> None:
     assert ended is None
     assert list(replies) == [0]
     assert not made.waiting
+
+
+def test_what_waits_for_one_answer_is_under_way() -> None:
+    """A link that is left is kept until it is answered. A request for many answers has no last one to wait for."""
+    made = requests()
+    one, many = begin(made, "a"), begin(made, "b")
+    made.many[many[0]] = Replies()
+    assert made.under_way() == [one[0]]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 import msgspec
 
 from jsclient import errors, waiting
-from jsclient._engine import Unkept
+from jsclient._engine import MessageSink, Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api import headers as header_names
 from jsclient.jetstream.api import model_base
@@ -56,7 +56,7 @@ class Answered(NamedTuple):
     end: Msg | None  # the status behind the last message; None: more comes
 
 
-class AnswerSink:
+class AnswerSink(MessageSink):
     """Gets lists of messages, link events and a refusal of its subject from the reader thread, in order."""
 
     def __init__(self) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypedDict
 import attrs
 
 from jsclient import errors, waiting
-from jsclient._engine import Mailbox
+from jsclient._engine import Mailbox, MessageSink
 from jsclient.connection import engine_of
 from jsclient.declared import declared
 from jsclient.durations import Deadline, seconds_of
@@ -76,7 +76,7 @@ class PushOptions:
                 raise errors.ConfigError(f"{name} must be 1 or more, got {getattr(self, name)}")
 
 
-class PushSink:
+class PushSink(MessageSink):
     """The reader's side: a mailbox, bounded unless flow control bounds it."""
 
     def __init__(self, mailbox: Mailbox) -> None:

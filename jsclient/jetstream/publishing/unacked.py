@@ -18,6 +18,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import waiting
+from jsclient._engine import ReplySink
 from jsclient.connection import engine_of
 from jsclient.errors import ConnectionLost, TimedOut
 from jsclient.jetstream.publishing.attempts import decode_fast
@@ -72,7 +73,7 @@ class User(Protocol):
         """The outcome of a message is an error. On any thread."""
 
 
-class Unacked:
+class Unacked(ReplySink):
     """The messages under way of one publisher; thread-safe."""
 
     def __init__(self, js: JetStream, user: User, window: Window, rules: Rules, streams: Streams) -> None:
