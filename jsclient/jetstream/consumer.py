@@ -14,15 +14,13 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, seconds_of
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
-from jsclient.jetstream.api.models import ConsumerInfo, PauseState
+from jsclient.jetstream.api.models import ConsumerConfig, ConsumerInfo, PauseState
 from jsclient.jetstream.consuming import diagnosis
 from jsclient.jetstream.consuming.batches_ahead import BatchesAhead, may_read_ahead
 from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages, each
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_options import (
-    FETCH_BYTES,
-    MAX_BYTES,
     ErrorHook,
     FetchBatchesDict,
     FetchBytesDict,
@@ -30,10 +28,11 @@ from jsclient.jetstream.consuming.pull_options import (
     Paused,
     PullOptions,
     PullOptionsDict,
+    bytes_of_a_pull,
     options_for,
     window_for,
 )
-from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, terms_for
+from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT, PullTerms, check_number, terms_for
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.typed import (
     Reading,
@@ -81,7 +80,7 @@ class Consumer(PullSource):
         self.name = name
         """Its name."""
         self._info = info
-        self._size = js.nc.max_payload  # of a message, at a guess: of the latest one
+        self._size = js.nc.max_payload  # of a message, at a guess: of the largest of late
 
     # --- info ---------------------------------------------------------------------------------------------
 
@@ -102,17 +101,14 @@ class Consumer(PullSource):
         return self._info is not None and self._info.config.ack_policy == "none"
 
     def pull_bytes(self, messages: int) -> int:
-        # The server ends a connection for which 64 MiB wait (see MAX_BYTES). The limit costs a status per pull, so a
-        # fetch of few or small messages has none.
-        if messages * self._size <= MAX_BYTES // 4 or self._info is None:
-            return 0
-        config = self._info.config
-        if config.deliver_policy == "last_per_subject":
-            return 0  # servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it
-        return min(config.max_bytes or FETCH_BYTES, FETCH_BYTES)
+        return bytes_of_a_pull(messages, self._size, self._config)
 
     def learn_size(self, nbytes: int) -> None:
-        self._size = nbytes
+        self._size = max(nbytes, self._size // 4)
+
+    @property
+    def _config(self) -> ConsumerConfig | None:
+        return None if self._info is None else self._info.config
 
     @property
     def _made(self) -> dt.datetime | None:
@@ -357,7 +353,8 @@ class Consumer(PullSource):
 
     def _limited(self, terms: PullTerms) -> PullTerms:
         """A pull may live at most max_expires of the consumer; a longer fetch then pulls again."""
-        most = self._info.config.max_expires if self._info is not None else None
+        config = self._config
+        most = None if config is None else config.max_expires
         if not most or terms.expires <= (limit := seconds_of(most)):
             return terms
         return terms.within(limit)
@@ -407,9 +404,10 @@ class Consumer(PullSource):
         return reading_of(self.js, decode, on_bad, dead_letter, self._policy)
 
     def _policy(self) -> str | None:
-        if self._info is None:
+        config = self._config
+        if config is None:
             raise errors.ConfigError(f'on_bad="skip" and "reject" need the ack policy of {self}: call info() first')
-        return self._info.config.ack_policy
+        return config.ack_policy
 
     def __iter__(self) -> Iterator[JetStreamMsg]:
         """`for msg in consumer`: `messages()` with its defaults; leaving the loop gives back what was not taken."""
@@ -493,7 +491,7 @@ class Consumer(PullSource):
         """
         values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
         fetch: Any = partial(self.fetch, **values, **options)
-        config = None if self._info is None else self._info.config
+        config = self._config
         if config is None or not may_read_ahead(config) or options.get("max_bytes") or resolve(timeout, 1.0) == 0:
             while True:
                 yield fetch(max_messages, timeout)
@@ -547,7 +545,7 @@ class Consumer(PullSource):
 
     def pull_options(self, given: PullOptionsDict) -> PullOptions:
         """For layers: options of `messages`, defaults lowered to the limits of the consumer where they are known."""
-        return options_for(given, None if self._info is None else self._info.config)
+        return options_for(given, self._config)
 
     @overload
     def read_until(
@@ -629,12 +627,6 @@ class Consumer(PullSource):
 
     def __reduce__(self) -> Any:
         return engine_of(self.nc).refuse_pickle(self)
-
-
-def check_number(max_messages: int) -> None:
-    """Raises ConfigError."""
-    if not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
-        raise errors.ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")
 
 
 hints.given(Consumer)

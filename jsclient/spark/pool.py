@@ -61,6 +61,7 @@ class Pool:
         self._idle: dict[Any, list[_Idle]] = {}
         self._closer: Thread | None = None
         self._work = waiting.Gate()
+        self._dismissed = False  # the closer need not stay
         self.reached: set[Any] = set()  # keys with which this process was connected before
 
     def take(self, key: Any, connect: Callable[[], Connection]) -> Connection:
@@ -80,6 +81,7 @@ class Pool:
         with self._lock:
             self._forget_parents()
             self._idle.setdefault(key, []).append(_Idle(connection, time.monotonic()))
+            self._dismissed = False
             closer = self._closer
             missing = closer is None or (closer.ident is not None and not closer.is_alive())
             if missing:
@@ -103,6 +105,8 @@ class Pool:
             self._forget_parents()
             idle = [item for items in self._idle.values() for item in items]
             self._idle.clear()
+            self._dismissed = True
+        self._work.set()
         for item in idle:
             _close(item.connection)
 
@@ -139,7 +143,7 @@ class Pool:
                 _close(item.connection)
             if left:
                 time.sleep(1.0)
-            elif not self._work.wait(CLOSER_STAYS):
+            elif self._dismissed or not self._work.wait(CLOSER_STAYS):
                 with self._lock:
                     if not self._idle:
                         self._closer = None
@@ -147,11 +151,13 @@ class Pool:
             self._work.clear()
 
     def _old(self) -> list[_Idle]:
+        """What nobody wants any more: one without its link is not leased again (`_usable`), and would only dial on."""
         limit = time.monotonic() - CLOSE_AFTER
         old: list[_Idle] = []
         for key, items in list(self._idle.items()):
-            old += [item for item in items if item.since < limit]
-            self._idle[key] = [item for item in items if item.since >= limit]
+            kept = [item for item in items if item.since >= limit and item.connection.is_connected]
+            old += [item for item in items if item not in kept]
+            self._idle[key] = kept
             if not self._idle[key]:
                 del self._idle[key]
         return old
@@ -272,5 +278,5 @@ def lease(options: Options) -> Iterator[Connection]:
 
 
 def close_idle() -> None:
-    """Close the idle connections of this process now."""
+    """Close the idle connections of this process now, and let the thread end that would have done it later."""
     _pool.close()

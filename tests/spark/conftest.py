@@ -15,7 +15,8 @@ import pytest
 
 import jsclient
 from jsclient.jetstream.api.requests import Api
-from jsclient.testing import NatsServer
+from jsclient.testing import NatsServer, wait_until
+from tests.conftest import our_threads
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent
@@ -106,6 +107,35 @@ def spark(spark_environment: Path) -> Iterator[Any]:
     gateway.proc.wait(60)
     SparkContext._gateway = SparkContext._jvm = None
     signal.signal(signal.SIGINT, interrupt)
+
+
+@pytest.fixture(autouse=True)
+def readers_are_stopped(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Spark stops the stream readers that it makes; so are those that a test makes itself."""
+    from jsclient.spark.datasource import JetStreamDataSource
+
+    made: list[Any] = []
+    make = JetStreamDataSource.streamReader
+
+    def remember(source: JetStreamDataSource, schema: Any) -> Any:
+        made.append(make(source, schema))
+        return made[-1]
+
+    monkeypatch.setattr(JetStreamDataSource, "streamReader", remember)
+    yield
+    for reader in made:
+        reader.stop()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_connection_is_left() -> Iterator[None]:
+    """A connection to the server of a module would go on dialling, and the tests of other modules find its threads."""
+    from jsclient.spark import close_idle
+
+    older = our_threads()
+    yield
+    close_idle()
+    wait_until(lambda: not our_threads() - older, 10)
 
 
 @contextmanager

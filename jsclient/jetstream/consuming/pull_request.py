@@ -10,6 +10,7 @@ import msgspec
 from jsclient import declared
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, to_ns
 from jsclient.errors import ConfigError
+from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 
 FETCH_TIMEOUT: Final = 30.0
 """Seconds that fetch and next wait unless told otherwise (nats.go, nats.java: 30 s)."""
@@ -103,6 +104,12 @@ def terms_for(
             raise ConfigError(f"heartbeat must be at most half of the timeout, {expires / 2:g} s; got {beat:g}")
     check_priority(group, min_pending, min_ack_pending, priority)
     return PullTerms(expires, beat, group, min_pending, min_ack_pending, priority, no_wait)
+
+
+def check_number(max_messages: int) -> None:
+    """Raises ConfigError for what no fetch may ask for."""
+    if not isinstance(max_messages, int) or not 0 < max_messages <= UNLIMITED_BATCH:
+        raise ConfigError(f"max_messages must be an int of 1 to {UNLIMITED_BATCH}, got {max_messages!r}")
 
 
 def check_priority(group: str, min_pending: int, min_ack_pending: int, priority: int | None) -> None:
