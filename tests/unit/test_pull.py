@@ -233,6 +233,30 @@ def test_a_message_larger_than_half_gets_all_bytes() -> None:
     assert state.need() == (10, 1000)
 
 
+def test_pulls_that_their_bytes_will_end_overlap() -> None:
+    """One that asked for all messages of the window kept the next one from being due: the server stood still."""
+    state = PullState(100, 1000)
+    first, messages, nbytes = opened(state)
+    assert (messages, nbytes) == (100, 500)
+    take(state, 10)
+    state.taken_bytes += 500
+    state.ended(first, Verdict("quiet", unserved=(90, 0), reason="max bytes"), 0)
+    assert opened(state)[1:] == (20, 500)  # 10 will fit
+    assert opened(state)[1:] == (20, 500)
+    assert state.need() is None
+
+
+def test_a_window_does_not_grow_beyond_what_its_bytes_hold() -> None:
+    state = PullState(10, 1000, most_messages=1000)
+    for now in range(1, 50):
+        pull = state.need(now / 1000)
+        if pull is not None:
+            state.opened(*pull)
+        take(state, 10)
+        state.taken_bytes += 500
+    assert state.max_messages == 40  # twice what fits
+
+
 def test_only_bytes() -> None:
     state = PullState(UNLIMITED_BATCH, 1000)
     assert opened(state)[1:] == (UNLIMITED_BATCH, 500)

@@ -109,7 +109,8 @@ class PullState(Credit):
         if not self.max_bytes:
             return batch, 0
         nbytes = self._bytes_for(batch, taken, self.max_bytes - pending_bytes, pending == 0)
-        return (batch, nbytes) if nbytes else None
+        # Twice as many messages as will fit, or a pull that bytes will end keeps the next one from being due beside it.
+        return (min(batch, self._fitting(nbytes, taken)), nbytes) if nbytes else None
 
     def begin_wait(self, now: float) -> None:
         """The application waits, and nothing is there."""
@@ -137,7 +138,8 @@ class PullState(Credit):
         self._waited = 0.0
         rate = min((delivered - before) / max(busy, SHORTEST), FASTEST) if now > since else 0.0
         seconds = max(WINDOW, min(ROUND_TRIPS * round_trip, LONGEST_WINDOW))
-        self._hold(max(self._least_messages, min(int(rate * seconds), self._most_messages)))
+        most = min(self._most_messages, self._fitting(self.max_bytes, taken)) if self.max_bytes else self._most_messages
+        self._hold(max(self._least_messages, min(int(rate * seconds), most)))
 
     def stop_growing(self, batch: int) -> bool:
         if batch <= self._least_messages:
@@ -149,6 +151,12 @@ class PullState(Credit):
     def _hold(self, messages: int) -> None:
         self.max_messages = messages
         self.threshold_messages = (messages + 1) // 2
+
+    def _fitting(self, nbytes: int, taken: int) -> int:
+        """Twice as many messages as so many bytes hold, by what they have needed so far."""
+        if not self.taken_bytes or self.max_messages >= UNLIMITED_BATCH:
+            return UNLIMITED_BATCH
+        return max(2 * nbytes * (taken - self._reads) // self.taken_bytes, 1)
 
     def _bytes_for(self, batch: int, taken: int, credit: int, alone: bool) -> int:
         """Bytes of the limit that a pull gets: four times what its messages have needed so far, at most half of
