@@ -47,8 +47,11 @@ BULK: Final = 96 * 1024
 FEW_BLOCKS: Final = 3
 """Up to so many buffers (one message with a large payload) leave as they are: joining the small ones gains nothing."""
 
+WHOLE: Final = 112 * 1024
+"""Up to so many bytes a queue is taken in one call: as a rule a sender comes when one write is in it."""
+
 AT_A_TIME: Final = 64
-"""Frames taken in one call; a batch may exceed BULK by what the last call has brought."""
+"""Frames taken in one call of more than that; a batch may exceed BULK by what the last call has brought."""
 
 
 _popleft: Final = deque.popleft
@@ -65,19 +68,33 @@ class Batch:
         self.size = 0  # known once there are blocks
         self.blocks: Sequence[Buffer] | None = None
 
-    def form(self) -> None:
-        """Make the blocks to send; the frames are complete."""
-        sizes = list(map(len, self.frames))
-        self.form_as(sum(sizes), max(sizes, default=0) >= LARGE_PAYLOAD)
+    def form(self, little: bool = False) -> None:
+        """Make the blocks to send; the frames are complete.
 
-    def form_as(self, size: int, large: bool) -> None:
-        """The same, knowing how many bytes that are, and whether some frame is large."""
-        self.size = size
-        if large:
+        `little`: together they are so few bytes that all of them may be copied. Then nobody asks how large each of
+        them is: of 650 frames that took 24 us, and joining them takes 6.
+        """
+        if little and self._join():
+            return
+        sizes = list(map(len, self.frames))
+        self.size = sum(sizes)
+        if max(sizes, default=0) >= LARGE_PAYLOAD:
             self.blocks = _gather(self.frames)
             return
         small: list[bytes] = self.frames  # type: ignore[assignment]  # a LargeFrame is never smaller
         self.blocks = small if len(small) == 1 else [b"".join(small)]
+
+    def _join(self) -> bool:
+        """Make one block of all frames; False when one of them is in parts."""
+        try:
+            block = b"".join(self.frames)  # type: ignore[arg-type]  # the exception is for a LargeFrame
+        except TypeError as error:
+            if not _straight(error):
+                raise  # of a signal handler
+            return False
+        self.size = len(block)
+        self.blocks = [block]
+        return True
 
     def unsent(self) -> int:
         if self.blocks is None:
@@ -200,25 +217,19 @@ class Sending:
         batch, queue = Batch(), self._queue.frames
         self.batches.append(batch)
         frames = batch.frames
-        size = known = 0
-        large = False
+        whole = self._queue.size <= WHOLE
+        size = 0
         try:
             while permit and queue and size < BULK:
-                # One call into C: pops as often as `repeat` yields the queue.
-                some = map(_popleft, repeat(queue, min(len(queue), AT_A_TIME)))
-                frames.extend(chain.from_iterable(map(permitted, permit, (some,))))
-                added = sum(map(len, frames[known:] if known else frames))
-                if added >= LARGE_PAYLOAD and not large:
-                    large = max(map(len, frames[known:])) >= LARGE_PAYLOAD
-                size += added
                 known = len(frames)
+                # One call into C: pops as often as `repeat` yields the queue.
+                some = map(_popleft, repeat(queue, len(queue) if whole else min(len(queue), AT_A_TIME)))
+                frames.extend(chain.from_iterable(map(permitted, permit, (some,))))
+                size += BULK if whole else sum(map(len, frames[known:]))
         except IndexError as error:
             if not _straight(error):
                 raise  # of a signal handler; ours says that the queue was emptied meanwhile
-        if permit and known == len(frames):
-            batch.form_as(size, large)
-        else:
-            batch.form()
+        batch.form(little=whole)
         self._count(batch.size)
         return batch
 

@@ -33,6 +33,10 @@ class SealingTransport(Transport):
         It must be out before anything else is made: what is sealed cannot be taken back.
         """
 
+    @abc.abstractmethod
+    def _leaves(self, load: Carried) -> bool:
+        """Whether anything is left to be sealed, of the load or of what reading has left to send."""
+
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
         joined = data if isinstance(data, bytes) else b"".join(data)
         if joined:
@@ -47,13 +51,13 @@ class SealingTransport(Transport):
         while permit:
             if not self._inner.carry(self._sealed, permit, deadline.remaining()):
                 return False
+            if not self._leaves(load):
+                return True
             blocks: list[Buffer] = []
             fresh = Load()
             fresh.blocks = blocks
             deque(map(setattr, (self,), ("_sealed",), map(permitted, permit, (fresh,))), 0)
             self._seal(load, blocks, permit)
-            if not any(blocks):
-                return True
         return True
 
     @property

@@ -135,6 +135,9 @@ class TlsTransport(SealingTransport):
 
     # --- writing
 
+    def _leaves(self, load: Carried) -> bool:
+        return bool(self._outgoing.pending or load.rest())
+
     @property
     def unsent(self) -> int:
         return super().unsent + self._owed
@@ -146,21 +149,22 @@ class TlsTransport(SealingTransport):
     def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
         rest = load.rest()
         try:
+            steps = [partial(blocks.extend, map(self._outgoing.read, _ALL))]
             if rest and not self._outgoing.pending:
                 piece = memoryview(rest[0])[:ENCRYPT_SLICE]
-                self._with_lock(permit, partial(load.taken.extend, map(self._write, (piece,))))
-            self._with_lock(permit, partial(blocks.extend, map(self._outgoing.read, _ALL)))
+                steps.insert(0, partial(load.taken.extend, map(self._write, (piece,))))
+            self._with_lock(permit, steps)
         except ssl.SSLError as error:
             raise StreamFailed(TlsAlert(explain(error, self.peer))) from error
         finally:
             self._owed = self._outgoing.pending  # an exception between the two leaves records in the session
 
-    def _with_lock(self, permit: list[int], step: partial[Any]) -> None:
-        """Do a step with the lock, if the permit lasts. Lock and step are one call into C: no handler runs while its
+    def _with_lock(self, permit: list[int], steps: list[partial[Any]]) -> None:
+        """Do steps with the lock, if the permit lasts. Lock and steps are one call into C: no handler runs while its
         thread has the lock, which the reader needs to read the answer that the handler may wait for."""
         try:
-            steps = chain((self._acquire,), map(permitted, permit, (step,)), (self._release,))
-            deque(map(_call, steps), 0)
+            allowed = chain.from_iterable(map(permitted, permit, (steps,)))
+            deque(map(_call, chain((self._acquire,), allowed, (self._release,))), 0)
         except BaseException:
             waiting.free(self._lock)
             raise

@@ -91,6 +91,9 @@ class WebSocketTransport(SealingTransport):
     def needs_flush(self) -> bool:
         return bool(self._replies) or self._inner.needs_flush
 
+    def _leaves(self, load: Carried) -> bool:
+        return bool(self._replies or load.rest())
+
     def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
         replies = map(_popleft, repeat(self._replies, len(self._replies)))
         blocks.extend(chain.from_iterable(map(permitted, permit, (replies,))))

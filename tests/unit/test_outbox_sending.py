@@ -367,6 +367,7 @@ def test_a_handler_on_top_of_a_socket_in_python_code_leaves_the_stream_alone() -
 def test_a_batch_is_joined_up_to_its_limit(size: int) -> None:
     line = Line()
     line.outbox.frames.extend([bytes(size)] * 500)
+    line.outbox.size = 500 * size
     sizes: list[int] = []
     sender = line.outbox._sending
     assert sender is not None
