@@ -482,7 +482,7 @@ class Consumer(PullSource):
         Over a long line (a round trip of 5 ms or more) it is quicker than a loop of `fetch`, which waits a round trip
         for every batch: the next batches are on their way while you work on one. That begins when you take four
         batches in 16 round trips and ends with less than two. So much is read ahead as you take in that time (in 5 s
-        at most), growing fourfold from batch to batch; never more than 32,000 messages or 16 MiB. Near the server, and
+        at most), growing fourfold from batch to batch; never more than 64,000 messages or 16 MiB. Near the server, and
         while you work longer on a batch, nothing is asked for before you come for it, so `ack_wait` begins then. So it
         is with `max_bytes` or timeout=0, with a handle made without info, and where nothing could be given back (ack
         policy "none", `max_deliver` 1), too.
