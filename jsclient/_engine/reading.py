@@ -38,26 +38,19 @@ class Reading:
     """The right to read from the stream of a link. The reader's unless it is `lent`."""
 
     def __init__(self, stream: Transport, parser: protocol.Parser[Msg]) -> None:
-        self.parsers: list[protocol.parser.Parser[Msg]] = [
-            parser
-        ]  # one, in a list so that one call into C puts another in its place
-        self.seat: Any
-        self.lock: Any
-        self.lock, self.seat = waiting.new_turn(), waiting.new_turn()  # the right; and of the borrowers only one enters
+        self.parser = parser  # borrowers put another one in its place
+        self.lock: Any = waiting.new_turn()  # the right
+        self.seat: Any = waiting.new_turn()  # of the borrowers only one enters
         self.left: deque[bytes] = deque()  # read by borrowers; it comes before what the stream brings
         self.lent: bool = False
-        self.borrowed: int
-        self.borrowed = self.messages_in = self.bytes_in = 0  # of borrowers; the reader counts them when it is back
+        self.borrowed: int = 0
+        self.messages_in = self.bytes_in = 0  # of borrowers; the reader counts them when it is back
         self.last_frame: float = time.monotonic()
         self.error: OSError | None = None  # that a borrower has met: the stream tells it only once
         self._stream, self._turn = stream, Turn()
         self._reader = 0  # its thread
         self._poller: Any = None
         self._parked: waiting.Ticket[None] = waiting.Ticket()
-
-    @property
-    def parser(self) -> protocol.Parser[Msg]:
-        return self.parsers[0]
 
     def begin(self) -> None:  # the reader, once
         self.lock.acquire()
@@ -81,7 +74,7 @@ class Reading:
             except queue.Empty:
                 if self.borrowed == seen or time.monotonic() >= until:
                     return self.borrowed != seen
-            pause = min(2 * pause, LONGEST_PARK)
+                pause = min(2 * pause, LONGEST_PARK)
 
     def take_back(self) -> None:
         """The right is the reader's again: what was left comes first."""

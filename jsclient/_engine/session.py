@@ -173,7 +173,7 @@ class Session:
         stream, reading = link.stream, link.reading
         recv, dispatch, lends = stream.recv, self.owner.dispatch, self.owner.lends
         monotonic = time.monotonic
-        left, parsers = reading.left, reading.parsers
+        left = reading.left
         reading.begin()
         link.next_ping = monotonic() + self.options.ping_interval - self._tick
         received = begun = 0  # bytes since the last events: a large message comes in many chunks; and before that
@@ -184,7 +184,7 @@ class Session:
             now = monotonic()
             if data:
                 reading.last_frame = now
-                events = parsers[0].feed(data)  # not always the same one: borrowers put another in its place
+                events = reading.parser.feed(data)
                 received += len(data)
                 if events:
                     control = dispatch(events, received)
@@ -196,7 +196,7 @@ class Session:
                         self._lend(link, now)
                         if link.error is not None:
                             return link.error
-                    received, begun = 0, parsers[0].held
+                    received, begun = 0, reading.parser.held
             elif data is not None:
                 if reading.error is not None:
                     raise reading.error

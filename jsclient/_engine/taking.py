@@ -10,7 +10,6 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
-from operator import setitem
 from typing import TYPE_CHECKING, Any, Final
 
 import protocol
@@ -147,7 +146,7 @@ def _keep(reading: Reading, turn: Turn, parser: protocol.Parser[Msg], events: li
     """Take the chunk. All of it or nothing: if the turn was ended, popleft raises before anything else is done."""
     chunk = turn.chunks[0]
     taken = iter(turn.chunks.popleft, chunk)
-    replaced: Iterator[Any] = filter(None, map(setitem, (reading.parsers,), (0,), (parser,)))
+    replaced: Iterator[Any] = filter(None, map(setattr, (reading,), ("parser",), (parser,)))
     into.extend(chain(taken, replaced, events))
     _count(reading, len(events), len(chunk))
 
