@@ -536,17 +536,35 @@ def test_the_connection_is_drained(scene: Scene, way: type[Way]) -> None:
     assert nc is not None
     thread, result = in_background(lambda: nc.drain(timeout=20))
     wait_until(lambda: nc.is_draining, 5)
-    assert not nc.closed
+    waits = taking.acks or taking.own  # else it may close before the application comes for more
+    assert not waits or not nc.closed
     scene.work.release.set()
     thread.join(15)
     assert result == [None]
     assert taking.ended() is None
     scene.nothing_starts()
-    assert scene.work.failed == []
+    assert not waits or scene.work.failed == []
     assert scene.work.told == []
     if taking.acks:
         scene.no_pull_is_left()
         scene.others_get_the_rest(0)
+
+
+@pytest.mark.parametrize("way", [way for way in ITERATED if not way.acks])
+def test_what_needs_no_acks_is_read_to_its_end_after_a_drained_connection_has_closed(
+    scene: Scene, way: type[Way]
+) -> None:
+    """It depended on a millisecond whether the loop ended in order or with ConnectionClosed."""
+    taking = scene.begin(way)
+    assert scene.nc is not None
+    wait_until(lambda: taking.taking.buffered == COUNT - FREE - 1, 10)
+    scene.nc.drain(timeout=20)
+    assert scene.nc.closed
+    scene.work.release.set()
+    assert taking.ended() is None
+    assert len(scene.work.begun) == COUNT
+    scene.nothing_starts()
+    assert scene.work.told == []
 
 
 @ends(("connection failed", ALL))

@@ -82,6 +82,7 @@ class MessageIterator(Taker):
     _terminal: Exception | None = None
     _stopped = False
     _draining = False
+    _drained = False  # with its connection: it ends with what is there, also after that has closed
     _settled = False  # the server knows that we take nothing more
     _closed = True  # until there is something to close
     _user = 0  # a thread that took from it
@@ -285,8 +286,11 @@ class MessageIterator(Taker):
     def finish_drain(self, deadline: Deadline) -> None:
         """The application may take what was received as long as it comes for more; the rest goes back."""
         if not self._wants_acks:
+            # Nobody waits for the application. It takes what is there also when it comes after the close: else it
+            # depended on a millisecond whether a loop ended in order or with ConnectionClosed.
             self.withdraw()
             self.complete()
+            self._drained = True
             return
         waited = self._closed or not self.delivered or self._user == threading.get_ident()
         over = waited or self._wait_for_application(deadline)
@@ -311,6 +315,8 @@ class MessageIterator(Taker):
         return self._closed
 
     def end(self, reason: errors.ConnectionClosed) -> None:
+        if self._drained:
+            return
         if not self._closed and not self._stopped:
             self._terminal = self._terminal or reason
         self._stopped = self._intake.halted = True
@@ -318,6 +324,8 @@ class MessageIterator(Taker):
         self._mailbox.wake()
 
     def hand_back(self) -> list[bytes]:
+        if self._drained:
+            return []
         self._settled = True
         left = self._intake.leftovers() + self._take_returned()
         return nak_frames(left) if self._wants_acks and not self.options.leave_buffered else []
