@@ -93,7 +93,7 @@ class Connection:
     def encode(self, subject: str, payload: bytes, reply: bytes) -> bytes:
         return reply + b" " + payload
 
-    def post_now(self, frame: bytes, deadline: Any = None) -> None:
+    def post_at_once(self, frame: bytes) -> None:
         if not self.is_connected:
             raise errors.ConnectionLost("there is no link")
         reply, _, payload = frame.partition(b" ")

@@ -17,6 +17,8 @@ from jsclient._engine.sinks import BaseSubscription, Inbox, MessageSink, ReplySi
 from jsclient._engine.takers import SLICE, Taker, Takers, wait_for
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from jsclient import errors
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
@@ -111,6 +113,13 @@ class Engine(Protocol):
     @property
     def post_now(self) -> Callable[..., None]:
         """Send a frame at once, with what is queued before it: `post_now(frame, deadline=None)`."""
+
+    @property
+    def post_at_once(self) -> Callable[[Frame], None]:
+        """The same for pulls and other small frames, bounded in number by who asks: it never waits for room."""
+
+    def sends_within(self, deadline: Deadline) -> AbstractContextManager[None]:
+        """In the body what this thread sends waits for room until the deadline at most, and not for `write_timeout`."""
 
     @property
     def flush_outbox(self) -> Callable[[], None]:

@@ -50,6 +50,8 @@ from jsclient.states import ConnectionState, LinkEvent
 from protocol.frames import Frame, has_headers, size_of
 
 if TYPE_CHECKING:
+    from contextlib import AbstractContextManager
+
     from jsclient.cancel import Cancel
     from jsclient.connection import Connection
 
@@ -108,6 +110,7 @@ class LiveEngine:
         self.post: Callable[..., None] = self.outbox.post
         self.post_core: Callable[[Frame], None] = self.outbox.post_core
         self.post_now: Callable[..., None] = self.outbox.post_now
+        self.post_at_once: Callable[[Frame], None] = self.outbox.post_at_once
         self.flush_outbox: Callable[[], None] = self.outbox.flush
         self.asker: Asker = Asker(self)
         self.request: Callable[..., Msg] = self.asker.request
@@ -243,6 +246,9 @@ class LiveEngine:
         self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False
     ) -> None:
         self.subscriptions.remove(subscription, tell_server, keep_sink)
+
+    def sends_within(self, deadline: Deadline) -> AbstractContextManager[None]:
+        return self.outbox.sends_within(deadline)
 
     # --- the right to read: see `reading` -------------------------------------------------------------------
 

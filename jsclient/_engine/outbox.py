@@ -29,6 +29,8 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
@@ -141,6 +143,7 @@ class Outbox:
         self._block_when_full = block_when_full
         self.write_timeout: float = min(write_timeout, FOREVER)
         self._stalled = False  # the last sender has waited in vain
+        self._bounds: dict[int, Deadline] = {}  # thread -> see `sends_within`
         # Below that size nobody need look at the queue: another thread is sending. No more than a hint.
         self.relief: int = 0
         # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
@@ -197,10 +200,15 @@ class Outbox:
     def post_now(self, frame: Frame, deadline: Deadline | None = None) -> None:
         """Queue a frame and send what the kernel takes at once. Raises as `post` does.
 
-        `deadline` bounds the wait for room in a full queue (None: `write_timeout`), then BufferFull.
+        `deadline` bounds the wait for room in a full queue (None: `patience`), then BufferFull.
         """
-        if self.size >= HIGH_WATER and not self._make_room(deadline or Deadline(self.write_timeout)):
+        if self.size >= HIGH_WATER and not self._make_room(deadline or self.patience()):
             raise self._full()
+        self.post_at_once(frame)
+
+    def post_at_once(self, frame: Frame) -> None:
+        """`post_now` for pulls and the like: small, and bounded in number by who asks. It does not wait for room, since
+        what it is for has a deadline of its own."""
         if self.offline:
             self._post_offline(frame)
             return
@@ -291,6 +299,7 @@ class Outbox:
             return False
         if right[0]._is_owned():  # else the flusher has taken it over meanwhile
             self._replace(right)
+        sending.transport.step_aside()
         return True
 
     def _replace(self, right: _Right) -> None:
@@ -321,6 +330,8 @@ class Outbox:
             permit.clear()
         holder = waiting.holder(lock)
         if holder is not None and not at_work(holder):
+            if holder:
+                sending.transport.pass_on(holder)
             self._replace(right)
 
     @property
@@ -387,12 +398,32 @@ class Outbox:
             return
         refusal: BaseException | None = None
         try:
-            if not self._make_room(Deadline(self.write_timeout)):
+            if not self._make_room(self.patience()):
                 refusal = self._full()
         except errors.JsClientError as closed:
             refusal = closed
         if refusal is not None and self.withdraw(frame):
             raise refusal
+
+    @contextmanager
+    def sends_within(self, deadline: Deadline) -> Iterator[None]:
+        """In the body what this thread posts waits for room until then at most. For calls that have a timeout and are
+        made of others that have none. It is asked for only where the queue is full, so that no post pays for it."""
+        me, bounds = get_ident(), self._bounds
+        before = bounds.get(me)  # of the call beneath a signal handler
+        bounds[me] = deadline
+        try:
+            yield
+        finally:
+            if before is None:
+                bounds.pop(me, None)
+            else:
+                bounds[me] = before
+
+    def patience(self) -> Deadline:
+        """How long a post of this thread that has no deadline of its own may wait for room."""
+        bound = self._bounds.get(get_ident())
+        return Deadline(self.write_timeout if bound is None else bound.at_most(self.write_timeout))
 
     def is_full(self) -> bool:
         """True when a thread that adds to the queue has to wait first."""
@@ -562,5 +593,6 @@ class Outbox:
         self._account = waiting.new_lock()
         self.online = waiting.Gate()
         self._sending = None
+        self._bounds = {}
         self.frames = deque()
         self.close(reason)

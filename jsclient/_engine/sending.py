@@ -89,8 +89,9 @@ class Batch:
         try:
             block = b"".join(self.frames)  # type: ignore[arg-type]  # the exception is for a LargeFrame
         except TypeError as error:
-            if not _straight(error):
-                raise  # of a signal handler
+            # A handler that takes no arguments raises one, too, and has no frame of its own.
+            if not _straight(error) or not str(error).startswith("sequence item"):
+                raise
             return False
         self.size = len(block)
         self.blocks = [block]

@@ -60,6 +60,12 @@ class SealingTransport(Transport):
             self._seal(load, blocks, permit)
         return True
 
+    def step_aside(self) -> None:
+        self._inner.step_aside()
+
+    def pass_on(self, thread: int) -> None:
+        self._inner.pass_on(thread)
+
     @property
     def unsent(self) -> int:
         return self._inner.unsent + self._plain.unsent + self._sealed.unsent

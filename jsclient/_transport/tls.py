@@ -33,8 +33,10 @@ exceeded it) fits: when it did not, its end was a record and a system call of it
 _ALL: Final = (-1,)
 
 _call: Final[Callable[[partial[Any]], Any]] = partial.__call__
+_do_all: Final[Callable[..., Any]] = deque
 
 DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
+LOOK: Final = 0.05  # seconds between two looks of the reader whether the lock that it waits for is still the one
 MAX_TRICKLE: Final = 1.0  # seconds that recv waits for the rest of a record while bytes go on coming
 
 
@@ -68,8 +70,10 @@ class TlsTransport(SealingTransport):
         super().__init__(inner)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._lock = waiting.new_lock()
-        self._acquire, self._release = partial(self._lock.acquire), partial(self._lock.release)
+        self._lock: Any
+        self._acquire: partial[Any]
+        self._release: partial[Any]
+        self._use(waiting.new_lock())
         self._owed = 0  # bytes left in _outgoing, as of the last look
         self._ended = False
         self._error: TlsAlert | None = None
@@ -90,8 +94,11 @@ class TlsTransport(SealingTransport):
     def _read(self, timeout: float | None, by_tick: bool) -> bytes | None:
         deadline = Deadline(MAX_TRICKLE if by_tick else timeout)
         while True:
-            with self._lock:
+            lock = self._entered()
+            try:
                 plain = self._decrypt_locked()
+            finally:
+                lock.release()
             if plain:
                 return plain
             if self._error is not None:
@@ -104,11 +111,23 @@ class TlsTransport(SealingTransport):
                 return None  # a record that comes in drops must not keep the reader from its pings
 
     def _feed(self, data: bytes | None) -> None:
-        with self._lock:
+        lock = self._entered()
+        try:
             if data:
                 self._incoming.write(data)
             elif data is not None:
                 self._incoming.write_eof()
+        finally:
+            lock.release()
+
+    def _entered(self) -> Any:
+        """The lock, acquired by the reader. Another one may have been put in its place, see `pass_on`."""
+        while True:
+            lock = self._lock
+            if lock.acquire(True, LOOK):
+                if lock is self._lock:
+                    return lock
+                lock.release()
 
     def _decrypt_locked(self) -> bytes:
         chunks = []
@@ -136,7 +155,7 @@ class TlsTransport(SealingTransport):
     # --- writing
 
     def _leaves(self, load: Carried) -> bool:
-        return bool(self._outgoing.pending or load.rest())
+        return bool(self._outgoing.pending or any(load.rest()))
 
     @property
     def unsent(self) -> int:
@@ -146,13 +165,36 @@ class TlsTransport(SealingTransport):
     def needs_flush(self) -> bool:
         return self._owed > 0
 
+    def step_aside(self) -> None:
+        waiting.free(self._lock)
+        super().step_aside()
+
+    def pass_on(self, thread: int) -> None:
+        before, ours = self._lock, waiting.new_lock()
+        if waiting.holder(before) == thread:
+            with ours:
+                self._use(ours)
+                # If it has gone on meanwhile the reader may have come in: OpenSSL takes one thread at a time.
+                while waiting.holder(before) != thread:
+                    if before.acquire(True, LOOK):
+                        before.release()
+                        break
+        super().pass_on(thread)
+
+    def _use(self, lock: Any) -> None:
+        self._lock = lock
+        self._acquire, self._release = partial(lock.acquire), partial(lock.release)
+
     def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
-        rest = load.rest()
+        steps: list[partial[Any]] = [partial(blocks.extend, map(self._outgoing.read, _ALL))]
+        rest = [block for block in load.rest() if block]
+        if rest and not self._outgoing.pending:
+            piece = memoryview(rest[0])[:ENCRYPT_SLICE]
+            # Counted first: it takes all of it or fails for good, and a handler that strikes within it (it looks for
+            # signals when OpenSSL is done) may raise, so that nobody would hear what it returns.
+            both: tuple[partial[Any], ...] = (partial(load.taken.append, len(piece)), partial(self._write, piece))
+            steps.insert(0, partial(_do_all, map(_call, both), 0))
         try:
-            steps = [partial(blocks.extend, map(self._outgoing.read, _ALL))]
-            if rest and not self._outgoing.pending:
-                piece = memoryview(rest[0])[:ENCRYPT_SLICE]
-                steps.insert(0, partial(load.taken.extend, map(self._write, (piece,))))
             self._with_lock(permit, steps)
         except ssl.SSLError as error:
             raise StreamFailed(TlsAlert(explain(error, self.peer))) from error
@@ -160,13 +202,19 @@ class TlsTransport(SealingTransport):
             self._owed = self._outgoing.pending  # an exception between the two leaves records in the session
 
     def _with_lock(self, permit: list[int], steps: list[partial[Any]]) -> None:
-        """Do steps with the lock, if the permit lasts. Lock and steps are one call into C: no handler runs while its
-        thread has the lock, which the reader needs to read the answer that the handler may wait for."""
+        """Do steps with the lock, each if the permit lasts. Lock and steps are one call into C, so that no exception
+        of a handler leaves the lock behind. A handler within a step has it beneath: see `step_aside`, `pass_on`."""
+        lock = self._lock
         try:
-            allowed = chain.from_iterable(map(permitted, permit, (steps,)))
+            allowed = chain.from_iterable([map(permitted, permit, (step,)) for step in steps])
             deque(map(_call, chain((self._acquire,), allowed, (self._release,))), 0)
+        except RuntimeError:
+            if permit or lock._is_owned():
+                waiting.free(lock)
+                raise
+            # A handler within a step has given it up; that has ended the permit, too.
         except BaseException:
-            waiting.free(self._lock)
+            waiting.free(lock)
             raise
 
     # --- the handshake

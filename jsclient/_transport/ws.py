@@ -92,12 +92,12 @@ class WebSocketTransport(SealingTransport):
         return bool(self._replies) or self._inner.needs_flush
 
     def _leaves(self, load: Carried) -> bool:
-        return bool(self._replies or load.rest())
+        return bool(self._replies or any(load.rest()))
 
     def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
         replies = map(_popleft, repeat(self._replies, len(self._replies)))
         blocks.extend(chain.from_iterable(map(permitted, permit, (replies,))))
-        rest = load.rest()
+        rest = [block for block in load.rest() if block]
         if rest:
             part = bytes(rest[0][:FRAME_SLICE])
             both = map(_append, (blocks, load.taken), (self._socket.frame(part), len(part)))

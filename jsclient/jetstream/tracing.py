@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from jsclient.connection import Connection
+from jsclient.connection import Connection, engine_of
 from jsclient.durations import Deadline, Timeout, resolve
 from jsclient.errors import NotSupported, TimedOut
 from jsclient.jetstream.api import headers as header_names
@@ -85,7 +85,7 @@ def trace(
     seconds = resolve(timeout, TRACE_TIMEOUT)
     deadline = Deadline(seconds)
     reports: list[Trace] = []
-    with nc.subscribe(nc.new_inbox()) as answers:
+    with engine_of(nc).sends_within(deadline), nc.subscribe(nc.new_inbox()) as answers:
         out[header_names.TRACE_DEST] = answers.subject
         if not deliver:
             out[header_names.TRACE_ONLY] = "true"

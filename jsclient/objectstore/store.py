@@ -155,7 +155,7 @@ class ObjectStore:
         for attempt in range(1, UPLOAD_ATTEMPTS + 1):
             upload = Upload(self._js, self._stream, self.bucket, meta.chunk_size, deadline)
             try:
-                with chunks_of(data, meta.chunk_size) as (chunks, total):
+                with chunks_of(data, meta.chunk_size) as (chunks, total), engine_of(self._js.nc).sends_within(deadline):
                     upload.run(chunks, total, progress)
                 return upload
             except BaseException as error:

@@ -339,7 +339,7 @@ BOUNDED: dict[str, tuple[float, Call]] = {
     # What waits without a `timeout`: the seconds that it has by itself.
     "Connection.close": (4.0, lambda e, t: e.spare().close()),
     "Connection.__exit__": (4.0, lambda e, t: e.spare().__exit__(None, None, None)),
-    "Connection.publish": (0.5, lambda e, t: e.nc.publish("dl.x", b"x" * 1000)),
+    "Connection.publish": (10.0, lambda e, t: e.nc.publish("dl.x", b"x" * 1000)),
     "Connection.subscribe": (0.5, lambda e, t: e.nc.subscribe("dl.sub")),
     "Connection.force_reconnect": (1.5, lambda e, t: e.spare().force_reconnect()),
     "Subscription.unsubscribe": (0.5, lambda e, t: e.subs.pop().unsubscribe()),
@@ -474,7 +474,7 @@ class Env:
         self._files = 0
         self._spares: list[jsclient.Connection] = []
         self.stack = contextlib.ExitStack()
-        options: dict[str, Any] = {"ping_interval": 60, "write_timeout": 0.2, "pending_buffer": 1000}
+        options: dict[str, Any] = {"ping_interval": 60, "pending_buffer": 1000}
         self.connect: Callable[[], Any] = lambda: jsclient.connect(url, **options)
         self.control = self.stack.enter_context(jsclient.connect(control))  # not through the proxy
         self._prepare(jets.JetStream(self.control))

@@ -30,7 +30,7 @@ class Answering(Connection):
         self.items = items
         self.pulls = 0
 
-    def post_now(self, frame: bytes, deadline: Any = None) -> None:
+    def post_at_once(self, frame: bytes) -> None:
         if not self.is_connected:
             raise errors.ConnectionLost("there is no link")
         self.pulls += 1
@@ -147,13 +147,26 @@ def test_a_pull_that_ends_before_anybody_waits_is_followed_by_the_next_one() -> 
     """All of it may be there when the fetch looks for the first time."""
 
     class Early(Answering):
-        def post_now(self, frame: bytes, deadline: Any = None) -> None:
+        def post_at_once(self, frame: bytes) -> None:
             self.items = (one(1), "408 Request Timeout") if self.pulls == 0 else (one(2),)
-            super().post_now(frame, deadline)
+            super().post_at_once(frame)
 
     connection = Early()
     batch = fetch(connection, timeout=1.5)
     assert (len(batch), batch.ended, connection.pulls) == (2, Ended.COMPLETE, 2)
+
+
+def test_the_size_of_messages_is_not_told_by_the_last_one_alone() -> None:
+    """Batches of large messages that ended with a small one lost their limit in bytes, and then the link."""
+    learnt: list[int] = []
+
+    class Learns(Source):
+        def learn_size(self, nbytes: int) -> None:
+            learnt.append(nbytes)
+
+    connection = Answering(Msg(b"s", b"1", b"r", bytes(50_000), None), one(2))
+    fetch(connection, source=Learns(connection, "P"))  # type: ignore[arg-type]
+    assert learnt[0] > 50_000
 
 
 # --- what came before ---------------------------------------------------------------------------------------------

@@ -285,3 +285,11 @@ def test_a_message_that_cannot_be_decoded_says_so_when_its_value_is_read() -> No
     for seq in (1, 2):
         message = next(rig.messages)
         assert (type(message), message.stream_seq) == (UnreadMsg, seq)
+
+
+def test_it_is_closed_while_its_stream_is_being_checked() -> None:
+    """By another thread: there was an AttributeError in the thread of a group."""
+    rig = Rig()
+    rig.source.same_stream.check = lambda *_: rig.source.delete()  # type: ignore[method-assign]
+    rig.source.create()
+    assert rig.source.info is None

@@ -44,6 +44,12 @@ class Wire:
         self.before: Callable[[], None] | None = None
         self.more = threading.Event()
 
+    def step_aside(self) -> None:
+        pass
+
+    def pass_on(self, thread: int) -> None:
+        pass
+
     def hand_over(self, buffers: Sequence[bytes], permit: list[int]) -> Iterator[int]:
         if self.before is not None:
             self.before()

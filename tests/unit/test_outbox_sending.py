@@ -6,8 +6,10 @@ A trace function finds these points in the modules that send, and strikes at eac
 
 from __future__ import annotations
 
+import contextlib
 import dis
 import functools
+import signal
 import socket
 import sys
 import threading
@@ -398,6 +400,25 @@ def test_small_frames_are_joined_and_large_ones_left_alone() -> None:
     assert gathered == [b"ab", large, b"line", large, b"endc"]
     assert gathered[1] is large
     assert blocks(large)[0] is large
+
+
+def test_a_handler_that_cannot_be_called_is_no_large_frame() -> None:
+    """Its TypeError has no frame of its own, and was taken for that of the join."""
+    batch, raised = Batch(), 0
+    batch.frames = [b"x" * 128] * 850
+    handler = signal.signal(signal.SIGALRM, lambda: None)  # type: ignore[arg-type, misc]
+    try:
+        for _ in range(20):
+            signal.setitimer(signal.ITIMER_REAL, 0.0005)
+            with contextlib.suppress(TypeError):
+                for _ in range(100_000):
+                    batch.form(little=True)
+                continue
+            raised += 1
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, handler)
+    assert raised == 20
 
 
 def test_a_full_queue_makes_callers_wait_within_their_time() -> None:

@@ -267,3 +267,55 @@ def test_a_socket_that_sends_in_python_code_is_given_up_beneath_tls(certs: Certi
         broken += bool(line.broken)
         line.close()
     assert broken
+
+
+def encrypting(line: Line, handler: Callable[[], None]) -> None:
+    """The handler strikes once within the encryption: there CPython looks for signals, with the lock of the session
+    taken and the record made."""
+    transport = line.transport._inner if line.framed else line.transport
+    write = transport._write
+
+    def struck(piece: Any) -> int:
+        made: int = write(piece)
+        transport._write = write
+        handler()
+        return made
+
+    transport._write = struck
+
+
+@pytest.mark.parametrize("kind", ["tls", "wss"])
+def test_an_exception_within_the_encryption_sends_nothing_twice(kind: str, certs: Certificates) -> None:
+    """What it had returned was lost with the exception, and the record was made again: 64 of 400 arrived twice."""
+    line = Line(kind, certs)
+    encrypting(line, lambda: raises(KeyboardInterrupt)(line))
+    line.outbox.frames.extend(SCENE[:-1])
+    with pytest.raises(KeyboardInterrupt):
+        line.outbox.post_now(SCENE[-1])
+    assert line.finish() == plain.whole(SCENE)
+    line.close()
+
+
+@pytest.mark.parametrize("handler", [on_top, beside])
+@pytest.mark.parametrize("kind", ["tls", "wss"])
+def test_a_handler_within_the_encryption_holds_nobody_up(
+    kind: str, handler: Callable[[Line], None], certs: Certificates
+) -> None:
+    """The reader needs the lock of the session, which the interrupted thread has."""
+    line = Line(kind, certs)
+    encrypting(line, lambda: handler(line))
+    line.outbox.frames.extend(SCENE[:-1])
+    line.outbox.post_now(SCENE[-1])
+    got = line.finish()
+    assert got.count(b"<handler>") == 1
+    assert got.replace(b"<handler>", b"") == plain.whole(SCENE)
+    assert not line.broken
+    line.close()
+
+
+def test_empty_blocks_are_nothing_to_send(certs: Certificates) -> None:
+    """It went round and round, with the send lock taken."""
+    line = Line("tls", certs)
+    assert line.transport.carry(stream.Load([b"", b"x"]), stream.ALWAYS, 0)
+    assert line.finish() == b"x"
+    line.close()

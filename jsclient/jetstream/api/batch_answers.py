@@ -97,7 +97,7 @@ class BatchGets:
     def ask(self, request: dict[str, Any]) -> None:
         """Ask for a batch; nobody wants the rest of the answer before any more."""
         reply = f"{self._inbox}.{new_token().decode()}"
-        self._engine.post_now(Unkept(self._engine.encode(self._subject, model_base.encode(request), reply=reply)))
+        self._engine.post_at_once(Unkept(self._engine.encode(self._subject, model_base.encode(request), reply=reply)))
         self._reply, self._previous = reply.encode(), 0
 
     def next(self, silence: float) -> Answered:

@@ -83,15 +83,16 @@ class OrderedSource(PullSource):
         deadline = Deadline(timeout)
         self.delete()
         config = state.next_config()
-        self.info = consumer_requests.put(
+        # In a variable: another thread may close it meanwhile, and then there is no `self.info` any more.
+        self.info = info = consumer_requests.put(
             self.js, self.stream_name, config, "", timeout=deadline.remaining(), every=CREATE_AGAIN
         )
         try:
-            self.same_stream.check(self.js, self.stream_name, self.info, deadline)
+            self.same_stream.check(self.js, self.stream_name, info, deadline)
         except errors.StreamRecreated:
             self.delete()
             raise
-        state.created(self.info.num_pending + self.info.delivered.consumer_seq)
+        state.created(info.num_pending + info.delivered.consumer_seq)
         self.pull_subject: str = self.js.api.subject(f"CONSUMER.MSG.NEXT.{self.stream_name}.{config.name}")
         self.lost = ""
 

@@ -33,6 +33,9 @@ without acks a message of 128 B costs us 2.6 us at 500, 2.2 at 2,000 and 2.0 at 
 the time from one to the next is 4.3, 3.0 and 2.9."""
 
 
+ENOUGH: Final = 8
+"""Messages by which their size of late is told."""
+
 SHORTEST: Final = 1e-6
 """Seconds; a round trip may have been shorter than the one that was measured."""
 
@@ -75,6 +78,8 @@ class PullState(Credit):
         self._waits_since: float | None = None  # somebody waits for messages, and none is there
         self._waited = 0.0  # seconds of such waits since the last pull was due
         self._reads = 0  # how often the count was read
+        self._measured = (0, 0)  # messages and bytes taken when `_late` was last looked at
+        self._late = 0  # bytes of a message of late
 
     def taken(self) -> int:
         """Messages taken up to now. A count is read by counting once more, so every limit moves along by one."""
@@ -153,10 +158,17 @@ class PullState(Credit):
         self.threshold_messages = (messages + 1) // 2
 
     def _fitting(self, nbytes: int, taken: int) -> int:
-        """Twice as many messages as so many bytes hold, by what they have needed so far."""
+        """Twice as many messages as so many bytes hold, by what they have needed in all or, if that is less, of late:
+        tiny ones that come after large ones must not be asked for as if they were large."""
         if not self.taken_bytes or self.max_messages >= UNLIMITED_BATCH:
             return UNLIMITED_BATCH
-        return max(2 * nbytes * (taken - self._reads) // self.taken_bytes, 1)
+        delivered, nbytes_taken = taken - self._reads, self.taken_bytes
+        since, before = self._measured
+        if delivered - since >= ENOUGH:
+            self._measured = delivered, nbytes_taken
+            self._late = max((nbytes_taken - before) // (delivered - since), 1)
+        mean = min(self._late or nbytes_taken, max(nbytes_taken // max(delivered, 1), 1))
+        return max(2 * nbytes // mean, 1)
 
     def _bytes_for(self, batch: int, taken: int, credit: int, alone: bool) -> int:
         """Bytes of the limit that a pull gets: four times what its messages have needed so far, at most half of

@@ -135,7 +135,7 @@ class Pump(Generic[C]):
             self._watchdog.restart(now)
             frame = self._frame(number, *need)
         try:
-            self._engine.post_now(Unkept(frame))  # now, or never: a link that is lost takes it along
+            self._engine.post_at_once(Unkept(frame))  # now, or never: a link that is lost takes it along
         except errors.ConnectionLost as error:
             with self.lock:
                 self.unsent = error
