@@ -248,7 +248,7 @@ class Connection:
         table = engine.subscriptions
         subscription = Subscription(engine, table.next_sid(), subject, queue, mailbox, callback, thread == "own")
         subscription.max_messages = max_messages
-        table.add(subscription, engine.outbox.patience())
+        table.add(subscription)
         engine.takers.enter(subscription)
         return subscription
 

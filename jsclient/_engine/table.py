@@ -11,7 +11,6 @@ from jsclient._engine.dispatcher import Dispatcher, Sink
 from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
 from jsclient._engine.sinks import BaseSubscription
 from jsclient._transport import Transport
-from jsclient.durations import Deadline
 from protocol.frames import Frame
 
 
@@ -33,8 +32,8 @@ class Subscriptions:
     def next_sid(self) -> bytes:
         return b"%d" % next(self._sids)
 
-    def add(self, subscription: BaseSubscription, deadline: Deadline = AT_ONCE) -> None:
-        """Enter it and tell the server; the deadline is for sending what is queued, which is not necessary here."""
+    def add(self, subscription: BaseSubscription) -> None:
+        """Enter it and tell the server, without waiting for a link that takes nothing."""
         frame = self._sub_frames(subscription)
         try:
             self.sinks[subscription.sid] = subscription
@@ -43,7 +42,7 @@ class Subscriptions:
             if not self._outbox.offline:
                 subscription.link = self._links
                 self._outbox.frames.append(Unkept(frame))
-            if self._outbox.frames and not self._outbox.offline and not self._outbox.drain(deadline):
+            if self._outbox.frames and not self._outbox.offline and not self._outbox.drain(AT_ONCE):
                 self._kick()
             self._recall_reader()
         except BaseException:  # Ctrl-C: nobody will ever take from it

@@ -344,7 +344,7 @@ BOUNDED: dict[str, tuple[float, Call]] = {
     "Connection.force_reconnect": (1.5, lambda e, t: e.spare().force_reconnect()),
     "Subscription.unsubscribe": (0.5, lambda e, t: e.subs.pop().unsubscribe()),
     "Subscription.close": (0.5, lambda e, t: e.subs.pop().close()),
-    "AsyncPublisher.publish": (0.5, lambda e, t: jets.AsyncPublisher(e.js, stall_wait=0.1).publish("dl.js.q", b"x")),
+    "AsyncPublisher.publish": (10.0, lambda e, t: jets.AsyncPublisher(e.js, stall_wait=0.1).publish("dl.js.q", b"x")),
     "Messages.stop": (0.5, lambda e, t: e.consumer.messages().stop()),
     "Consumer.messages": (0.5, lambda e, t: e.consumer.messages().stop()),
     "KeyWatcher.stop": (1.5, lambda e, t: e.watchers.pop().stop()),
@@ -391,7 +391,7 @@ NEVER_NAMES = """
     pull_options put read read_with readable readall readinto reads_direct refuse_pickle release
     remove_link_listener remove_subscription remove_violation_listener report_error reported
     required_permissions reset resize resolve respond respond_json reveal run_callback run_last_callback
-    runs_here same_shape set_callbacks set_pending_limits set_servers snapshot stats stop succeed take
+    runs_here same_shape sends_within set_callbacks set_pending_limits set_servers snapshot stats stop succeed take
     to_concurrent to_dict typed under_way unwatch wake watch when_closed when_read with_mappings with_members
     withdraw withdrawn
 """
