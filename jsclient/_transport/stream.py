@@ -108,11 +108,11 @@ class Transport(abc.ABC):
         """Like `recv`, but waits for `timeout` seconds instead of the tick. For handshakes."""
 
     def step_aside(self) -> None:  # noqa: B027 # most have no locks
-        """Called on top of a send of the same thread: whoever waits there may need others to read. Gives up the locks
+        """Called on top of a send of the same thread: what waits there may need others to read. Gives up the locks
         of that send, whose permit has ended."""
 
     def pass_on(self, thread: int) -> None:  # noqa: B027
-        """Called by others once a sender, whose permit has ended, was seen beneath other code: puts others in the place
+        """Called by others once a sender without a permit was seen beneath other code: puts others in the place
         of the locks that it has."""
 
     can_take: bool = False
