@@ -207,7 +207,7 @@ class Outbox:
         self.post_at_once(frame)
 
     def post_at_once(self, frame: Frame) -> None:
-        """`post_now` for pulls and the like: small, and bounded in number by their owners. It does not wait for room, since
+        """`post_now` for pulls and the like: small, and bounded in number by their owners. It does not wait for room:
         what it is for has a deadline of its own."""
         if self.offline:
             self._post_offline(frame)

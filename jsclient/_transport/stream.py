@@ -108,8 +108,8 @@ class Transport(abc.ABC):
         """Like `recv`, but waits for `timeout` seconds instead of the tick. For handshakes."""
 
     def step_aside(self) -> None:  # noqa: B027 # most have no locks
-        """Called on top of a send of the same thread: what waits there may need others to read. Gives up the locks
-        of that send, whose permit has ended."""
+        """Called on top of a send of the same thread, the permit of which has ended: gives up the locks of that send,
+        because what waits there may need others to read."""
 
     def pass_on(self, thread: int) -> None:  # noqa: B027
         """Called by others once a sender without a permit was seen beneath other code: puts others in the place
