@@ -14,7 +14,7 @@ import ssl
 from collections import deque
 from collections.abc import Callable
 from functools import partial
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final
 
 import attrs
@@ -33,7 +33,6 @@ exceeded it) fits: when it did not, its end was a record and a system call of it
 _ALL: Final = (-1,)
 
 _call: Final[Callable[[partial[Any]], Any]] = partial.__call__
-_do_all: Final[Callable[..., Any]] = deque
 
 DECRYPT_SIZE: Final = 16 * 1024  # one record: SSLObject.read returns no more, however much is asked for
 LOOK: Final = 0.05  # seconds between two looks of the reader whether the lock that it waits for is still the one
@@ -93,30 +92,30 @@ class TlsTransport(SealingTransport):
 
     def _read(self, timeout: float | None, by_tick: bool) -> bytes | None:
         deadline = Deadline(MAX_TRICKLE if by_tick else timeout)
+        data: bytes | None = None
         while True:
-            lock = self._entered()
-            try:
-                plain = self._decrypt_locked()
-            finally:
-                lock.release()
+            plain = self._open(data)
             if plain:
                 return plain
             if self._error is not None:
                 raise self._error
             if self._ended:
                 return b""
-            data = self._inner.recv() if by_tick else self._inner.recv_within(deadline.remaining())
-            self._feed(data)
-            if data is None or (by_tick and deadline.expired()):
+            if data is not None and by_tick and deadline.expired():
                 return None  # a record that comes in drops must not keep the reader from its pings
+            data = self._inner.recv() if by_tick else self._inner.recv_within(deadline.remaining())
+            if data is None:
+                return None
 
-    def _feed(self, data: bytes | None) -> None:
+    def _open(self, data: bytes | None) -> bytes:
+        """What the records hold that are complete with `data`; b"" is the end of the stream."""
         lock = self._entered()
         try:
             if data:
                 self._incoming.write(data)
             elif data is not None:
                 self._incoming.write_eof()
+            return self._decrypt_locked()
         finally:
             lock.release()
 
@@ -124,7 +123,7 @@ class TlsTransport(SealingTransport):
         """The lock, acquired by the reader. Another one may have been put in its place, see `pass_on`."""
         while True:
             lock = self._lock
-            if lock.acquire(True, LOOK):
+            if lock.acquire(False) or lock.acquire(True, LOOK):
                 if lock is self._lock:
                     return lock
                 lock.release()
@@ -186,14 +185,14 @@ class TlsTransport(SealingTransport):
         self._acquire, self._release = partial(lock.acquire), partial(lock.release)
 
     def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
-        steps: list[partial[Any]] = [partial(blocks.extend, map(self._outgoing.read, _ALL))]
-        rest = [block for block in load.rest() if block]
+        read = partial(blocks.extend, map(self._outgoing.read, _ALL))
+        steps: tuple[partial[Any], ...] = (read,)
+        rest = load.rest()
         if rest and not self._outgoing.pending:
-            piece = memoryview(rest[0])[:ENCRYPT_SLICE]
+            piece = memoryview(rest[0] or b"".join(rest))[:ENCRYPT_SLICE]
             # Counted first: it takes all of it or fails for good, and a handler that strikes within it (it looks for
             # signals when OpenSSL is done) may raise, so that nobody would hear what it returns.
-            both: tuple[partial[Any], ...] = (partial(load.taken.append, len(piece)), partial(self._write, piece))
-            steps.insert(0, partial(_do_all, map(_call, both), 0))
+            steps = partial(load.taken.append, len(piece)), partial(self._write, piece), read
         try:
             self._with_lock(permit, steps)
         except ssl.SSLError as error:
@@ -201,12 +200,12 @@ class TlsTransport(SealingTransport):
         finally:
             self._owed = self._outgoing.pending  # an exception between the two leaves records in the session
 
-    def _with_lock(self, permit: list[int], steps: list[partial[Any]]) -> None:
+    def _with_lock(self, permit: list[int], steps: tuple[partial[Any], ...]) -> None:
         """Do steps with the lock, each if the permit lasts. Lock and steps are one call into C, so that no exception
         of a handler leaves the lock behind. A handler within a step has it beneath: see `step_aside`, `pass_on`."""
         lock = self._lock
         try:
-            allowed = chain.from_iterable([map(permitted, permit, (step,)) for step in steps])
+            allowed = chain.from_iterable(map(map, repeat(permitted), repeat(permit), zip(steps)))
             deque(map(_call, chain((self._acquire,), allowed, (self._release,))), 0)
         except RuntimeError:
             if permit or lock._is_owned():
@@ -260,7 +259,10 @@ class TlsTransport(SealingTransport):
             raise TlsError(f"{self.peer} closed the connection during the TLS handshake: {error}") from error
         if data is None:
             raise TlsError(f"TLS handshake with {self.peer}: no answer in time; is that a TLS port?")
-        self._feed(data)
+        if data:
+            self._incoming.write(data)
+        else:
+            self._incoming.write_eof()
 
     def _say_goodbye(self) -> None:
         """Tell the server why (the alert that OpenSSL has prepared), if it can be done at once."""
