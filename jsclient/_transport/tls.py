@@ -69,10 +69,7 @@ class TlsTransport(SealingTransport):
         super().__init__(inner)
         self._incoming = ssl.MemoryBIO()
         self._outgoing = ssl.MemoryBIO()
-        self._lock: Any
-        self._acquire: partial[Any]
-        self._release: partial[Any]
-        self._use(waiting.new_lock())
+        self._turn = _new_turn()
         self._owed = 0  # bytes left in _outgoing, as of the last look
         self._ended = False
         self._error: TlsAlert | None = None
@@ -122,9 +119,9 @@ class TlsTransport(SealingTransport):
     def _entered(self) -> Any:
         """The lock, acquired by the reader. Another one may have been put in its place, see `pass_on`."""
         while True:
-            lock = self._lock
+            lock = self._turn[0]
             if lock.acquire(False) or lock.acquire(True, LOOK):
-                if lock is self._lock:
+                if lock is self._turn[0]:
                     return lock
                 lock.release()
 
@@ -165,24 +162,21 @@ class TlsTransport(SealingTransport):
         return self._owed > 0
 
     def step_aside(self) -> None:
-        waiting.free(self._lock)
+        waiting.free(self._turn[0])
         super().step_aside()
 
     def pass_on(self, thread: int) -> None:
-        before, ours = self._lock, waiting.new_lock()
+        before = self._turn[0]
         if waiting.holder(before) == thread:
-            with ours:
-                self._use(ours)
+            turn = _new_turn()
+            with turn[0]:
+                self._turn = turn
                 # If it has gone on meanwhile the reader may have come in: OpenSSL takes one thread at a time.
                 while waiting.holder(before) != thread:
                     if before.acquire(True, LOOK):
                         before.release()
                         break
         super().pass_on(thread)
-
-    def _use(self, lock: Any) -> None:
-        self._lock = lock
-        self._acquire, self._release = partial(lock.acquire), partial(lock.release)
 
     def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
         read = partial(blocks.extend, map(self._outgoing.read, _ALL))
@@ -203,18 +197,16 @@ class TlsTransport(SealingTransport):
     def _with_lock(self, permit: list[int], steps: tuple[partial[Any], ...]) -> None:
         """Do steps with the lock, each if the permit lasts. Lock and steps are one call into C, so that no exception
         of a handler leaves the lock behind. A handler within a step has it beneath: see `step_aside`, `pass_on`."""
-        lock = self._lock
+        lock, acquire, release = self._turn
         try:
             allowed = chain.from_iterable(map(map, repeat(permitted), repeat(permit), zip(steps)))
-            deque(map(_call, chain((self._acquire,), allowed, (self._release,))), 0)
-        except RuntimeError:
-            if permit or lock._is_owned():
-                waiting.free(lock)
-                raise
-            # A handler within a step has given it up; that has ended the permit, too.
-        except BaseException:
+            deque(map(_call, chain((acquire,), allowed, (release,))), 0)
+        except BaseException as error:
+            given_up = not permit and not lock._is_owned()  # by a handler within a step
             waiting.free(lock)
-            raise
+            trace = error.__traceback__
+            if not (given_up and isinstance(error, RuntimeError) and trace is not None and trace.tb_next is None):
+                raise  # else it is `release` that says so
 
     # --- the handshake
 
@@ -223,7 +215,7 @@ class TlsTransport(SealingTransport):
         deadline = Deadline(timeout)
         while True:
             try:
-                with self._lock:
+                with self._turn[0]:
                     self._session.do_handshake()
             except ssl.SSLWantReadError:
                 self._flush_handshake(deadline)
@@ -234,7 +226,7 @@ class TlsTransport(SealingTransport):
                 raise TlsError(explain(error, self.peer)) from error
             break
         self._flush_handshake(deadline)
-        with self._lock:
+        with self._turn[0]:
             name, version, bits = self._session.cipher() or ("", "", 0)
             self.tls = TlsState(
                 version=self._session.version() or version or "",
@@ -279,6 +271,12 @@ class TlsTransport(SealingTransport):
     def version(self) -> str:
         """Protocol version in use, such as "TLSv1.3"."""
         return self._session.version() or ""
+
+
+def _new_turn() -> tuple[Any, partial[Any], partial[Any]]:
+    """A lock, and the steps that acquire and release it."""
+    lock = waiting.new_lock()
+    return lock, partial(lock.acquire), partial(lock.release)
 
 
 def start_tls(

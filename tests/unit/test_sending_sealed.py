@@ -313,6 +313,23 @@ def test_a_handler_within_the_encryption_holds_nobody_up(
     line.close()
 
 
+@pytest.mark.parametrize("kind", ["tls", "wss"])
+def test_what_such_a_handler_raises_is_raised(kind: str, certs: Certificates) -> None:
+    """Behind it the lock is not ours any more, and to release that raises, too: of these two only one is hidden."""
+    line = Line(kind, certs)
+
+    def handler() -> None:
+        on_top(line)
+        raise RuntimeError("of the handler")
+
+    encrypting(line, handler)
+    line.outbox.frames.extend(SCENE[:-1])
+    with pytest.raises(RuntimeError, match="of the handler"):
+        line.outbox.post_now(SCENE[-1])
+    assert line.finish().replace(b"<handler>", b"") == plain.whole(SCENE)
+    line.close()
+
+
 def test_empty_blocks_are_nothing_to_send(certs: Certificates) -> None:
     """It went round and round, with the send lock taken."""
     line = Line("tls", certs)
