@@ -25,13 +25,28 @@ from tests.interleave import Steps, Thread, World, explore, stepwise
 OF_SENDING = ("push", "_send", "_take_one", "_take", "_forget", "_count")
 
 StepwiseSending: Any = stepwise(Sending, *OF_SENDING)
-StepwiseOutbox: Any = stepwise(Outbox, "post_now", "drain", "_push", "_replace", "_step_aside", "look", calls=("push",))
+OF_OUTBOX = "post_now", "post_at_once", "drain", "_push", "_replace", "_step_aside", "look"
+StepwiseOutbox: Any = stepwise(Outbox, *OF_OUTBOX, calls=("push",))
 
 FLUSHER = 3
 ROUNDS = 2
 """Looks of the flusher, once nobody else goes on, after which everything must be out."""
 
-LOCALS = ("permit", "done", "batch", "size", "known", "rounds", "holder", "seen", "rest", "taken", "waited", "batches")
+LOCALS = (
+    "permit",
+    "done",
+    "batch",
+    "size",
+    "whole",
+    "known",
+    "rounds",
+    "holder",
+    "seen",
+    "rest",
+    "taken",
+    "waited",
+    "batches",
+)
 
 now: list[int] = [0]
 """The thread that takes a step, from 1."""
@@ -88,6 +103,12 @@ class Wire:
 
     def wait_writable(self, timeout: float) -> bool:
         return False
+
+    def step_aside(self) -> None:
+        """It has no locks."""
+
+    def pass_on(self, thread: int) -> None:
+        """As above."""
 
 
 class Sender(Thread):
