@@ -34,6 +34,8 @@ def store(server: NatsServer, proxy: Proxy) -> Iterator[ObjectStore]:
         made = objectstore.create_object_store(js, ObjectStoreConfig(bucket="o", storage="memory"))
         at[made] = js
         yield made
+        with contextlib.suppress(errors.JsClientError):  # behind a request that was held back, and makes a store
+            js.account_info(timeout=10)
         home = JetStream(direct)
         for name in list(home.stream_names()):
             with contextlib.suppress(errors.StreamNotFound):  # a request that was held back deletes it, too
