@@ -90,12 +90,15 @@ class Connection:
         self.inboxes[subject.removesuffix("*").encode()] = made = Inbox(self)
         return made
 
-    def encode(self, subject: str, payload: bytes, reply: bytes) -> bytes:
-        return reply + b" " + payload
+    def encode(self, subject: str, payload: bytes = b"", reply: bytes = b"") -> bytes:
+        return reply + b" " + payload if payload else subject.encode()
 
     def post_at_once(self, frame: bytes) -> None:
         if not self.is_connected:
             raise errors.ConnectionLost("there is no link")
+        if b" " not in frame:
+            self.published.append(frame.decode())  # an answer, or what removes a consumer
+            return
         reply, _, payload = frame.partition(b" ")
         self.server.pull(json.loads(payload), reply)
 

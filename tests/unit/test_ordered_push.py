@@ -181,7 +181,6 @@ def test_it_is_closed_by_another_thread_while_its_consumer_cannot_be_made() -> N
 
 def test_to_remove_it_is_no_duty() -> None:
     rig = Rig()
-    rig.js.nc.post = rig.js.nc.post_at_once
     rig.js.nc.is_connected = False
     rig.source.delete()
     assert rig.source.info is None

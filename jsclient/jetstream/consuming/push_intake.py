@@ -227,7 +227,7 @@ class PushIntake:
         return reported(errors.PullStatusError(status.code, status.description))
 
     def _answer(self, subject: str) -> None:
-        self.connection.publish(subject)
+        self._engine.post_at_once(self._engine.encode(subject))
 
     def look(self, deadline: Deadline) -> Sequence[Told]:
         """Nothing came: ask what is wrong, or raise the alarm, if it is time for it (see Watchdog)."""
