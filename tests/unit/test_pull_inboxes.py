@@ -42,7 +42,7 @@ class Told(Connection):
     def when_read(self, *calls: Callable[[], None]) -> None:
         self.late.extend(calls)
 
-    def encode(self, subject: str, payload: bytes, reply: bytes) -> bytes:
+    def encode(self, subject: str, payload: bytes = b"", reply: bytes = b"") -> bytes:
         return subject.encode()
 
     def post_now(self, frame: bytes, deadline: Any = None) -> None:
