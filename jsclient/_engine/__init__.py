@@ -116,7 +116,8 @@ class Engine(Protocol):
 
     @property
     def post_at_once(self) -> Callable[[Frame], None]:
-        """The same for pulls and other small frames, bounded in number by their owners: it never waits for room."""
+        """The same for pulls and other small frames, bounded in number by their owners: with a link
+        it never waits for room."""
 
     def sends_within(self, deadline: Deadline) -> AbstractContextManager[None]:
         """In the body what this thread sends waits for room until the deadline at most, and not for `write_timeout`."""

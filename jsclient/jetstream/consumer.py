@@ -98,7 +98,8 @@ class Consumer(PullSource):
     @property
     def ack_none(self) -> bool:  # type: ignore[override]
         """True when its messages need no ack."""
-        return self._info is not None and self._info.config.ack_policy == "none"
+        config = self._config
+        return config is not None and config.ack_policy == "none"
 
     def pull_bytes(self, messages: int) -> int:
         return bytes_of_a_pull(messages, self._size, self._config)
@@ -299,9 +300,9 @@ class Consumer(PullSource):
         """
         if max_bytes < 1:
             raise errors.ConfigError(f"max_bytes must be positive, got {max_bytes}")
-        limit = UNLIMITED_BATCH
-        if self._info is not None and self._info.config.max_batch:
-            limit = min(limit, max(self._info.config.max_batch, 1))
+        limit, config = UNLIMITED_BATCH, self._config
+        if config is not None and config.max_batch:
+            limit = min(limit, max(config.max_batch, 1))
         limit = limit if max_messages is None else max_messages
         values: Any = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
         return self.fetch(limit, timeout, max_bytes=max_bytes, **values, **options)

@@ -339,12 +339,15 @@ BOUNDED: dict[str, tuple[float, Call]] = {
     # What waits without a `timeout`: the seconds that it has by itself.
     "Connection.close": (4.0, lambda e, t: e.spare().close()),
     "Connection.__exit__": (4.0, lambda e, t: e.spare().__exit__(None, None, None)),
-    "Connection.publish": (10.0, lambda e, t: e.nc.publish("dl.x", b"x" * 1000)),
+    "Connection.publish": (0.5, lambda e, t: e.impatient.publish("dl.x", b"x" * 1000)),
     "Connection.subscribe": (0.5, lambda e, t: e.nc.subscribe("dl.sub")),
     "Connection.force_reconnect": (1.5, lambda e, t: e.spare().force_reconnect()),
     "Subscription.unsubscribe": (0.5, lambda e, t: e.subs.pop().unsubscribe()),
     "Subscription.close": (0.5, lambda e, t: e.subs.pop().close()),
-    "AsyncPublisher.publish": (10.0, lambda e, t: jets.AsyncPublisher(e.js, stall_wait=0.1).publish("dl.js.q", b"x")),
+    "AsyncPublisher.publish": (
+        0.5,
+        lambda e, t: jets.AsyncPublisher(jets.JetStream(e.impatient), stall_wait=0.1).publish("dl.js.q", b"x"),
+    ),
     "Messages.stop": (0.5, lambda e, t: e.consumer.messages().stop()),
     "Consumer.messages": (0.5, lambda e, t: e.consumer.messages().stop()),
     "KeyWatcher.stop": (1.5, lambda e, t: e.watchers.pop().stop()),
@@ -475,10 +478,11 @@ class Env:
         self._spares: list[jsclient.Connection] = []
         self.stack = contextlib.ExitStack()
         options: dict[str, Any] = {"ping_interval": 60, "pending_buffer": 1000}
-        self.connect: Callable[[], Any] = lambda: jsclient.connect(url, **options)
+        self.connect: Callable[..., Any] = lambda **more: jsclient.connect(url, **options, **more)
         self.control = self.stack.enter_context(jsclient.connect(control))  # not through the proxy
         self._prepare(jets.JetStream(self.control))
         self.nc = self.stack.enter_context(self.connect())
+        self.impatient = self.stack.enter_context(self.connect(write_timeout=0.2))  # for calls that have only that
         self.js = jets.JetStream(self.nc)
         self._open()
 
@@ -590,11 +594,12 @@ class Env:
         self.stack.close()
 
 
-def fill(env: Env) -> None:
-    """Publish until the outbox takes nothing more."""
-    with contextlib.suppress(errors.JsClientError):
-        for _ in range(1000):
-            env.nc.publish("dl.x", b"x" * 100_000)
+def fill(nc: jsclient.Connection) -> None:
+    """Publish until the outbox takes nothing more, be it as small as an ack."""
+    for size in (100_000, 1000, 1):
+        with engine_of(nc).sends_within(Deadline(0.2)), pytest.raises(errors.BufferFull):
+            for _ in range(1000):
+                nc.publish("dl.x", b"x" * size)
 
 
 @pytest.fixture(params=["silent", "stalled and full", "offline with slow DNS", "slow"])
@@ -628,7 +633,8 @@ def env(
                 proxy.stall("down" if request.param == "silent" else "both")
             made.leave_unacknowledged()
             if "full" in request.param:
-                fill(made)
+                fill(made.nc)
+                fill(made.impatient)
             yield made
         finally:
             answering.set()

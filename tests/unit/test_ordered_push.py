@@ -179,6 +179,13 @@ def test_it_is_closed_by_another_thread_while_its_consumer_cannot_be_made() -> N
     assert list(rig.messages) == []
 
 
+def test_it_is_closed_while_its_stream_is_being_checked() -> None:
+    rig = Rig()
+    rig.source.same_stream.check = lambda *_: rig.source.delete()  # type: ignore[method-assign]
+    rig.source.create("inbox")
+    assert rig.source.info is None
+
+
 def test_to_remove_it_is_no_duty() -> None:
     rig = Rig()
     rig.js.nc.is_connected = False

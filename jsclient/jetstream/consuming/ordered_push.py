@@ -97,12 +97,13 @@ class OrderedPushSource:
         self.delete()
         self.config = self._config(self.state.next_config(), subject)
         deadline = Deadline(timeout)
-        self.info = consumer_requests.put(
+        # In a variable: another thread may close it meanwhile, and then there is no `self.info` any more.
+        self.info = info = consumer_requests.put(
             self.js, self.stream_name, self.config, "", timeout=deadline.remaining(), every=CREATE_AGAIN
         )
-        self.same_stream.check(self.js, self.stream_name, self.info, deadline)
+        self.same_stream.check(self.js, self.stream_name, info, deadline)
         # A repeated create may find the consumer at work already.
-        self.state.created(self.info.num_pending + self.info.delivered.consumer_seq)
+        self.state.created(info.num_pending + info.delivered.consumer_seq)
 
     def delete(self) -> None:
         """Best effort and without waiting."""
