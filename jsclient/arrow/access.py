@@ -26,7 +26,7 @@ from jsclient.jetstream.api.requests import API_TIMEOUT, Api
 from protocol import has_wildcard
 
 if TYPE_CHECKING:
-    from jsclient.arrow.settings import Settings
+    from jsclient.arrow.settings import Refused, Settings
     from jsclient.connection import Connection
 
 T = TypeVar("T")
@@ -112,13 +112,13 @@ class StreamAccess:
         """Seconds for one request to the API: within what is left of the time."""
         return self.deadline.at_most(API_TIMEOUT)
 
-    def failed(self, what: str, error: BaseException) -> Exception:
+    def failed(self, what: str, error: BaseException) -> Refused:
         if self.deadline.expired():
             return self.timed_out(what)
         text = self.options.hide(f"{type(error).__name__}: {errors.brief(error)}")
         return self.options.refuse("JETSTREAM_READ_FAILED", f"{what} of stream {self.stream!r} failed: {text}")
 
-    def timed_out(self, what: str) -> Exception:
+    def timed_out(self, what: str) -> Refused:
         return self.options.refuse(
             "JETSTREAM_TASK_TIMEOUT",
             f"stream {self.stream!r}: {what} took longer than {self.deadline.seconds:g} s ({self.options.time_limit})",
@@ -298,7 +298,7 @@ class StreamAccess:
         if len(self.options.subjects) > 1 and self.capabilities.at_least((2, 10)) is False:
             raise self._too_old()
 
-    def _too_old(self) -> Exception:
+    def _too_old(self) -> Refused:
         return self.options.refuse(
             "JETSTREAM_SERVER_TOO_OLD",
             f"several subjects need nats-server 2.10, the server is {self.nc.server_info.version}; "

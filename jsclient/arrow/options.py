@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 import attrs
 
 from jsclient import errors
+from jsclient.arrow.settings import Refused
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -17,14 +18,6 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("jsclient.arrow")
 
 STALL: Final = 60.0  # seconds without any progress after which a reading gives up
-
-
-class Refused(Exception):
-    """What the machinery found, with its token; becomes a typed error where it leaves this package."""
-
-    def __init__(self, token: str, text: str) -> None:
-        super().__init__(text)
-        self.token = token
 
 
 @attrs.frozen(kw_only=True)

@@ -5,10 +5,25 @@ The same machinery reads for `jsclient.arrow` and for Spark, which have errors a
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+
+
+class Refused(Exception):
+    """What the machinery found. Users see an error of their own: a subclass, or what takes its place at the edge.
+
+    `token` is stable and meant for programs, `message` is the text without it, `shown` what `str()` gives.
+    """
+
+    def __init__(self, token: str, message: str, shown: str = "") -> None:
+        super().__init__(shown or message)
+        self.token = token
+        self.message = message
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (type(self), (self.token, self.message))
 
 
 class Settings(Protocol):
@@ -56,8 +71,8 @@ class Settings(Protocol):
     def hide(self, text: str) -> str:
         """`text` without secrets."""
 
-    def refuse(self, token: str, text: str) -> Exception:
-        """The error for what keeps a range from being read; `token` is one of those of jsclient.spark.errors."""
+    def refuse(self, token: str, text: str) -> Refused:
+        """The error for what keeps the machinery from going on; `token` is one of those of jsclient.spark.errors."""
 
     def note(self, nc: Connection, query: str, text: str, lost: int = 0, expired: int = 0) -> None:
         """Say what was left out although nothing failed."""

@@ -14,9 +14,10 @@ from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.columns import BatchBuilder
 from jsclient.arrow.documents import DocumentColumns
 from jsclient.arrow.formats import CORRUPT, FORMATS, Unsupported
-from jsclient.arrow.options import ReadOptions, Refused, typed_errors
+from jsclient.arrow.options import ReadOptions, typed_errors
 from jsclient.arrow.ranges import Range, StreamState, head_moved
 from jsclient.arrow.reading import choose_method, read_through
+from jsclient.arrow.settings import Refused
 from jsclient.durations import check_timeout, plain_or_none
 from jsclient.errors import ConfigError
 from jsclient.hints import Unpack
@@ -150,7 +151,7 @@ class _Documents:
             raise ConfigError(str(error)) from None
 
 
-def _bad_record(text: str) -> Exception:
+def _bad_record(text: str) -> Refused:
     return Refused("JETSTREAM_BAD_RECORD", f'{text}; with bad_records="null" it is in the column {CORRUPT}')
 
 

@@ -7,8 +7,9 @@ every message starts with a stable `[TOKEN]`, and `from_spark` finds it again in
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Final
 
+from jsclient.arrow.settings import Refused
 from protocol.described import described
 
 TOKENS: Final = {
@@ -69,7 +70,7 @@ _FOUND = re.compile(r"\[(JETSTREAM_[A-Z_]+)\] ?([^\n]*)")
 
 
 @described
-class JetStreamSparkError(Exception):
+class JetStreamSparkError(Refused):
     """Raised by the data source; `token` is stable and meant for programs, the text for people.
 
     The text names stream, partition and range, says what to do about it, and ends with what it means for the rows.
@@ -80,14 +81,11 @@ class JetStreamSparkError(Exception):
         meaning = TOKENS[token]
         if meaning not in message:  # as it is in one that `from_spark` has found
             message = f"{message.removesuffix('.')}. {meaning}"
-        super().__init__(f"[{token}] {message}")
+        super().__init__(token, message, f"[{token}] {message}")
         self.token = token
         """Stable, for programs."""
         self.message = message
         """The text without the token."""
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return (JetStreamSparkError, (self.token, self.message))
 
 
 def from_spark(error: BaseException) -> JetStreamSparkError | None:

@@ -12,6 +12,7 @@ from hypothesis import given as drawn
 from hypothesis import strategies as st
 
 from jsclient._engine.servers import ServerPool
+from jsclient.arrow.settings import Refused
 from jsclient.auth.secret import Secret
 from jsclient.errors import ConfigError
 from jsclient.spark import options, values
@@ -195,7 +196,13 @@ def test_overlap(one: str, other: str, expected: bool) -> None:
 def test_errors_survive_pickling_and_spark() -> None:
     error = JetStreamSparkError("JETSTREAM_DATA_LOSS", "stream 'S': sequences 1 to 5")
     again = pickle.loads(pickle.dumps(error))
-    assert (again.token, str(again)) == (error.token, str(error))
+    assert (type(again), again.token, str(again)) == (JetStreamSparkError, error.token, str(error))
+    assert str(error) == "[JETSTREAM_DATA_LOSS] stream 'S': sequences 1 to 5. Nothing of this batch counts as read."
+    beneath = pickle.loads(pickle.dumps(Refused("JETSTREAM_DATA_LOSS", "5 are lost")))
+    assert (type(beneath), beneath.token, beneath.message, str(beneath)) == (
+        *(Refused, "JETSTREAM_DATA_LOSS"),
+        *("5 are lost", "5 are lost"),
+    )
     wrapped = RuntimeError(f"PythonException: Traceback\n  raise X\njsclient...JetStreamSparkError: {error}\n\n at y")
     found = from_spark(wrapped)
     assert found is not None
