@@ -35,6 +35,7 @@ class Api:
         self.nc = nc
         self.answers: dict[str, list[Any]] = {}
         self.asked: list[str] = []
+        self.patience: dict[str, list[Any]] = {}  # the timeout of each question
 
     def subject(self, operation: str) -> str:
         return self.prefix + operation
@@ -42,6 +43,7 @@ class Api:
     def request(self, operation: str, body: Any = None, response: Any = None, **options: Any) -> Any:
         verb = ".".join(operation.split(".")[:2])
         self.asked.append(verb)
+        self.patience.setdefault(verb, []).append(options.get("timeout"))
         script = self.answers.get(verb)
         found = script.pop(0) if script else None
         if callable(found):

@@ -25,6 +25,7 @@ from jsclient.jetstream.consuming.ordered_reset import (
     QUIET,
     Again,
     SameStream,
+    proves_nothing,
     take_turn,
     why_silent,
 )
@@ -241,12 +242,14 @@ class OrderedMessages(MessageIterator):
 
     def _look(self, deadline: Deadline) -> None:
         """Nothing came: what does the silence mean?"""
-        if not self._questions or time.monotonic() < self._questions[0]:
+        patience = deadline.at_most(QUESTION_TIMEOUT)
+        if not self._questions or time.monotonic() < self._questions[0] or patience <= 0:
             self._hear(self._pump.look(deadline))
             return
         self._questions.popleft()
         if time.monotonic() - self._mailbox.last_frame > QUIET:
-            self._hear(self._pump.diagnose(QUESTION_TIMEOUT))
+            told = self._pump.diagnose(patience)
+            self._hear([one for one in told if not proves_nothing(one.what, patience)])
 
     def catch_up(self, deadline: Deadline) -> bool:
         """Deal with everything that has come, and have a consumer; False when that was not to be done in time."""

@@ -32,6 +32,7 @@ from jsclient.jetstream.consuming.ordered_reset import (
     QUIET,
     Again,
     SameStream,
+    proves_nothing,
     take_turn,
     why_silent,
 )
@@ -187,13 +188,14 @@ class OrderedPushMessages(MessageIterator):
 
     def _look(self, deadline: Deadline) -> None:
         """Nothing came: what does the silence mean?"""
-        if not self._questions or time.monotonic() < self._questions[0]:
+        patience = deadline.at_most(QUESTION_TIMEOUT)
+        if not self._questions or time.monotonic() < self._questions[0] or patience <= 0:
             self._hear(self._push.look(deadline))
             return
         self._questions.popleft()
         if time.monotonic() - self._mailbox.last_frame > QUIET:
-            found = self.source.examine(QUESTION_TIMEOUT)
-            if found is not None:
+            found = self.source.examine(patience)
+            if found is not None and not proves_nothing(found, patience):
                 self._hear(failed(found))
 
     def _is_next(self, item: Msg) -> bool:

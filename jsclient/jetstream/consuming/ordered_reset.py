@@ -64,6 +64,7 @@ QUESTIONS: Final = (0.05, 0.4, 0.8, 1.5, 3.0)
 lives on one server only. In lame duck mode a server says goodbye up to a second before its consumers stop."""
 
 QUESTION_TIMEOUT: Final = 0.5
+"""Seconds for the answer. A call that waits for less has only that time, and then no answer proves nothing."""
 
 QUIET: Final = 0.04
 """Seconds without a frame before such a question is worth asking."""
@@ -164,6 +165,11 @@ class Again:
             reading.give_up(lost)
             return True
         return False
+
+
+def proves_nothing(found: Any, patience: float) -> bool:
+    """Whether such a question has found no more than that nobody answered in less time than an answer may take."""
+    return isinstance(found, errors.NoHeartbeat) and patience < QUESTION_TIMEOUT
 
 
 def why_silent(js: JetStream, stream: str, name: str, what: str, timeout: float) -> Exception | None:
