@@ -122,6 +122,9 @@ class Engine(Protocol):
     def sends_within(self, deadline: Deadline) -> AbstractContextManager[None]:
         """In the body what this thread sends waits for room until the deadline at most, and not for `write_timeout`."""
 
+    def bound(self) -> Deadline | None:
+        """The deadline of `sends_within` that this thread is in: what else it waits for meanwhile ends then, too."""
+
     @property
     def flush_outbox(self) -> Callable[[], None]:
         """Send what is queued. It never waits for the network; before any wait of ours."""

@@ -250,6 +250,9 @@ class LiveEngine:
     def sends_within(self, deadline: Deadline) -> AbstractContextManager[None]:
         return self.outbox.sends_within(deadline)
 
+    def bound(self) -> Deadline | None:
+        return self.outbox.bound()
+
     # --- the right to read: see `reading` -------------------------------------------------------------------
 
     def lent_reading(self) -> Reading | None:

@@ -422,8 +422,12 @@ class Outbox:
 
     def patience(self) -> Deadline:
         """How long a post of this thread that has no deadline of its own may wait for room."""
-        bound = self._bounds.get(get_ident())
+        bound = self.bound()
         return Deadline(self.write_timeout if bound is None else bound.at_most(self.write_timeout))
+
+    def bound(self) -> Deadline | None:
+        """The deadline of `sends_within` that this thread is in."""
+        return self._bounds.get(get_ident())
 
     def is_full(self) -> bool:
         """True when a thread that adds to the queue has to wait first."""

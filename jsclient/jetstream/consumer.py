@@ -212,6 +212,7 @@ class Consumer(PullSource):
                 no_wait=seconds == 0 or no_wait_then is not None,
             )
         )
+        deadline = Deadline(seconds)
         batch = Fetch(
             self,
             max_messages,
@@ -221,7 +222,7 @@ class Consumer(PullSource):
             max_bytes=max_bytes,
             cancel=cancel,
         ).run()
-        return fetched(batch, reading, self.js.nc.options.instrumentation)
+        return fetched(batch, deadline, reading, self.js.nc.options.instrumentation)
 
     @overload
     def fetch_no_wait(self, max_messages: int, timeout: Timeout = DEFAULT) -> Batch: ...
@@ -257,8 +258,9 @@ class Consumer(PullSource):
         reading = self._reading(decode, on_bad, dead_letter)
         make = JetStreamMsg if reading is None else reading.maker()
         terms = self._limited(terms_for(0, 0.0, no_wait=True))
+        deadline = Deadline(within)
         batch = Fetch(self, max_messages, terms, make, timeout=0, answer_within=within).run()
-        return fetched(batch, reading, self.js.nc.options.instrumentation)
+        return fetched(batch, deadline, reading, self.js.nc.options.instrumentation)
 
     @overload
     def fetch_bytes(

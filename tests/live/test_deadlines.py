@@ -695,6 +695,38 @@ def test_every_call_ends_within_its_timeout(env: Env) -> None:
     assert not late, f"timeout {TIMEOUT} s, the machine was up to {lateness.worst:.2f} s late: {sorted(late)}"
 
 
+@pytest.mark.parametrize("on_bad", ["skip", "reject"])
+@pytest.mark.parametrize("full", ["the link", "the window"])
+def test_what_cannot_be_decoded_keeps_no_call_beyond_its_timeout(server: NatsServer, on_bad: str, full: str) -> None:
+    """It is terminated, or stored elsewhere, within the call: that waited 10 s for room on a full link, and for ever
+    for room among the messages without an ack."""
+    bad: Any = {"on_bad": on_bad, **({"dead_letter": "bad.dead"} if on_bad == "reject" else {})}
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
+        js = jets.JetStream(nc, publish_async_max_pending=5)
+        stream = js.create_stream(jets.StreamConfig(name="BAD", subjects=["bad.>"], storage="memory"))
+        consumer = stream.create_consumer(jets.ConsumerConfig(durable_name="c"))
+        told: list[BaseException] = []
+        with consumer.messages(decode=int, on_error=told.append, **bad) as messages:
+            js.publish_async("bad.dead", b"1").result(5)  # so that nothing is to be asked later
+            js.publish("bad.x", b"1")
+            assert [messages.next(timeout=5).value for _ in range(2)] == [1, 1]
+            js.publish("bad.x", b"no number")
+            wait_until(lambda: messages.buffered == 1)
+            proxy.stall("both")
+            if full == "the link":
+                fill(nc)
+            else:
+                for _ in range(5):
+                    js.publish_async("bad.dead", b"1")
+            started = time.monotonic()
+            with pytest.raises(errors.NoMessages):
+                messages.next(timeout=TIMEOUT)
+            assert time.monotonic() - started < TIMEOUT + 2 * ALLOWED
+            assert isinstance(told[0], errors.DecodeFailed)
+            proxy.heal()
+        js.delete_stream("BAD")
+
+
 def test_a_large_request_ends_within_its_timeout(server: NatsServer) -> None:
     """Megabytes on a link that takes nothing: what is not sent then is withdrawn."""
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:

@@ -39,7 +39,7 @@ class Rig:
             timeout,
             PullOptions(**options),
             fetch=self.fetch,
-            finish=lambda batch: batch,
+            finish=lambda batch, _: batch,
             make=JetStreamMsg,
         )
 

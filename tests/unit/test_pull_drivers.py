@@ -85,7 +85,7 @@ def test_batches_ahead(seed: int) -> None:
             return Fetch(source, count, terms_for(timeout, 0.0), JetStreamMsg, timeout=timeout).run()
 
         options = PullOptions(max_bytes=r.choice([0, 5000]))
-        ahead = BatchesAhead(source, want, 5.0, options, fetch=fetch, finish=lambda batch: batch, make=JetStreamMsg)
+        ahead = BatchesAhead(source, want, 5.0, options, fetch=fetch, finish=lambda batch, _: batch, make=JetStreamMsg)
         seen: list[int] = []
         for _ in range(len(left) // want):
             batch = ahead.next()

@@ -67,7 +67,7 @@ class BatchesAhead:
         options: PullOptions,
         *,
         fetch: Callable[[int, Timeout], Batch[Any]],
-        finish: Callable[[Batch[Any]], Batch[Any]],
+        finish: Callable[[Batch[Any], Deadline], Batch[Any]],
         make: Callable[[Msg, Engine], JetStreamMsg],
     ) -> None:
         """`fetch` brings a batch that is ready for the application. One that is cut from the window has messages that
@@ -165,7 +165,7 @@ class BatchesAhead:
             self._take(messages, deadline, got)
         except errors.NoMessages:
             messages.withdraw()  # the server has no more, and what comes during the work on these may be for others
-            return self._finish(Batch(got, Ended.TIMEOUT))
+            return self._finish(Batch(got, Ended.TIMEOUT), deadline)
         except errors.IteratorClosed:
             self._messages = None
             if self._source.nc.is_draining:
@@ -178,11 +178,11 @@ class BatchesAhead:
             back = went_back(error, [message.msg for message in got], self._source)
             if back or not got or not isinstance(error, errors.JsClientError):
                 raise
-            return self._finish(Batch(got, Ended.ERROR, error))
+            return self._finish(Batch(got, Ended.ERROR, error), deadline)
         finally:
             with contextlib.suppress(ValueError):
                 calls.remove(get_ident())
-        return self._finish(Batch(got, Ended.COMPLETE if len(got) == self._want else Ended.NO_MESSAGES))
+        return self._finish(Batch(got, Ended.COMPLETE if len(got) == self._want else Ended.NO_MESSAGES), deadline)
 
     def _take(self, messages: Messages, deadline: Deadline, got: list[JetStreamMsg]) -> None:
         while len(got) < self._want:
@@ -194,8 +194,8 @@ class BatchesAhead:
         """The window has ended: what is missing comes by a fetch."""
         left = deadline.remaining()
         if got and left is not None and left < SHORTEST_PULL:
-            return self._finish(Batch(got, Ended.TIMEOUT))
-        begun = self._finish(Batch(got, Ended.COMPLETE))
+            return self._finish(Batch(got, Ended.TIMEOUT), deadline)
+        begun = self._finish(Batch(got, Ended.COMPLETE), deadline)
         try:
             rest = self._fetch(self._want - len(got), left if left is None else max(left, SHORTEST_PULL))
         except errors.JsClientError as error:

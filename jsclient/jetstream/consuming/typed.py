@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
@@ -97,15 +98,19 @@ class Reading(Generic[T]):
         """The same message, with a value. The one it is made of must not be used any more."""
         return self.maker()(message.msg, message._engine)
 
-    def takes(self, message: TypedMsg[T], tell: Tell) -> bool:
-        """Whether the program gets it; else it has been dealt with, and told of."""
+    def takes(self, message: TypedMsg[T], tell: Tell, deadline: Deadline | None = None) -> bool:
+        """Whether the program gets it; else it has been dealt with, and told of.
+
+        `deadline` is that of the call: a full link keeps none beyond its timeout. What cannot be settled comes again.
+        """
         if message.__class__ is TypedMsg or self.lazy:
             return True
         try:
             message.value  # noqa: B018
         except errors.DecodeFailed as error:
             tell(error, message)
-            self._settle(message, error, tell)
+            with nullcontext() if deadline is None else message._engine.sends_within(deadline):
+                self._settle(message, error, tell)
             return False
         return True
 
@@ -114,7 +119,7 @@ class Reading(Generic[T]):
         make = self.maker()
         return self.sifted(Batch([make(message.msg, message._engine) for message in batch], batch.ended, batch.error))
 
-    def sifted(self, batch: Batch[Any]) -> Batch[TypedMsg[T]]:
+    def sifted(self, batch: Batch[Any], deadline: Deadline | None = None) -> Batch[TypedMsg[T]]:
         """A batch of messages of `maker` without those that are left out."""
         if self.lazy:
             return batch
@@ -125,7 +130,7 @@ class Reading(Generic[T]):
             if isinstance(error, errors.DecodeFailed):
                 skipped.append(error)
 
-        taken = [message for message in batch if self.takes(message, tell)]
+        taken = [message for message in batch if self.takes(message, tell, deadline)]
         return Batch(taken, batch.ended, batch.error, tuple(skipped))
 
     # --- what cannot be decoded ---------------------------------------------------------------------------------
@@ -196,11 +201,13 @@ def reading_of(
     return Reading(js, decode, codecs.decoder(js.decodes_with, decode), on_bad, dead_letter or "", settles)
 
 
-def fetched(batch: Batch[Any], reading: Reading[Any] | None, instrument: Instrumentation | None) -> Batch[Any]:
+def fetched(
+    batch: Batch[Any], deadline: Deadline, reading: Reading[Any] | None, instrument: Instrumentation | None
+) -> Batch[Any]:
     """What a fetch returns: told to the instrument, and without what is left out."""
     if instrument is not None:
         taken(instrument, batch)
-    return batch if reading is None else reading.sifted(batch)
+    return batch if reading is None else reading.sifted(batch, deadline)
 
 
 def refuse_without_decode(on_bad: OnBad, dead_letter: str | None, on_error: Any = None) -> None:
@@ -247,13 +254,14 @@ class Sifting(TypedIterator[T], Generic[T]):
                 return message
 
     def _get(self, timeout: float | None) -> TypedMsg[T] | None:
+        deadline = Deadline(timeout)
         found: Any = super()._get(timeout)
-        if found is None or self.reading.takes(found, self._tell):
+        if found is None or self.reading.takes(found, self._tell, deadline):
             return found  # type: ignore[no-any-return]
-        deadline, more = Deadline(timeout), self.buffered
+        more = self.buffered
         while more > 0 or not deadline.expired():
             found, more = super()._get(deadline.remaining()), more - 1
-            if found is None or self.reading.takes(found, self._tell):
+            if found is None or self.reading.takes(found, self._tell, deadline):
                 return found  # type: ignore[no-any-return]
         return None
 

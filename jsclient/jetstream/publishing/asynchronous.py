@@ -231,7 +231,9 @@ class AsyncPublisher:
 
     def _make_room(self, size: int) -> None:
         """Back-pressure."""
-        wait = self._stall_wait
+        bound, wait = self._engine.bound(), self._stall_wait
+        if bound is not None:
+            wait = bound.remaining() if wait is None else bound.at_most(wait)
         if not self.unacked.make_room(size, wait):
             raise TooManyStalledMessages(
                 f"{len(self.futures)} messages are not acknowledged and none was in {wait:g} s"
