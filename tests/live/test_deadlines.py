@@ -385,7 +385,7 @@ NO_TIMEOUT_YET: set[str] = set()
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
 NEVER_NAMES = """
     acked add add_group add_link_listener add_violation_listener advisories all_received assignment atomic_batch
-    begin_drain call cancel check check_draining check_headers check_process check_takes check_usable chunks
+    begin_drain bound call cancel check check_draining check_headers check_process check_takes check_usable chunks
     close closed_error complete consumer_of count count_of decode deliver deliveries discard encode
     encode_filter encoded end ends enter error event events fail failed fast_batch filters_of finish_drain flush
     for_handlers forget_reply forked frame get get_all hand_back health hold index info initial items jetstream
