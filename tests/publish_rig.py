@@ -94,6 +94,9 @@ class FakeConnection:
 
     remove_violation_listener = add_violation_listener
 
+    def bound(self) -> None:
+        """No call has a deadline for what it sends."""
+
     def flush_outbox(self) -> None:
         pass
 
