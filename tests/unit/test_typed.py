@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 
 from jsclient import codecs, errors
 from jsclient.codecs import OnBad
+from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.fetch import Batch, Ended
 from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.typed import Reading, Sifting, reading_of, tell
@@ -25,6 +28,10 @@ class Engine:
     def __init__(self, error: Exception | None = None) -> None:
         self.error = error
         self.said: list[bytes] = []
+
+    @contextmanager
+    def sends_within(self, deadline: Deadline) -> Iterator[None]:
+        yield
 
 
 class Bad(UnreadMsg[int]):
