@@ -8,12 +8,13 @@ test lets time pass only by `pauses.time_passes`, which wants a reason; nothing 
 wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event; only `waiting` makes locks, and nothing waits
 beneath one (testing and the command line may do both); only `threads` begins threads, so that each start has an end;
 only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look, and only `jetstream.api.headers` how the headers of
-JetStream are called. Imports under `if TYPE_CHECKING:` are for the type checker and are left out.
+JetStream are called. Imports under `if TYPE_CHECKING:` are for the type checker and are left out, with one exception:
+what any engine could use (ENGINE_FREE) names jsclient.spark nowhere.
 
 And of the tree as a whole: no modules import each other in a circle, not even from within functions; no package uses
 a private name of another one; modules of protocol and jetstream have a test file of their name; what lives behind a
-door (DOORS) is imported through it; arrow and spark have no inbox and send no request of their own; a Connection has
-the public names of CONNECTION, and inherits nothing.
+door (DOORS) is imported through it; arrow, exactly, planning and spark have no inbox and send no request of their own;
+jsclient/spark has at most SPARK_LINES lines; a Connection has the public names of CONNECTION, and inherits nothing.
 """
 
 from __future__ import annotations
@@ -38,11 +39,17 @@ FLOORS = {
     "_transport": 2,
     "jetstream": 4,
     **dict.fromkeys(["keyvalue", "objectstore", "services", "workers", "system", "backup", "monitor", "arrow"], 5),
-    **dict.fromkeys(["spark", "testing", "coordination", "groups"], 6),
-    **dict.fromkeys(["__main__", "cli"], 7),
+    **dict.fromkeys(["exactly", "planning"], 6),
+    **dict.fromkeys(["spark", "testing", "coordination", "groups"], 7),
+    **dict.fromkeys(["__main__", "cli"], 8),
 }
 #: These never import each other although they share a floor.
-APART = ({"keyvalue", "objectstore"}, {"services"}, {"workers"}, {"spark"}, {"testing"})
+APART = ({"keyvalue", "objectstore"}, {"services"}, {"workers"}, {"exactly"}, {"planning"}, {"spark"}, {"testing"})
+
+#: What any engine of batches could use does not know Spark by name, not even for the type checker; and the most lines
+#: of Python that Spark's own part has.
+ENGINE_FREE = ("jsclient/arrow/", "jsclient/exactly/", "jsclient/planning/")
+SPARK, SPARK_LINES = "jsclient/spark", 4_300
 
 PURE = {"socket", "ssl", "threading", "queue", "select", "selectors", "time", "asyncio", "jsclient", "concurrent"}
 BANNED = {
@@ -71,7 +78,7 @@ SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
 
 #: What asks and listens for answers: where columns are made, jetstream does that.
 ASKS = {"new_inbox", "open_sink", "post", "post_now"}
-ASK_NOTHING = ("jsclient/arrow/", "jsclient/spark/")
+ASK_NOTHING = (*ENGINE_FREE, "jsclient/spark/")
 
 #: The names of headers that JetStream gives a meaning have one owner.
 HEADERS = "jsclient.jetstream.api.headers"
@@ -155,16 +162,32 @@ def imports(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = package.split(".")[: len(package.split(".")) - node.level + 1]
-                base = ".".join([*parts, base]).rstrip(".")
+            base = base_of(node, package)
             if base == "jsclient":  # `from jsclient import link` names a module; deeper names change no floor
                 yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
             else:
                 yield node.lineno, base
         else:
             yield from imports(node, package)
+
+
+def base_of(node: ast.ImportFrom, package: str) -> str:
+    """The module that names are imported from, a relative one resolved against `package`."""
+    base = node.module or ""
+    if node.level:
+        parts = package.split(".")
+        base = ".".join([*parts[: len(parts) - node.level + 1], base]).rstrip(".")
+    return base
+
+
+def imported_names(tree: ast.AST, package: str) -> Iterator[tuple[int, str]]:
+    """(line, dotted name) of everything that is imported, also for the type checker."""
+    for node in nodes(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = base_of(node, package)
+            yield from ((node.lineno, f"{base}.{alias.name}") for alias in node.names)
 
 
 def floor(module: str) -> tuple[str, int] | None:
@@ -254,6 +277,10 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
         for line, name in calls(tree):
             if name in ASKS:
                 yield f"{relative}:{line}: {name}() asks by itself; jsclient.jetstream does"
+    if relative.as_posix().startswith(ENGINE_FREE):
+        for line, target in imported_names(tree, package):
+            if f"{target}.".startswith("jsclient.spark."):
+                yield f"{relative}:{line}: imports {target}; any engine can use this, so it knows none"
     if relative.as_posix() != BEGINNER:
         for line, name in starts(tree):
             yield f"{relative}:{line}: {name} may wait for ever; only {BEGINNER} begins threads"
@@ -391,10 +418,7 @@ def imported_modules(module: Module, known: set[str]) -> Iterator[tuple[int, str
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names if alias.name in known)
         elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                parts = module.package.split(".")
-                base = ".".join([*parts[: len(parts) - node.level + 1], base]).rstrip(".")
+            base = base_of(node, module.package)
             for alias in node.names:
                 target = f"{base}.{alias.name}"
                 if target in known or base in known:
@@ -544,6 +568,13 @@ def check_headers(found: list[Module]) -> Iterator[str]:
                 yield f"{module.path}:{node.lineno}: types {text} once more; {HEADERS} has it"
 
 
+def check_spark(root: Path) -> Iterator[str]:
+    """Findings: more lines in Spark's own part than it may have, as `wc -l` counts them."""
+    lines = sum(path.read_bytes().count(b"\n") for path in (root / SPARK).rglob("*.py"))
+    if lines > SPARK_LINES:
+        yield f"{SPARK}: has {lines} lines, at most {SPARK_LINES}; what needs no pyspark belongs beneath it"
+
+
 def check_namesakes(root: Path, found: list[Module]) -> Iterator[str]:
     """Findings: modules of the packages of NAMED_AFTER without a test file of their name."""
     tests = {path.stem.removeprefix("test_") for path in (root / "tests").rglob("test_*.py")}
@@ -567,6 +598,7 @@ def findings(root: Path = ROOT) -> list[str]:
     for check in (check_circles, check_private, check_doors, check_connection, check_headers):
         found += check(whole)
     found += check_tests_private(root, whole)
+    found += check_spark(root)
     if (root / "tests").is_dir():
         found += check_namesakes(root, whole)
     for path in sorted((root / "tests").rglob("*.py")):

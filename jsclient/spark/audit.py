@@ -8,13 +8,12 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from jsclient.jetstream.publishing.rows import Totals
-from jsclient.spark.access import SparkAccess
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
 
 if TYPE_CHECKING:
-    from jsclient.spark.exactly import Outcome
-    from jsclient.spark.journal import Job
+    from jsclient.exactly.journal import Job
+    from jsclient.exactly.task import Outcome
     from jsclient.spark.options import SparkOptions
 
 log: logging.Logger = logging.getLogger("jsclient.spark.audit")
@@ -58,4 +57,4 @@ def keep(options: SparkOptions, record: dict[str, Any]) -> None:
         return
     with lease(options) as nc:
         key = f"{record['query']}.{record['batch']}"
-        put_progress(SparkAccess(nc, options, f"KV_{options.audit_bucket}"), options.audit_bucket, key, text.encode())
+        put_progress(nc, options, options.audit_bucket, key, text.encode())

@@ -8,10 +8,10 @@ from jsclient import errors
 from jsclient.arrow.columns import Message
 from jsclient.arrow.documents import Bad, DocumentColumns
 from jsclient.arrow.formats import CORRUPT, Unsupported
+from jsclient.exactly.sending import context
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SOURCE_COLUMNS, TEXTS, schema_of
-from jsclient.spark.sending import context
 from jsclient.spark.telling import tell
 from jsclient.workers.dead_letters import REASON, SEQUENCE, STREAM, SUBJECT, one_line
 from protocol import Headers

@@ -9,12 +9,12 @@ import attrs
 
 from jsclient.arrow.ranges import Range, StreamState
 from jsclient.durations import Deadline
-from jsclient.spark.access import SparkAccess
+from jsclient.planning.access import PlanningAccess
+from jsclient.planning.offsets import StreamOffset
+from jsclient.planning.planner import Load, check_head
+from jsclient.planning.survey import Survey, survey_of
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.offsets import StreamOffset
-from jsclient.spark.planner import Load, check_head
 from jsclient.spark.reader import begins_softly, load_of, starting
-from jsclient.spark.survey import Survey, survey_of
 from jsclient.spark.telling import tell
 from jsclient.spark.workqueue import check_retention
 
@@ -37,7 +37,7 @@ class News:
     `lost` and `expired` are the sequences before `first` that the head of the stream has passed.
     """
 
-    access: SparkAccess
+    access: PlanningAccess
     state: StreamState
     begin: StreamOffset
     first: int
@@ -93,12 +93,12 @@ class Follower:
 
     def look(
         self, nc: Connection, info: StreamInfo | None = None, known: StreamOffset | None = None
-    ) -> tuple[SparkAccess, StreamState]:
+    ) -> tuple[PlanningAccess, StreamState]:
         """The stream now. A new leader may not have applied yet what the one before has told us: it gets a moment."""
-        access = SparkAccess(nc, self.options)
+        access = PlanningAccess(nc, self.options)
         info = info or access.info()
         if not self._checked:
-            check_retention(access, info)
+            check_retention(access, self.options, info)
             self._checked = True
         state, deadline = access.state(info), Deadline(CATCH_UP)
         while known is not None and state.created == known.made and state.end < known.next:
@@ -132,7 +132,7 @@ class Follower:
         seq = state.end if latest else state.first
         return StreamOffset(state.created, seq, start=seq, soft=not latest)
 
-    def news(self, access: SparkAccess, state: StreamState, begin: StreamOffset, worth: int) -> News | None:
+    def news(self, access: PlanningAccess, state: StreamState, begin: StreamOffset, worth: int) -> News | None:
         """What there is to read from `begin` on; None if there is nothing, and no reason to move the offset.
 
         More than `worth` sequences are counted by the messages in them.
@@ -145,7 +145,7 @@ class Follower:
         if soft:
             head = max(begin.next, min(state.first, available))
         else:
-            head, warning = check_head(state, known, available, self.options.fail_on_data_loss)
+            head, warning = check_head(state, known, available, self.options)
             lost = head - known if warning else 0
         expired = max(0, head - known) if soft else 0
         first = self._first(access, state, head, available)
@@ -173,7 +173,7 @@ class Follower:
             self._rated = now, state.end
         return self._rate
 
-    def _first(self, access: SparkAccess, state: StreamState, head: int, available: int) -> int | None:
+    def _first(self, access: PlanningAccess, state: StreamState, head: int, available: int) -> int | None:
         """The first message to read in [head, available); None when nothing matches. Holes make no batches."""
         dense = state.messages == state.end - state.first
         if head >= available or (dense and not self.options.subjects):
@@ -198,7 +198,7 @@ class Follower:
         near = start - state.first < CLOSE * (state.end - state.first)
         return near or self.target is not None or now - self._nothing_since >= IDLE
 
-    def same_stream(self, access: SparkAccess, offset: StreamOffset, state: StreamState) -> StreamOffset:
+    def same_stream(self, access: PlanningAccess, offset: StreamOffset, state: StreamState) -> StreamOffset:
         """Check that the checkpoint belongs to this stream; with failOnDataLoss=false a new one is begun."""
         recreated = offset.made != state.created
         if recreated:
@@ -223,7 +223,7 @@ class Follower:
         return StreamOffset(state.created, state.first)
 
     def range_of(
-        self, access: SparkAccess, state: StreamState, first: StreamOffset | None, last: StreamOffset, begin: int
+        self, access: PlanningAccess, state: StreamState, first: StreamOffset | None, last: StreamOffset, begin: int
     ) -> Range | None:
         """What a batch has of this stream, as its offset says; None if nothing of it is left."""
         if self.same_stream(access, last, state).made != last.made:
@@ -232,7 +232,7 @@ class Follower:
         if last.start is None and first is not None and first.made != last.made:
             begin = state.first  # version 1: the batch begins in the stream that replaced the one of the checkpoint
         if not last.soft:
-            head, warning = check_head(state, begin, last.next, self.options.fail_on_data_loss)
+            head, warning = check_head(state, begin, last.next, self.options)
             if warning:
                 self.lost += head - begin
                 tell(f"going on, because failOnDataLoss=false: {warning}")

@@ -9,22 +9,22 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from jsclient import checks, errors
+from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.chunks import iterate_rows
 from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import choose_method, read_chunks
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline
+from jsclient.exactly.ids import ContentIds, key_of
+from jsclient.exactly.publishing import TaskPublisher
+from jsclient.exactly.rows import RowMaker
+from jsclient.exactly.sending import publish_failed
 from jsclient.jetstream.api.ack_and_nak import ACK
-from jsclient.jetstream.publishing.rows import Totals
+from jsclient.jetstream.publishing.rows import Row, Totals
 from jsclient.spark import options as known
-from jsclient.spark.access import SparkAccess
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
-from jsclient.spark.publishing import TaskPublisher
-from jsclient.spark.rows import RowMaker
-from jsclient.spark.sending import publish_failed
 from jsclient.spark.telling import tell
 from jsclient.spark.writer import partition_id
 from protocol import Headers
@@ -76,7 +76,7 @@ def publish_partition(
     with lease(checked) as nc:
         try:
             with TaskPublisher(nc, checked, job, batch, partition) as publisher:
-                for made in _grouped(rows, maker):
+                for made in _grouped(rows, maker, checked.value_format != "binary"):
                     publisher.publish(made)
                 totals = publisher.finish()
                 for note in publisher.notes:
@@ -86,15 +86,27 @@ def publish_partition(
             raise publish_failed(checked, f"partition {partition}", error) from error
 
 
-def _grouped(rows: Iterable[Any], maker: RowMaker) -> Iterator[Iterator[Any]]:
+def _grouped(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Iterator[Row]]:
     """Record batches one by one, Rows and dicts in one go."""
     iterator = iter(rows)
     for first in iterator:
         if hasattr(first, "num_rows"):
             yield maker.of_batch(first)
             continue
-        yield maker.of_rows([first])
-        yield maker.of_rows(iterator)
+        yield _one_by_one([first], maker, documents)
+        yield _one_by_one(iterator, maker, documents)
+
+
+def _one_by_one(rows: Iterable[Any], maker: RowMaker, documents: bool) -> Iterator[Row]:
+    for row in rows:
+        fields = row.asDict(recursive=documents) if hasattr(row, "asDict") else row
+        if not isinstance(fields, Mapping):
+            raise JetStreamSparkError(
+                "JETSTREAM_SCHEMA_MISMATCH", f"rows must be Rows or dicts, not {type(row).__name__}; convert them"
+            )
+        if documents and hasattr(fields.get("value"), "asDict"):  # a Row in a dict
+            fields = {**fields, "value": fields["value"].asDict(recursive=True)}
+        yield maker.of_fields(fields)
 
 
 _calls: dict[tuple[int, str, int], int] = {}  # of the task attempt that runs now: (attempt, job, batch) -> calls
@@ -138,7 +150,7 @@ def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) 
             "JETSTREAM_BAD_OPTION", f"a range is of one stream, not of {checked.stream!r}; name one"
         )
     with lease(checked) as nc:
-        access = SparkAccess(nc, checked)
+        access = StreamAccess(nc, checked)
         access.check_filters()
         state = access.state()
         consumed = state.retention in ("workqueue", "interest")

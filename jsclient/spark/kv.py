@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
+from jsclient.exactly.sending import context
 from jsclient.spark import buckets
 from jsclient.spark import options as known
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
 from jsclient.spark.datasource import Given, refuse_overwrite
 from jsclient.spark.pool import lease
 from jsclient.spark.schema import KV_COLUMNS
-from jsclient.spark.sending import context
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import DataSourceStreamReader, DataSourceStreamWriter, DataSourceWriter

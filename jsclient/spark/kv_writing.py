@@ -10,14 +10,14 @@ import attrs
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from jsclient import errors
+from jsclient.exactly.ids import ContentIds, key_of
+from jsclient.exactly.sending import context
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.keyvalue.entry import OPERATION_HEADER
 from jsclient.keyvalue.keys import check_key
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.ids import ContentIds, key_of
 from jsclient.spark.pool import lease
-from jsclient.spark.sending import context
 from jsclient.spark.telling import tell
 from jsclient.spark.writer import partition_id, streaming_batch
 

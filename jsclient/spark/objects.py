@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from jsclient import errors
+from jsclient.exactly.sending import context
 from jsclient.spark import buckets
 from jsclient.spark import options as known
 from jsclient.spark.buckets import BucketOptions, check_columns, named_errors
 from jsclient.spark.datasource import Given
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.pool import lease
-from jsclient.spark.sending import context
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:

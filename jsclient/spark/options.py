@@ -176,7 +176,7 @@ class SparkOptions:
         found += [secret.reveal() for name, secret in self.nats if name in connecting.SECRETS]
         return [text for text in found if text and not text.startswith("env:")]
 
-    # --- what jsclient.arrow needs beside the options, see jsclient/arrow/settings.py -----------------------------
+    # --- what is needed beside the options, see jsclient/arrow/settings.py and jsclient/exactly/settings.py --------
 
     consumers: ClassVar[str] = "spark"
     time_limit: ClassVar[str] = "taskTimeout"
@@ -191,6 +191,10 @@ class SparkOptions:
         from jsclient.spark.reports import Report, send
 
         send(nc, query, Report(text, lost, expired))
+
+    def reading(self, stream: str) -> SparkOptions:
+        """How a sink is read back."""
+        return attrs.evolve(self, stream=stream, fail_on_data_loss=True)
 
     def hide(self, text: str) -> str:
         """`text` without any of our secrets."""

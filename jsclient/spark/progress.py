@@ -8,18 +8,20 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from jsclient import errors
+from jsclient.arrow.access import StreamAccess
+from jsclient.exactly.sending import context
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.sending import context
 
 if TYPE_CHECKING:
-    from jsclient.spark.access import SparkAccess
+    from jsclient.connection import Connection
+    from jsclient.spark.options import SparkOptions
 
 
-def put_progress(access: SparkAccess, bucket: str, key: str, value: bytes) -> None:
+def put_progress(nc: Connection, options: SparkOptions, bucket: str, key: str, value: bytes) -> None:
     """Store a value under `key`; repeated until it is certain, the newest value wins."""
     from jsclient.keyvalue import KeyValue
 
-    kv = KeyValue(context(access.nc, access.options), bucket)
+    access, kv = StreamAccess(nc, options, f"KV_{bucket}"), KeyValue(context(nc, options), bucket)
 
     def put() -> None:
         try:

@@ -14,15 +14,15 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from jsclient.arrow.ranges import Range, StreamState
 from jsclient.arrow.reading import choose_method, read_chunks
-from jsclient.spark.access import SparkAccess
+from jsclient.planning.access import PlanningAccess
+from jsclient.planning.planner import Limits, Load, check_head, cut
+from jsclient.planning.selection import Selection, no_stream
+from jsclient.planning.subjects import by_subject
+from jsclient.planning.survey import Survey, survey_of
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.planner import Limits, Load, check_head, cut
 from jsclient.spark.pool import lease
 from jsclient.spark.schema import check_source
-from jsclient.spark.selection import Selection, no_stream
-from jsclient.spark.subjects import by_subject
-from jsclient.spark.survey import Survey, survey_of
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class JetStreamReader(DataSourceReader):
         if self.empty:
             return []
         with lease(self.options) as nc:
-            wholes = [self._whole(SparkAccess(nc, self.options.of(name)), info) for name, info in self._streams(nc)]
+            wholes = [self._whole(PlanningAccess(nc, self.options.of(name)), info) for name, info in self._streams(nc)]
             surveys = [self._survey(access, state, whole) for access, state, whole in wholes]
             loads = [load_of(state, survey) for (_, state, _), survey in zip(wholes, surveys, strict=True)]
             counts = limits_of(self.options).spread(loads)
@@ -116,8 +116,8 @@ class JetStreamReader(DataSourceReader):
                 planned += plan(access, state, whole, parts, self.job, by_subject, len(planned), cuts)
             return planned
 
-    def _survey(self, access: SparkAccess, state: StreamState, whole: Range) -> Survey:
-        counting = SparkAccess(access.nc, attrs.evolve(access.options, subjects=whole.filters))
+    def _survey(self, access: PlanningAccess, state: StreamState, whole: Range) -> Survey:
+        counting = PlanningAccess(access.nc, attrs.evolve(self.options.of(access.stream), subjects=whole.filters))
         return survey_of(counting, state, whole.start, whole.end, self.options.records_per_partition)
 
     def _streams(self, nc: Connection) -> list[tuple[str, StreamInfo]]:
@@ -132,14 +132,14 @@ class JetStreamReader(DataSourceReader):
         wanted = self.wanted
         return [(name, info) for name, info in found.items() if info and (wanted is None or name in wanted)]
 
-    def _whole(self, access: SparkAccess, info: StreamInfo) -> tuple[SparkAccess, StreamState, Range]:
+    def _whole(self, access: PlanningAccess, info: StreamInfo) -> tuple[PlanningAccess, StreamState, Range]:
         """What is to be read of one stream."""
         access.check_filters()
         state = access.state(info)
         start, end = self._bounds(access, state)
-        soft = begins_softly(access.options)
+        soft = begins_softly(self.options.of(access.stream))
         if not soft:
-            start, warning = check_head(state, start, end, self.options.fail_on_data_loss)
+            start, warning = check_head(state, start, end, self.options)
             if warning:
                 tell(f"going on, because failOnDataLoss=false: {warning}")
         mark = access.mark(state, start, end)
@@ -148,9 +148,9 @@ class JetStreamReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[Any]:
         return read_batches(self.options, self.schema, self.columns, partition)
 
-    def _bounds(self, access: SparkAccess, state: StreamState) -> tuple[int, int]:
-        start = starting(access.options, access, state, state.first)
-        end = ending(access.options, access, state)
+    def _bounds(self, access: PlanningAccess, state: StreamState) -> tuple[int, int]:
+        options = self.options.of(access.stream)
+        start, end = starting(options, access, state, state.first), ending(options, access, state)
         # Filters narrow the range without a claim about the head: what they exclude is not lost but not wanted.
         if self.low is not None:
             start = max(start, self.low)
@@ -159,7 +159,7 @@ class JetStreamReader(DataSourceReader):
         return start, max(start, end)
 
 
-def starting(options: SparkOptions, access: SparkAccess, state: StreamState, otherwise: int) -> int:
+def starting(options: SparkOptions, access: PlanningAccess, state: StreamState, otherwise: int) -> int:
     """The first sequence the options ask for; `otherwise` when they say nothing."""
     if options.starting_timestamp is not None:
         at = access.sequence_at(options.starting_timestamp, state)
@@ -185,7 +185,7 @@ def begins_softly(options: SparkOptions) -> bool:
     return options.starting_timestamp is None and options.starting_offsets in (None, "earliest")
 
 
-def ending(options: SparkOptions, access: SparkAccess, state: StreamState) -> int:
+def ending(options: SparkOptions, access: PlanningAccess, state: StreamState) -> int:
     if options.ending_timestamp is not None:
         return access.sequence_at(options.ending_timestamp, state)
     if isinstance(options.ending_offsets, int):
@@ -199,7 +199,7 @@ def ending(options: SparkOptions, access: SparkAccess, state: StreamState) -> in
 
 
 def plan(
-    access: SparkAccess,
+    access: PlanningAccess,
     state: StreamState,
     whole: Range,
     parts: int,

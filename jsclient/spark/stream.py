@@ -24,17 +24,17 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from jsclient.arrow.ranges import StreamState
-from jsclient.spark.access import SparkAccess
+from jsclient.planning.access import PlanningAccess
+from jsclient.planning.offsets import Offset, StreamOffset, shape_of, start_of
+from jsclient.planning.planner import share
+from jsclient.planning.selection import Selection, no_stream
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.following import Follower, News
-from jsclient.spark.offsets import Offset, StreamOffset, shape_of, start_of
 from jsclient.spark.options import SparkOptions
-from jsclient.spark.planner import share
 from jsclient.spark.pool import lease
 from jsclient.spark.progress import put_progress
 from jsclient.spark.reader import checked_columns, empty_plan, limits_of, plan, read_batches
 from jsclient.spark.reports import Ear
-from jsclient.spark.selection import Selection, no_stream
 from jsclient.spark.telling import tell
 from jsclient.spark.workqueue import claim
 
@@ -87,7 +87,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """The end of the next batch; the very `start` when there is none (Spark compares the text)."""
-        before = self._checked(Offset.from_dict(start))
+        before = self._checked(Offset.from_dict(start, self.options.refuse))
         with lease(self.options) as nc:
             found = self._look(nc, before)
             streams = {name: begin.resting() for name, (_, _, begin) in found.items()}
@@ -105,9 +105,9 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._planned = Offset(streams, id=before.id, shape=self.shape)
         return self._planned.to_dict()
 
-    def _look(self, nc: Connection, before: Offset) -> dict[str, tuple[SparkAccess, StreamState, StreamOffset]]:
+    def _look(self, nc: Connection, before: Offset) -> dict[str, tuple[PlanningAccess, StreamState, StreamOffset]]:
         """Each stream of the query as it is now, and where the query is in it."""
-        found: dict[str, tuple[SparkAccess, StreamState, StreamOffset]] = {}
+        found: dict[str, tuple[PlanningAccess, StreamState, StreamOffset]] = {}
         for name, info in self.selection.look(nc, known=before.streams).items():
             begin, follower = before.streams.get(name), self.follower(name)
             if info is None:
@@ -127,7 +127,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return found
 
     def _news(
-        self, found: dict[str, tuple[SparkAccess, StreamState, StreamOffset]], limit: ReadLimit
+        self, found: dict[str, tuple[PlanningAccess, StreamState, StreamOffset]], limit: ReadLimit
     ) -> Iterator[tuple[str, News | None]]:
         rows, nbytes = self._limits(limit)
         for name, (access, state, begin) in found.items():
@@ -294,7 +294,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """The ranges of one batch; the same for every replay, because `end` holds the plan."""
-        first, last = Offset.from_dict(start), Offset.from_dict(end)
+        first, last = Offset.from_dict(start, self.options.refuse), Offset.from_dict(end, self.options.refuse)
         self._checked(last)
         begins = {name: start_of(first.streams.get(name), part) for name, part in sorted(last.streams.items())}
         begins = {name: begin for name, begin in begins.items() if begin < last.streams[name].next}
@@ -323,7 +323,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         access, state = follower.look(nc, info, part)
         access.check_filters()
         if follower.claimed != last.id:
-            claim(access, state.retention, last.id)
+            claim(access, options, state.retention, last.id)
             follower.claimed = last.id
         whole = follower.range_of(access, state, first.streams.get(name), part, begin)
         if whole is None:
@@ -340,7 +340,7 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """Spark has made the batch that ends here durable. The last batch of a run is committed at the next start."""
         if self.options.ack_mode == "none" and self.options.progress_bucket is None:
             return
-        offset = Offset.from_dict(end)
+        offset = Offset.from_dict(end, self.options.refuse)
         with lease(self.options) as nc:
             if self.options.ack_mode == "purge":
                 for name, part in offset.streams.items():
@@ -361,10 +361,11 @@ class JetStreamStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def _put_progress(self, nc: Connection, bucket: str, offset: Offset) -> None:
         """The whole offset under the key that was named, or the part of each stream under its own."""
-        key, access = self.options.progress_key, SparkAccess(nc, self.options)
+        key = self.options.progress_key
         parts = {f"{offset.id}.{name}": {name: part} for name, part in offset.streams.items()}
         for name, streams in ({key: offset.streams} if key else parts).items():
-            put_progress(access, bucket, name, json.dumps(attrs.evolve(offset, streams=streams).to_dict()).encode())
+            text = json.dumps(attrs.evolve(offset, streams=streams).to_dict())
+            put_progress(nc, self.options, bucket, name, text.encode())
 
     def stop(self) -> None:
         """Never called by Spark 4.3: the process is killed."""

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.options import overlap
+from jsclient.spark.options import SparkOptions, overlap
 
 if TYPE_CHECKING:
+    from jsclient.arrow.access import StreamAccess
     from jsclient.jetstream.api.models import StreamInfo
-    from jsclient.spark.access import SparkAccess
 
 CLAIM: Final = "spark_"  # the claim of a query is the durable consumer with this name and its id
 
 
-def check_retention(access: SparkAccess, info: StreamInfo) -> None:
+def check_retention(access: StreamAccess, options: SparkOptions, info: StreamInfo) -> None:
     """A stream that is consumed by reading can only be read twice by direct get, and must be purged by us."""
     retention = info.config.retention or "limits"
     if retention == "limits":
         return
-    if access.options.ack_mode == "none":
+    if options.ack_mode == "none":
         raise JetStreamSparkError(
             "JETSTREAM_WORKQUEUE_NEEDS_ACKMODE",
             f"stream {access.stream!r} has retention {retention}: messages go away when they are consumed. Set "
@@ -44,9 +44,9 @@ def check_retention(access: SparkAccess, info: StreamInfo) -> None:
             )
 
 
-def claim(access: SparkAccess, retention: str, query: str) -> None:
+def claim(access: StreamAccess, options: SparkOptions, retention: str, query: str) -> None:
     """Claim the subjects of the query on a work queue; does nothing when it has done so before."""
-    if access.options.ack_mode != "purge" or retention != "workqueue":
+    if options.ack_mode != "purge" or retention != "workqueue":
         return
     name = f"{CLAIM}{query}"
     config: dict[str, Any] = {
@@ -76,7 +76,7 @@ def claim(access: SparkAccess, retention: str, query: str) -> None:
         ) from error
 
 
-def _overlapping(access: SparkAccess) -> list[tuple[str, list[str]]]:
+def _overlapping(access: StreamAccess) -> list[tuple[str, list[str]]]:
     """(name, filters) of the consumers that want messages of the query."""
     found = []
     for other in access.api.items(f"CONSUMER.LIST.{access.stream}", "consumers"):
@@ -87,7 +87,7 @@ def _overlapping(access: SparkAccess) -> list[tuple[str, list[str]]]:
     return found
 
 
-def _shared(access: SparkAccess, name: str, filters: list[str], text: str) -> JetStreamSparkError:
+def _shared(access: StreamAccess, name: str, filters: list[str], text: str) -> JetStreamSparkError:
     return JetStreamSparkError(
         "JETSTREAM_WORKQUEUE_SHARED",
         f"stream {access.stream!r} has a consumer {name!r} on {', '.join(filters) or '?'}: {text}",

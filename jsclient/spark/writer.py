@@ -10,26 +10,20 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from jsclient import errors
+from jsclient.exactly.conclusion import conclude, purge_receipts
+from jsclient.exactly.journal import Job
+from jsclient.exactly.partition import write_partition
+from jsclient.exactly.task import Outcome
 from jsclient.jetstream.publishing.rows import Totals
 from jsclient.spark.audit import keep, record_of
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.exactly import JournaledTask, Outcome, conclude, purge_receipts
-from jsclient.spark.ids import ContentIds, key_of
-from jsclient.spark.journal import Job, Journal, open_journal, refuse_journal
 from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
-from jsclient.spark.publishing import TaskPublisher
-from jsclient.spark.rows import RowMaker
 from jsclient.spark.schema import check_sink
-from jsclient.spark.sending import publish_failed
 from jsclient.spark.telling import tell
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql.types import StructType
-
-    from jsclient.connection import Connection
 
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
@@ -43,11 +37,10 @@ _RUN_ID = re.compile(r"runId = ([0-9a-f-]{36})")
 class Published(WriterCommitMessage):
     """What one task tells the driver."""
 
-    def __init__(self, job: Job, outcome: Outcome, journaled: bool) -> None:
+    def __init__(self, job: Job, outcome: Outcome) -> None:
         self.job = job
         self.outcome = outcome
         self.totals: Totals = outcome.totals
-        self.journaled = journaled
 
 
 def partition_id() -> int:
@@ -59,72 +52,28 @@ def partition_id() -> int:
 
 
 def write_task(options: SparkOptions, batches: Iterator[pa.RecordBatch], job: Job, streaming: bool) -> Published:
-    """Publish the record batches of one task. Query and batch make the ids that a replay repeats."""
+    """Publish the record batches of one task."""
     where = job.where if streaming else f"partition {job.partition}"
     with lease(options) as nc:
-        try:
-            journal = _journal(nc, options, job, streaming)
-            if isinstance(journal, Journal):
-                return Published(job, JournaledTask(nc, options, journal, job).write(batches), True)
-            outcome = _write_plainly(nc, options, batches, job)
-        except errors.JsClientError as error:
-            raise publish_failed(options, where, error) from error
-    outcome.notes += [journal] if journal else []
-    return Published(job, outcome, False)
-
-
-def _journal(nc: Connection, options: SparkOptions, job: Job, streaming: bool) -> Journal | str:
-    """The journal, which has begun; or a text why there is none, empty when none is wanted."""
-    if not options.keeps_journal(streaming):
-        return ""
-    kv = open_journal(nc, options)
-    if not isinstance(kv, str):
-        journal = Journal(nc, options, kv, job)
-        try:
-            journal.begin()
-            return journal
-        except JetStreamSparkError as error:
-            if not isinstance(error.__cause__, errors.PermissionViolation):
-                raise
-            kv = refuse_journal(nc, options, f"the journal cannot be written: {options.hide(str(error.__cause__))}")
-    if options.delivery_semantics == "exactly-once":
-        raise JetStreamSparkError(
-            "JETSTREAM_JOURNAL_UNAVAILABLE", f"deliverySemantics=exactly-once needs a journal: {kv}"
-        )
-    if options.publish_mode == "atomic":
-        return f"{kv}. Rows are stored once only if a replay has the same rows in the same partitions and order"
-    return f"{kv}. Rows are stored once only while their stream recognises repeated messages (deliverySemantics=window)"
-
-
-def _write_plainly(nc: Connection, options: SparkOptions, batches: Iterator[pa.RecordBatch], job: Job) -> Outcome:
-    ids = options.delivery_semantics != "at-least-once" and options.publish_mode != "atomic"
-    rows = RowMaker(options, ContentIds(key_of(job.query, job.batch), str(job.partition)) if ids else None)
-    with TaskPublisher(nc, options, job.query, job.batch, job.partition) as publisher:
-        for record_batch in batches:
-            publisher.publish(rows.of_batch(record_batch))
-        return Outcome(publisher.finish(), publisher.notes)
+        return Published(job, write_partition(nc, options, job, batches, options.keeps_journal(streaming), where))
 
 
 def finish(options: SparkOptions, messages: list[Any], streaming: bool) -> None:
     """On the driver, when all tasks have written: its part of the batch, and what the tasks had to say, once each."""
     done = [message for message in messages if isinstance(message, Published)]
-    notes = {note for message in done for note in message.outcome.notes}
-    journaled = [message for message in done if message.journaled]
+    outcomes = [message.outcome for message in done]
+    notes = {note for outcome in outcomes for note in outcome.notes}
+    journaled = [message for message in done if message.outcome.journaled]
     if journaled:
         with lease(options) as nc:
             job = journaled[0].job
-            kv = open_journal(nc, options)
-            if isinstance(kv, str):
-                raise JetStreamSparkError("JETSTREAM_JOURNAL_UNAVAILABLE", kv)
-            journal = Journal(nc, options, kv, job)
-            notes.update(conclude(nc, options, journal, job, [message.outcome for message in journaled]))
+            notes.update(conclude(nc, options, job, [message.outcome for message in journaled]))
             if not streaming:
                 purge_receipts(nc, options, job)
     for note in sorted(notes):
         tell(note)
     if done:
-        record = record_of(options, done[0].job, [message.outcome for message in done], bool(journaled), notes)
-        keep(options, record)
+        keep(options, record_of(options, done[0].job, outcomes, bool(journaled), notes))
 
 
 def summary(messages: list[Any]) -> str:

@@ -10,8 +10,8 @@ import pytest
 
 import jsclient
 from jsclient import errors, keyvalue, objectstore, services
+from jsclient.exactly import sending
 from jsclient.jetstream import JetStream, StreamConfig
-from jsclient.spark import sending
 from jsclient.spark.options import WRITE, parse
 from jsclient.testing import FakeServer, NatsServer, wait_until
 

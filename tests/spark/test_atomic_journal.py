@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from jsclient import errors
+from jsclient.exactly import atomic, task
 from jsclient.jetstream.publishing.atomic_rows import AtomicRows
-from jsclient.spark import atomic, exactly
 from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer
@@ -25,7 +25,7 @@ from .test_mends import requests_to
 
 @pytest.fixture(autouse=True)
 def idle_connections_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(exactly, "SETTLED", 0.0)
+    monkeypatch.setattr(task, "SETTLED", 0.0)
     yield
     from jsclient.spark import close_idle
 
@@ -142,7 +142,7 @@ def test_attempts_of_partitions_that_the_new_run_does_not_have(
     last = cut(ROWS, 3)[2]
 
     def overtaken() -> Iterator[Any]:
-        monkeypatch.setattr(exactly, "LOOK_EVERY", math.inf)
+        monkeypatch.setattr(task, "LOOK_EVERY", math.inf)
         yield from record_batches(last[:begun], 20)
         sink.run("run-2", cut(ROWS, 2))
         pass_the_window()
@@ -174,7 +174,7 @@ def test_a_chunk_that_was_stored_before_the_attempt_was_overtaken(
         for number, values in enumerate(cut(ROWS, 3)[:2]):
             sink.write("run-1", number, values)
         monkeypatch.setattr(atomic, "AtomicRows", AckGetsLost)
-        monkeypatch.setattr(exactly, "LOOK_EVERY", math.inf)
+        monkeypatch.setattr(task, "LOOK_EVERY", math.inf)
         with pytest.raises(JetStreamSparkError, match=r"FENCED.*another attempt or driver writes it, too"):
             sink.write("run-1", 2, cut(ROWS, 3)[2])
         assert sink.contents() == Counter(ROWS)

@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from jsclient import errors
+from jsclient.exactly import task
+from jsclient.exactly.journal import Journal
 from jsclient.keyvalue import KeyValue
-from jsclient.spark import exactly
-from jsclient.spark.journal import Journal
 from jsclient.testing import NatsServer
 
 from .conftest import Js, mode_works
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 @pytest.fixture(autouse=True)
 def idle_connections_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(exactly, "SETTLED", 0.0)
+    monkeypatch.setattr(task, "SETTLED", 0.0)
     yield
     from jsclient.spark import close_idle
 

@@ -18,12 +18,13 @@ from jsclient import errors, keyvalue
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import read_chunks
+from jsclient.exactly import atomic, conclusion, readback, replay, task
+from jsclient.exactly.publishing import TaskPublisher
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValueConfig
-from jsclient.spark import atomic, exactly, options, readback, replay
+from jsclient.spark import options
 from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.publishing import TaskPublisher
 from jsclient.testing import NatsServer, wait_until
 
 from .conftest import Js, mode_works
@@ -34,7 +35,7 @@ WINDOW = 0.1  # seconds in which the sinks of these tests recognise ids: a repla
 
 @pytest.fixture(autouse=True)
 def idle_connections_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(exactly, "SETTLED", 0.0)
+    monkeypatch.setattr(task, "SETTLED", 0.0)
     yield
     from jsclient.spark import close_idle
 
@@ -105,7 +106,7 @@ class Sink:
         """One task; raises Crash where it dies."""
         self.monkeypatch.setattr(writing, "streaming_batch", lambda: (self.name, run, self.batch))
         self.monkeypatch.setattr(writing, "partition_id", lambda: number)
-        self.monkeypatch.setattr(exactly, "TaskPublisher", Crashing)
+        self.monkeypatch.setattr(task, "TaskPublisher", Crashing)
         Crashing.after = crash_after
         try:
             return self.writer().write(record_batches(values, ids=self.ids))
@@ -125,7 +126,7 @@ class Sink:
                 return False
         if commit == "none":
             return True
-        real = exactly._publish
+        real = conclusion._publish
 
         def half(nc: Any, given: Any, rows: list[Any], *more: Any) -> None:
             real(nc, given, rows[: len(rows) // 2], *more)
@@ -133,7 +134,7 @@ class Sink:
 
         with self.monkeypatch.context() as patch:
             if commit == "half":
-                patch.setattr(exactly, "_publish", half)
+                patch.setattr(conclusion, "_publish", half)
             try:
                 self.writer().commit(messages, self.batch)
             except Crash:
@@ -321,7 +322,7 @@ def test_a_second_driver_stops_the_first(
         sink.write("run-1", 1, rows[50:])  # Spark starts a task again: it does not take the batch back
     # a task that is in the middle of its rows
     sink.batch = 6
-    sink.monkeypatch.setattr(exactly, "LOOK_EVERY", 0.0)
+    sink.monkeypatch.setattr(task, "LOOK_EVERY", 0.0)
 
     def overtaken() -> Iterator[Any]:
         yield from record_batches(rows[:50], 50)
@@ -338,7 +339,7 @@ def test_an_attempt_that_spark_has_given_up_stops(
     js: Js, server: NatsServer, stream_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sink = Sink(server, js, stream_name, monkeypatch)
-    monkeypatch.setattr(exactly, "LOOK_EVERY", 0.0)
+    monkeypatch.setattr(task, "LOOK_EVERY", 0.0)
     rows = [b"%d" % n for n in range(100)]
 
     def overtaken() -> Iterator[Any]:
@@ -360,8 +361,8 @@ def test_a_new_run_waits_for_the_tasks_of_the_old_one(
     with pytest.raises(Crash):
         sink.write("run-1", 0, rows, crash_after=50)
     waited: list[float] = []
-    monkeypatch.setattr(exactly, "SETTLED", 15.0)
-    monkeypatch.setattr(exactly, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waited.append))
+    monkeypatch.setattr(task, "SETTLED", 15.0)
+    monkeypatch.setattr(task, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waited.append))
     sink.write("run-2", 0, rows)
     pass_the_window()
     sink.write("run-2", 1, rows)
@@ -388,7 +389,7 @@ class Slow(TaskPublisher):
 def die_with_rows_under_way(sink: Sink, rows: list[bytes]) -> None:
     sink.monkeypatch.setattr(writing, "streaming_batch", lambda: (sink.name, "run", 5))
     with sink.monkeypatch.context() as patch, pytest.raises(Crash):
-        patch.setattr(exactly, "TaskPublisher", Slow)
+        patch.setattr(task, "TaskPublisher", Slow)
         sink.writer().write(record_batches(rows, 100))
 
 
@@ -412,8 +413,8 @@ def test_a_retry_waits_for_the_rows_of_the_attempt_before(
         store_late(server, Slow.late)
         pass_the_window()
 
-    monkeypatch.setattr(exactly, "SETTLED", 15.0)
-    monkeypatch.setattr(exactly, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
+    monkeypatch.setattr(task, "SETTLED", 15.0)
+    monkeypatch.setattr(task, "time", SimpleNamespace(monotonic=time.monotonic, sleep=wait))
     outcome = sink.write("run", 0, rows).outcome
     assert [round(seconds) for seconds in waited] == [15]
     assert outcome.totals.duplicates == 100
@@ -433,8 +434,8 @@ def test_a_retry_of_a_task_that_has_settled_waits_for_nothing(
             yield from record_batches(rows[:4000], 500)
             raise Crash
 
-        monkeypatch.setattr(exactly, "SETTLED", 15.0)
-        monkeypatch.setattr(exactly, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pytest.fail))
+        monkeypatch.setattr(task, "SETTLED", 15.0)
+        monkeypatch.setattr(task, "time", SimpleNamespace(monotonic=time.monotonic, sleep=pytest.fail))
         monkeypatch.setattr(writing, "streaming_batch", lambda: (stream_name, "run", 5))
         for _ in range(2):
             with pytest.raises(Crash):
@@ -461,8 +462,8 @@ def test_an_attempt_that_failed_before_it_had_waited_vouches_for_nobody(
     with pytest.raises(Crash):
         sink.writer().write(failing())  # while it puts its rows aside
     waited: list[float] = []
-    monkeypatch.setattr(exactly, "SETTLED", 15.0)
-    monkeypatch.setattr(exactly, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waited.append))
+    monkeypatch.setattr(task, "SETTLED", 15.0)
+    monkeypatch.setattr(task, "time", SimpleNamespace(monotonic=time.monotonic, sleep=waited.append))
     sink.write("run", 0, rows)
     assert len(waited) == 1
     assert sink.contents() == Counter(rows)
@@ -510,13 +511,13 @@ def test_a_driver_that_was_overtaken_while_it_read_the_sink_publishes_nothing(
 
     def slow(*args: Any, **more: Any) -> Any:
         found = real(*args, **more)
-        monkeypatch.setattr(exactly, "read_back", real)
+        monkeypatch.setattr(conclusion, "read_back", real)
         pass_the_window()
         assert sink.run("run-3", cut(rows, 2))
         pass_the_window()
         return found
 
-    monkeypatch.setattr(exactly, "read_back", slow)
+    monkeypatch.setattr(conclusion, "read_back", slow)
     with pytest.raises(JetStreamSparkError, match="FENCED"):
         sink.writer().commit(messages, sink.batch)
     assert sink.contents() == Counter(rows)
@@ -525,9 +526,9 @@ def test_a_driver_that_was_overtaken_while_it_read_the_sink_publishes_nothing(
 def test_a_slow_task_looks_often_whether_it_may_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """One record batch may take longer than others wait for it."""
     now, looks, sizes = [0.0], [], []
-    monkeypatch.setattr(exactly, "elapsed", lambda: now[0])
+    monkeypatch.setattr(task, "elapsed", lambda: now[0])
     journal: Any = SimpleNamespace(check=lambda: looks.append(now[0]))
-    pace = exactly.Pace(journal)
+    pace = task.Pace(journal)
     rate = 500.0  # rows per second
 
     def publish(rows: list[Any]) -> None:
@@ -539,14 +540,14 @@ def test_a_slow_task_looks_often_whether_it_may_go_on(monkeypatch: pytest.Monkey
     rate = 1e6
     sizes.clear()
     pace.publish([()] * 200_000, SimpleNamespace(publish=publish))  # type: ignore[list-item, arg-type]
-    assert sizes[-2] == exactly.MOST_PORTION
+    assert sizes[-2] == task.MOST_PORTION
     assert sum(sizes) == 200_000
 
 
 @pytest.mark.parametrize("mode", ["async", "fast"])
 def test_rows_are_sent_again_only_by_who_may(js: Js, server: NatsServer, mode: str) -> None:
     """After an outage another run may have taken the batch over."""
-    from jsclient.spark.sending import fast_publisher, row_publisher
+    from jsclient.exactly.sending import fast_publisher, row_publisher
 
     def fenced() -> None:
         raise Crash

@@ -16,8 +16,9 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.arrow import chunks, pulling
+from jsclient.exactly import task
 from jsclient.jetstream import JetStream
-from jsclient.spark import exactly, permissions, pool, required_permissions
+from jsclient.spark import permissions, pool, required_permissions
 from jsclient.spark import writer as writing
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, wait_until
@@ -103,7 +104,7 @@ def test_the_listed_permissions_are_enough(stream_name: str, monkeypatch: pytest
         "journal": ("writeStream", {**sink, "deliverySemantics": "exactly-once", "publishMode": "async"}),
         "both": ("writeStream", {**sink, **marker, "deliverySemantics": "exactly-once"}),
     }
-    monkeypatch.setattr(exactly, "SETTLED", 0.0)
+    monkeypatch.setattr(task, "SETTLED", 0.0)
     users = ", ".join(
         f"{{ user: {name}, password: p, {permissions(options, way)} }}" for name, (way, options) in ways.items()
     )

@@ -12,9 +12,9 @@ import pytest
 
 from jsclient.arrow import reading
 from jsclient.arrow.chunks import Chunk
-from jsclient.spark import exactly, readback
+from jsclient.exactly import readback, task
+from jsclient.exactly.readback import Digests, IdFile
 from jsclient.spark import writer as writing
-from jsclient.spark.readback import Digests, IdFile
 from jsclient.testing import NatsServer
 
 from .conftest import Js
@@ -24,7 +24,7 @@ from .test_without_jvm import batches
 
 @pytest.fixture(autouse=True)
 def idle_connections_closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(exactly, "SETTLED", 0.0)
+    monkeypatch.setattr(task, "SETTLED", 0.0)
     yield
     from jsclient.spark import close_idle
 

@@ -14,7 +14,8 @@ import pytest
 
 import jsclient
 from jsclient import errors
-from jsclient.spark import close_idle, exactly
+from jsclient.exactly import task
+from jsclient.spark import close_idle
 from jsclient.testing import Cluster, NatsServer, wait_until
 
 from .conftest import Js, Pipeline, mode_works, refused_before
@@ -181,7 +182,7 @@ def test_random_histories_while_leaders_are_killed(
     cluster: Cluster, count: Callable[[int, int], int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Exactly once by the journal, with three replicas of it and of the sinks."""
-    monkeypatch.setattr(exactly, "SETTLED", 0.0)
+    monkeypatch.setattr(task, "SETTLED", 0.0)
     with jsclient.connect(cluster.url) as nc:
         js = Js(nc)
         for first in range(0, count(30, 6), 6):

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from jsclient.spark.offsets import Offset, StreamOffset
-from jsclient.spark.planner import Limits, Load
+from jsclient.planning.offsets import Offset, StreamOffset
+from jsclient.planning.planner import Limits, Load
 from jsclient.testing import NatsServer, wait_until
 
 from .conftest import ROOT, Js

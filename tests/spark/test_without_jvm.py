@@ -16,8 +16,8 @@ import pytest
 import jsclient
 from jsclient import errors
 from jsclient.connection import engine_of
+from jsclient.exactly import atomic
 from jsclient.jetstream.publishing.atomic_rows import AtomicRows
-from jsclient.spark import atomic
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer, Proxy, wait_until
 

@@ -165,14 +165,14 @@ NOT_OF_OPTIONS = {
     "_engine/encoding.py": "servers that are configured without headers",
     "_engine/engine.py": "the same",
     "cli/check.py": "a report about the server",
+    "exactly/sink_streams.py": "fast batches where they are possible",
     "jetstream/api/consumer_requests.py": "the tables of capabilities.py",
     "jetstream/consuming/pull_inboxes.py": "asks 2.9 whether a consumer is there, because it says nothing",
     "jetstream/context.py": "the tables of capabilities.py",
     "jetstream/stream.py": "a direct get that 2.9 does not answer is repeated",
     "keyvalue/bucket.py": "asks the leader where a server before 2.10 does not answer a direct get",
     "keyvalue/watch.py": "reads 2.9 in another way",
-    "spark/sink_streams.py": "fast batches where they are possible",
-    "spark/subjects.py": "reads older servers in another way",
+    "planning/subjects.py": "reads older servers in another way",
 }
 ASKS = re.compile(r"at_least\(|NotSupported\(|not_supported\(|\.require\(")
 

@@ -40,6 +40,9 @@ class A:
             """
 
 
+CHECKING = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
+
+
 @pytest.mark.parametrize(
     ("file", "text", "finding"),
     [
@@ -59,6 +62,16 @@ class A:
         ("jsclient/spark/a.py", "def f(): return b''.join((b'HPUB ', subject))", "builds a frame by hand"),
         ("jsclient/spark/a.py", "def f(nc): return nc.new_inbox()", "new_inbox() asks by itself"),
         ("jsclient/arrow/a.py", "def f(engine): engine.open_sink('a', None)", "open_sink() asks by itself"),
+        ("jsclient/exactly/a.py", "def f(nc): return nc.new_inbox()", "new_inbox() asks by itself"),
+        ("jsclient/planning/a.py", "def f(engine): engine.post(1)", "post() asks by itself"),
+        ("jsclient/planning/a.py", "import pyspark", "only jsclient/spark imports pyspark"),
+        ("jsclient/planning/a.py", CHECKING + "from jsclient.spark.options import X", "any engine can use this"),
+        ("jsclient/exactly/a.py", CHECKING + "from jsclient import spark", "any engine can use this"),
+        ("jsclient/exactly/a.py", CHECKING + "from ..spark import options", "any engine can use this"),
+        ("jsclient/arrow/a.py", CHECKING + "import jsclient.spark", "any engine can use this"),
+        ("jsclient/exactly/a.py", "from jsclient.planning import x", "do not know each other"),
+        ("jsclient/arrow/a.py", "from jsclient.exactly import x", "stands above arrow"),
+        ("jsclient/exactly/a.py", "import jsclient.coordination", "stands above exactly"),
         ("protocol/a.py", "b'UNSUB %d'", "builds a frame by hand"),
         ("jsclient/cli/a.py", "threading.Thread(target=print).start()", "threading.Thread may wait for ever"),
         ("jsclient/a.py", "from threading import Thread", "threading.Thread may wait for ever"),
@@ -81,7 +94,8 @@ class A:
     ],
 )
 def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -> None:
-    for known in ("jsclient/connection.py", "jsclient/jetstream/__init__.py", "jsclient/services/__init__.py"):
+    packages = ("jetstream", "services", "exactly", "planning", "coordination")
+    for known in ("jsclient/connection.py", *(f"jsclient/{package}/__init__.py" for package in packages)):
         (tmp_path / known).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / known).touch()
     (tmp_path / "jsclient/_engine").mkdir()
@@ -106,6 +120,8 @@ def test_a_breach_is_found(tmp_path: Path, file: str, text: str, finding: str) -
         ("protocol/a.py", "import re, msgspec\nfrom protocol.b import c\nfrom .b import d"),
         ("jsclient/errors.py", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    import jsclient.connection"),
         ("jsclient/spark/a.py", "import pyspark\nfrom jsclient.jetstream import x\nfrom jsclient import connect"),
+        ("jsclient/spark/a.py", "import jsclient.exactly.task\nfrom jsclient.planning import offsets"),
+        ("jsclient/exactly/a.py", "from jsclient.arrow import access\nfrom jsclient.keyvalue import KeyValue"),
         ("jsclient/keyvalue/a.py", "from jsclient.jetstream.api.requests import Api"),
         ("tests/unit/test_a.py", "from jsclient.testing import wait_until\nwait_until(lambda: 1)"),
         ("tests/unit/test_a.py", "done = threading.Event()\nstart(done.set)\ndone.wait(1)"),
@@ -166,6 +182,13 @@ def test_what_is_no_circle(tmp_path: Path) -> None:
     checking = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from jsclient.a import A"
     assert not tree(tmp_path, a="import jsclient.b\nimport jsclient.c", b="import jsclient.c", c=checking)
     assert not tree(tmp_path, d__x="from jsclient.d import y", d__y="import jsclient.a", d____init__="")
+
+
+def test_sparks_own_part_stays_small(tmp_path: Path) -> None:
+    most = layers.SPARK_LINES
+    assert not tree(tmp_path, spark__a="\n" * (most - 100), spark__b="x = 1\n" * 100)
+    (found,) = tree(tmp_path, spark__c="\n")
+    assert found.startswith(f"jsclient/spark: has {most + 1} lines, at most {most}")
 
 
 def test_names_of_headers_are_typed_once(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ that still runs cannot give its receipt any more. `settled` says that no row of 
 the sink has then is all that it will get of it. An attempt that was killed cannot say so. `from` is where a stream of
 the sink ended before the batch wrote to it, so whatever the batch has stored lies behind it. `again` says that more
 than one run has written the batch, and `gone` names runs that lost the batch to another one: they do not take it back,
-also when Spark starts their tasks again.
+also when the engine starts their tasks again.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors
-from jsclient.arrow.access import cached, forget
+from jsclient.arrow.access import StreamAccess, cached, forget
+from jsclient.arrow.settings import Refused
 from jsclient.nuid import new_token
-from jsclient.spark.access import SparkAccess
-from jsclient.spark.errors import JetStreamSparkError
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+    from jsclient.exactly.settings import WriteSettings
     from jsclient.keyvalue import KeyValue, KeyValueEntry
-    from jsclient.spark.options import SparkOptions
 
 HISTORY: Final = 64
 REPLICAS: Final = (3, 1)  # of a journal that is made here: as many as the servers allow
@@ -82,8 +81,8 @@ class PartEntry:
 class Journal:
     """The journal as one attempt of a task sees it. For one thread."""
 
-    def __init__(self, nc: Connection, options: SparkOptions, kv: KeyValue, job: Job) -> None:
-        self._access = SparkAccess(nc, options, "(journal)")
+    def __init__(self, nc: Connection, options: WriteSettings, kv: KeyValue, job: Job) -> None:
+        self._access = StreamAccess(nc, options, "(journal)")
         self._kv = kv
         self._job = job
         self._part_key = f"{job.query}.{job.partition}"
@@ -103,7 +102,7 @@ class Journal:
         for attempt in range(TAKES):
             try:
                 return self._take_part()
-            except JetStreamSparkError as error:
+            except Refused as error:
                 # The attempt before may have written its last entry just now.
                 if error.token != "JETSTREAM_FENCED" or attempt == TAKES - 1:
                     raise
@@ -136,7 +135,7 @@ class Journal:
     def partitions(self) -> list[int]:
         """Those that some run has begun, of this batch or of an earlier one."""
         root = f"$KV.{self._kv.bucket}.{self._job.query}."
-        access = SparkAccess(self._access.nc, self._access.options, f"KV_{self._kv.bucket}")
+        access = StreamAccess(self._access.nc, self._access.options, f"KV_{self._kv.bucket}")
         body = {"subjects_filter": f"{root}*"}
 
         def ask() -> list[int]:
@@ -167,7 +166,7 @@ class Journal:
 
     @property
     def overtook(self) -> bool:
-        """Whether an earlier attempt of this run, Spark's first try of the task, may still have rows under way."""
+        """Whether an earlier attempt of this run, the engine's first try of the task, may still have rows under way."""
         return self.before.batch >= 0 and self.before.run == self._job.run and not self.before.settled
 
     def held(self) -> float:
@@ -271,7 +270,7 @@ class Journal:
                 return {"b": int(found["batch"]), "run": LEDGER, "again": 1}
             int(found["b"])
         except (ValueError, KeyError, TypeError):
-            raise JetStreamSparkError(
+            raise self._access.options.refuse(
                 "JETSTREAM_PUBLISH_FAILED",
                 f"bucket {self._kv.bucket!r}, key {key!r} is not a journal of ours; give it a bucket of its own",
             ) from None
@@ -300,16 +299,16 @@ class Journal:
             return now if found == body and now > revision else None
         return stored
 
-    def _ahead(self, number: int) -> JetStreamSparkError:
-        return JetStreamSparkError(
+    def _ahead(self, number: int) -> Refused:
+        return self._access.options.refuse(
             "JETSTREAM_JOURNAL_AHEAD",
             f"{self._job.where}: the journal {self._kv.bucket!r} says that batch {number} of query {self._job.query!r} "
             "was written. The checkpoint was restored from a backup, or another driver runs the query; nothing is "
             "written, and nothing is skipped. A retry cannot cure it: use another checkpointLocation",
         )
 
-    def _fenced(self, how: str) -> JetStreamSparkError:
-        return JetStreamSparkError(
+    def _fenced(self, how: str) -> Refused:
+        return self._access.options.refuse(
             "JETSTREAM_FENCED",
             f"{self._job.where}: {how}. If this is no copy of a task that Spark has started again, another driver runs "
             f"the query {self._job.query!r}: stop one of the two, or give each its own checkpoint",
@@ -323,28 +322,27 @@ def _encoded(body: dict[str, Any]) -> bytes:
 # --- the bucket -----------------------------------------------------------------------------------------------------
 
 
-def open_journal(nc: Connection, options: SparkOptions) -> KeyValue | str:
+def open_journal(nc: Connection, options: WriteSettings) -> KeyValue | str:
     """The bucket of the journal, made if there is none; a text that says why this user cannot have one."""
-    access = SparkAccess(nc, options, f"KV_{options.journal_bucket}")
-    return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: _open(access))
+    access = StreamAccess(nc, options, f"KV_{options.journal_bucket}")
+    return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: _open(access, options))
 
 
-def _open(access: SparkAccess) -> KeyValue | str:
+def _open(access: StreamAccess, options: WriteSettings) -> KeyValue | str:
     from jsclient.jetstream import JetStream
     from jsclient.keyvalue import KeyValue
 
-    options = access.options
     js = JetStream(access.nc, domain=options.domain, api_prefix=options.api_prefix)
     kv = KeyValue(js, options.journal_bucket)
     try:
         access.retrying("looking for the journal", lambda: _probe(kv))
-    except JetStreamSparkError as error:
+    except Refused as error:
         cause = error.__cause__
         if isinstance(cause, REFUSED):
             return f"the journal {options.journal_bucket!r} cannot be read: {options.hide(errors.brief(cause))}"
         if not isinstance(cause, errors.StreamNotFound):
             raise
-        return _create(access, js, kv)
+        return _create(access, options.journal_bucket, js, kv)
     return kv
 
 
@@ -357,21 +355,21 @@ def _probe(kv: KeyValue) -> None:
         raise error.__cause__ if isinstance(error.__cause__, errors.StreamNotFound) else error from None
 
 
-def _create(access: SparkAccess, js: Any, kv: KeyValue) -> KeyValue | str:
+def _create(access: StreamAccess, bucket: str, js: Any, kv: KeyValue) -> KeyValue | str:
     """Every task may be the first one, so a bucket that somebody else makes meanwhile is fine."""
     from jsclient.keyvalue import KeyValueConfig, create_key_value
 
     refusal = ""
     for replicas in REPLICAS:
         config = KeyValueConfig(
-            bucket=access.options.journal_bucket,
+            bucket=bucket,
             history=HISTORY,
             replicas=replicas,
             description="what Spark queries have written",
         )
         try:
             access.retrying("making the journal", lambda config=config: create_key_value(js, config))  # type: ignore[misc]
-        except JetStreamSparkError as error:
+        except Refused as error:
             cause = error.__cause__
             if isinstance(cause, errors.BucketExists):
                 return kv
@@ -380,11 +378,11 @@ def _create(access: SparkAccess, js: Any, kv: KeyValue) -> KeyValue | str:
             refusal = access.options.hide(errors.brief(cause))
         else:
             return kv
-    return f"the journal {access.options.journal_bucket!r} cannot be made: {refusal}"
+    return f"the journal {bucket!r} cannot be made: {refusal}"
 
 
-def refuse_journal(nc: Connection, options: SparkOptions, why: str) -> str:
+def refuse_journal(nc: Connection, options: WriteSettings, why: str) -> str:
     """Remember that this user cannot write the journal."""
-    access = SparkAccess(nc, options, "(journal)")
+    access = StreamAccess(nc, options, "(journal)")
     forget(nc, ("journal", access.api.prefix, options.journal_bucket))
     return cached(nc, ("journal", access.api.prefix, options.journal_bucket), lambda: why)

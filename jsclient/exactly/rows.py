@@ -1,24 +1,23 @@
-"""From record batches, Rows or dicts to what a publisher takes: (subject, header lines, value, message id)."""
+"""From record batches or dicts to what a publisher takes: (subject, header lines, value, message id)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import checks
 from jsclient.jetstream.api import headers as header_names
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.schema import SINK_COLUMNS
 from protocol import Headers
 from protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from jsclient.arrow.settings import Refused
+    from jsclient.exactly.ids import ContentIds
+    from jsclient.exactly.settings import WriteSettings
     from jsclient.jetstream.publishing.rows import Row
-    from jsclient.spark.ids import ContentIds
-    from jsclient.spark.options import SparkOptions
 
 # Columns that are headers by another name; the server checks them while storing.
 FENCES = {
@@ -27,6 +26,9 @@ FENCES = {
     "ttl": header_names.MSG_TTL,
 }
 
+COLUMNS: Final = frozenset({"subject", "value", "headers", "msg_id", *FENCES})
+"""What others mean with valueFormat: fields of the document."""
+
 # What stored messages may have from the client that wrote them, and what would mean something else on a copy.
 RESERVED = ("nats-msg-id", "nats-batch-")
 
@@ -34,7 +36,7 @@ RESERVED = ("nats-msg-id", "nats-batch-")
 class RowMaker:
     """Makes the rows of one task. `content` makes the ids of rows without one; None when no ids are wanted."""
 
-    def __init__(self, options: SparkOptions, content: ContentIds | None) -> None:
+    def __init__(self, options: WriteSettings, content: ContentIds | None) -> None:
         self._options = options
         self._subject = None if options.subject is None else options.subject.encode()
         self._content = content
@@ -55,9 +57,9 @@ class RowMaker:
         if self._subject is not None:
             return [self._subject] * count
         if column is None:
-            raise JetStreamSparkError("JETSTREAM_MISSING_OPTION", "a row has no subject; set the option 'subject'")
+            raise self._options.refuse("JETSTREAM_MISSING_OPTION", "a row has no subject; set the option 'subject'")
         if column.null_count:
-            raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has a null subject; filter such rows out")
+            raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has a null subject; filter such rows out")
         return _binary(column).to_pylist()  # type: ignore[no-any-return]
 
     def _encoded(self, columns: dict[str, pa.Array]) -> list[bytes]:
@@ -67,20 +69,20 @@ class RowMaker:
         try:
             if "value" in columns:
                 return self._filled(formats.encode_values(self._format, columns["value"]))
-            inside = [name for name in columns if name not in SINK_COLUMNS]
+            inside = [name for name in columns if name not in COLUMNS]
             return formats.encode_columns(self._format, inside, [columns[name] for name in inside])
         except (TypeError, ValueError, OverflowError) as error:
             raise self._no_document(error) from None
 
-    def _no_document(self, error: Exception) -> JetStreamSparkError:
-        return JetStreamSparkError(
+    def _no_document(self, error: Exception) -> Refused:
+        return self._options.refuse(
             "JETSTREAM_SCHEMA_MISMATCH",
             f"a row cannot be written as valueFormat={self._format}: {error}; correct such rows",
         )
 
     def _filled(self, values: list[bytes | None]) -> list[bytes]:
         if self._options.null_value == "error" and None in values:
-            raise _null_value()
+            raise self._null_value()
         return [value or b"" for value in values]
 
     def _values(self, column: pa.Array) -> list[bytes]:
@@ -102,8 +104,8 @@ class RowMaker:
     ) -> Iterable[bytes | None]:
         if self.uses_column(column is not None):
             if column is None or column.null_count:
-                raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
-            return [_id(text) for text in _binary(column).to_pylist()]
+                raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
+            return [self._id(text) for text in _binary(column).to_pylist()]
         if self._content is None:
             return repeat(None)
         if isinstance(lines, repeat):  # no row has headers
@@ -118,44 +120,34 @@ class RowMaker:
 
     # --- single rows ------------------------------------------------------------------------------------
 
-    def of_rows(self, rows: Iterable[Any]) -> Iterator[Row]:
-        """The same for pyspark Rows and dicts with the columns of the sink."""
-        for row in rows:
-            fields = row.asDict(recursive=self._format != "binary") if hasattr(row, "asDict") else row
-            if not isinstance(fields, Mapping):
-                raise JetStreamSparkError(
-                    "JETSTREAM_SCHEMA_MISMATCH", f"rows must be Rows or dicts, not {type(row).__name__}; convert them"
-                )
-            yield self._single(fields)
-
-    def _single(self, fields: Mapping[str, Any]) -> Row:
+    def of_fields(self, fields: Mapping[str, Any]) -> Row:
+        """The same for one row as a dict."""
         subject = self._subject or _bytes(fields.get("subject"))
         if not subject:
-            raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no subject; fill the column")
+            raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has no subject; fill the column")
         value = self._document(fields) if self._format != "binary" else _bytes(fields.get("value"))
         if value is None:
             if self._options.null_value == "error":
-                raise _null_value()
+                raise self._null_value()
             value = b""
         lines = self._block({name: fields[name] for name in ("headers", *FENCES) if name in fields})
         msg_id = _bytes(fields.get("msg_id"))
         if self.uses_column(msg_id is not None):
             if msg_id is None:
-                raise JetStreamSparkError("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
-            return subject, lines, value, _id(msg_id)
+                raise self._options.refuse("JETSTREAM_NULL_VALUE", "a row has no msg_id; fill the column, or drop it")
+            return subject, lines, value, self._id(msg_id)
         return subject, lines, value, None if self._content is None else self._content.next(subject, lines, value)
 
     # --- headers ----------------------------------------------------------------------------------------
 
     def _document(self, fields: Mapping[str, Any]) -> bytes | None:
-        """The same of a Row or dict: its value, or all that means nothing else to the sink."""
+        """The same of a dict: its value, or all that means nothing else to the sink."""
         from jsclient.arrow import formats
 
         if "value" in fields:
             whole = fields["value"]
-            whole = whole.asDict(recursive=True) if hasattr(whole, "asDict") else whole
         else:
-            whole = {name: value for name, value in fields.items() if name not in SINK_COLUMNS}
+            whole = {name: value for name, value in fields.items() if name not in COLUMNS}
         try:
             return None if whole is None else formats.encoder(self._format)(formats.without_nulls(whole))
         except (TypeError, ValueError, OverflowError) as error:
@@ -168,7 +160,7 @@ class RowMaker:
             if value is None:
                 continue
             if name == "headers":
-                items += _pairs(value)
+                items += self._pairs(value)
             else:
                 items.append((FENCES[name], str(value)))
         if not items:
@@ -181,35 +173,34 @@ class RowMaker:
             try:
                 encoded = checks.header_block(Headers(items))
             except InvalidHeader as error:
-                raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", f"a row has a bad header: {error}") from None
+                raise self._options.refuse("JETSTREAM_SCHEMA_MISMATCH", f"a row has a bad header: {error}") from None
             block = self._blocks[key] = encoded[len(b"NATS/1.0\r\n") : -2]
         return block
 
+    def _pairs(self, value: Any) -> list[tuple[str, str]]:
+        """A map column as pairs: Arrow gives a list of tuples, others a dict; values are texts or lists of texts."""
+        pairs: list[tuple[str, str]] = []
+        for name, texts in value.items() if isinstance(value, Mapping) else value:
+            if name.lower().startswith(RESERVED):
+                raise self._options.refuse(
+                    "JETSTREAM_SCHEMA_MISMATCH",
+                    f"a row has the header {name}, which the sink sets itself (ids come from the column msg_id); drop "
+                    "it, for example map_filter(headers, (k, v) -> k NOT LIKE 'Nats-%') AS headers",
+                )
+            pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
+        return pairs
 
-def _pairs(value: Any) -> list[tuple[str, str]]:
-    """A map column as pairs: Arrow gives a list of tuples, a Row a dict; values are texts or lists of texts."""
-    pairs: list[tuple[str, str]] = []
-    for name, texts in value.items() if isinstance(value, Mapping) else value:
-        if name.lower().startswith(RESERVED):
-            raise JetStreamSparkError(
-                "JETSTREAM_SCHEMA_MISMATCH",
-                f"a row has the header {name}, which the sink sets itself (ids come from the column msg_id); drop it, "
-                "for example map_filter(headers, (k, v) -> k NOT LIKE 'Nats-%') AS headers",
-            )
-        pairs += [(name, text) for text in ([texts] if isinstance(texts, str) else texts or ()) if text is not None]
-    return pairs
+    # --- what is refused --------------------------------------------------------------------------------
 
+    def _id(self, raw: bytes) -> bytes:
+        if not raw or b"\r" in raw or b"\n" in raw or b"\0" in raw:
+            text = f"{raw[:60]!r} cannot be a message id; take another"
+            raise self._options.refuse("JETSTREAM_SCHEMA_MISMATCH", text)
+        return raw
 
-def _id(raw: bytes) -> bytes:
-    if not raw or b"\r" in raw or b"\n" in raw or b"\0" in raw:
-        raise JetStreamSparkError("JETSTREAM_SCHEMA_MISMATCH", f"{raw[:60]!r} cannot be a message id; take another")
-    return raw
-
-
-def _null_value() -> JetStreamSparkError:
-    return JetStreamSparkError(
-        "JETSTREAM_NULL_VALUE", "a row has a null value; filter such rows out, or set nullValue=empty"
-    )
+    def _null_value(self) -> Refused:
+        text = "a row has a null value; filter such rows out, or set nullValue=empty"
+        return self._options.refuse("JETSTREAM_NULL_VALUE", text)
 
 
 def _bytes(value: Any) -> bytes | None:

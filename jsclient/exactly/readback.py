@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Final
 
 import attrs
 
+from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import read_chunks
-from jsclient.spark.access import SparkAccess
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.ids import DIGEST_CHARS, TAG_CHARS, tag_of
+from jsclient.arrow.settings import Refused
+from jsclient.exactly.ids import DIGEST_CHARS, TAG_CHARS, tag_of
 
 if TYPE_CHECKING:
     from jsclient.arrow.chunks import Chunk
     from jsclient.connection import Connection
-    from jsclient.spark.options import SparkOptions
+    from jsclient.exactly.settings import WriteSettings
 
 AT_ONCE: Final = 20_000  # ids that wait in memory to be written together
 BITS_PER_ROW: Final = 32
@@ -126,10 +126,10 @@ class ReadBack:
         self._ids = IdFile()
         self._digests: Digests | None = None
 
-    def catch_up(self, nc: Connection, options: SparkOptions, begins: dict[str, int]) -> bool:
+    def catch_up(self, nc: Connection, options: WriteSettings, begins: dict[str, int]) -> bool:
         """Read what is new. False if a stream was made anew meanwhile: then this is of no use any more."""
         for stream, first in begins.items():
-            access = SparkAccess(nc, options, stream)
+            access = StreamAccess(nc, options, stream)
             info = access.info()
             state = access.state(info)
             made, reached = self._reached.get(stream, (state.created, first))
@@ -151,12 +151,11 @@ class ReadBack:
             self._reached[stream] = made, max(reached, state.end)
         return True
 
-    def _read(self, nc: Connection, options: SparkOptions, stream: str, part: Range) -> None:
-        reading = attrs.evolve(options, stream=stream, fail_on_data_loss=True)
+    def _read(self, nc: Connection, options: WriteSettings, stream: str, part: Range) -> None:
         try:
-            for chunk in read_chunks(nc, reading, part, "consumer", "readback"):
+            for chunk in read_chunks(nc, options.reading(stream), part, "consumer", "readback"):
                 self._take(chunk)
-        except JetStreamSparkError as error:
+        except Refused as error:
             if error.token in ("JETSTREAM_DATA_LOSS", "JETSTREAM_STREAM_RECREATED"):
                 raise Unsure(error.message.removesuffix(".")) from error
             raise
@@ -205,7 +204,7 @@ kept: list[ReadBack] = []
 
 
 def read_back(
-    nc: Connection, options: SparkOptions, begins: dict[str, int], key: bytes, by_column: bool = False
+    nc: Connection, options: WriteSettings, begins: dict[str, int], key: bytes, by_column: bool = False
 ) -> ReadBack:
     """What a batch has stored until now. `keep` it for the next task of this process, or close it."""
     found = _kept_of(key, by_column)

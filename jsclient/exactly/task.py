@@ -1,8 +1,8 @@
-"""Exactly once without a time window: a task that keeps a journal, and the driver's part of its batch.
+"""Exactly once without a time window: a task that keeps a journal.
 
 A task that finds no earlier attempt publishes its rows as they come. A replay first spools them, so that it knows what
 it has before a row goes out: a partition that was written whole is left alone, and of one that was not the sink is read
-back. The steps stand in README.md, "How a replay finds its rows".
+back. The steps stand in jsclient/spark/README.md, "How a replay finds its rows".
 """
 
 from __future__ import annotations
@@ -13,36 +13,32 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 import attrs
 
-from jsclient import errors
-from jsclient.arrow.access import cached
+from jsclient.arrow.access import StreamAccess, cached
 from jsclient.durations import elapsed, seconds_of
+from jsclient.exactly.atomic import Markers
+from jsclient.exactly.ids import ContentIds, key_of
+from jsclient.exactly.journal import Job, Journal
+from jsclient.exactly.publishing import TaskPublisher
+from jsclient.exactly.readback import Stored, Unsure, forget_others, keep, read_back
+from jsclient.exactly.replay import Behind, Sorter, Spool
+from jsclient.exactly.rows import RowMaker
+from jsclient.exactly.sink_streams import taker_of
 from jsclient.jetstream.publishing.rows import Row, RowPublisher, Totals
-from jsclient.spark.access import SparkAccess
-from jsclient.spark.atomic import Markers
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.ids import DIGEST_CHARS, ContentIds, key_of, tag_of
-from jsclient.spark.journal import Job, Journal
-from jsclient.spark.publishing import TaskPublisher
-from jsclient.spark.readback import Stored, Unsure, forget_others, keep, read_back
-from jsclient.spark.replay import Behind, Sorter, Spool
-from jsclient.spark.rows import RowMaker
-from jsclient.spark.sending import row_publisher
-from jsclient.spark.sink_streams import taker_of
 from protocol import matches
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from jsclient.connection import Connection
+    from jsclient.exactly.atomic import AtomicPublisher
+    from jsclient.exactly.settings import WriteSettings
     from jsclient.jetstream.api.models import StreamConfig
-    from jsclient.spark.atomic import AtomicPublisher
-    from jsclient.spark.options import SparkOptions
 
-log: logging.Logger = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.exactly")
 
 # Seconds after which an earlier attempt has noticed that it is fenced, and its last rows are there.
 SETTLED: Final = 15.0
@@ -51,7 +47,6 @@ LEAST_PORTION: Final = 500  # rows; each is a batch of its own where rows go fas
 MOST_PORTION: Final = 20_000
 PORTION_TIME: Final = 1.0  # seconds
 LOOK_EVERY: Final = 5.0  # seconds between two looks at which run writes the batch
-RUN_CHARS: Final = 8
 
 
 @attrs.define
@@ -64,12 +59,13 @@ class Outcome:
     aside: list[Row] = attrs.field(factory=list)
     left_over: Counter[bytes] = attrs.field(factory=Counter)
     skipped: bool = False
+    journaled: bool = True
 
 
 class JournaledTask:
     """Writes the rows of one partition; `journal` has begun."""
 
-    def __init__(self, nc: Connection, options: SparkOptions, journal: Journal, job: Job) -> None:
+    def __init__(self, nc: Connection, options: WriteSettings, journal: Journal, job: Job) -> None:
         self._nc = nc
         self._options = options
         self._journal = journal
@@ -132,10 +128,10 @@ class JournaledTask:
         """The stream that takes a subject must be in the entry of the batch before a row goes there."""
         text = subject.decode("utf-8", "surrogateescape")
         if not any(matches(pattern, text) for config in self._takers for pattern in config.subjects or ()):
-            config = taker_of(SparkAccess(self._nc, self._options, "(sink)"), text)
+            config = taker_of(StreamAccess(self._nc, self._options, "(sink)"), text)
             if config is None:
                 return  # nobody takes the row, as the publisher will find out
-            stream = SparkAccess(self._nc, self._options, config.name)
+            stream = StreamAccess(self._nc, self._options, config.name)
             self._journal.begins(config.name, lambda: stream.state().last)
             publisher.limit_patience(seconds_of(config.duplicate_window or 0) / 2)
             self._takers.append(config)
@@ -201,12 +197,12 @@ class JournaledTask:
             keep(found)
         except Unsure as error:
             text = f"{self._job.where} was begun before, and what of it is stored cannot be seen: {error}"
-            _accept(self._options, text, error)
+            accept(self._options, text, error)
             notes.append(f"{text}. {first.count - (prefix or 0)} rows are published again: some may be stored twice")
             return self._unsure(atomic, prefix)
         if atomic is not None:
             atomic.go_on(behind_prefix=False)
-        return Sorter(stored)
+        return Sorter(stored, self._options.refuse)
 
     def _unsure(self, atomic: AtomicPublisher | None, prefix: int | None) -> Sorter | Behind:
         """The user takes repeated rows. What the marker of an atomic partition says is stored for certain all the same.
@@ -214,17 +210,17 @@ class JournaledTask:
         Rows that were taken out of the sink may still be known there by their ids, which would reject whole batches.
         """
         if atomic is None:
-            return Sorter(Stored())
+            return Sorter(Stored(), self._options.refuse)
         atomic.go_on(behind_prefix=prefix is not None)
         self._nameless = prefix is None
         return Behind(prefix or 0)
 
 
-def _accept(options: SparkOptions, text: str, error: Unsure) -> None:
+def accept(options: WriteSettings, text: str, error: Unsure) -> None:
     """Raise unless the user, or deliverySemantics=auto, takes repeated rows instead."""
     default = "fail" if options.delivery_semantics == "exactly-once" else "publish"
     if (options.when_unsure or default) == "fail":
-        raise JetStreamSparkError(
+        raise options.refuse(
             "JETSTREAM_UNSURE_REPLAY",
             f"{text}. Nothing of the replay was published; whenUnsure=publish stores its rows at least once",
         ) from error
@@ -233,7 +229,7 @@ def _accept(options: SparkOptions, text: str, error: Unsure) -> None:
 class _Counted:
     """Makes rows and adds up what they are."""
 
-    def __init__(self, options: SparkOptions, key: bytes, partition: int) -> None:
+    def __init__(self, options: WriteSettings, key: bytes, partition: int) -> None:
         self._content = ContentIds(key, str(partition), adding=True)
         self._maker = RowMaker(options, self._content)
         self._columns = 0
@@ -301,79 +297,3 @@ def _settle(job: Job, journal: Journal, alone: bool) -> bool:
         log.info("%s: waiting %.1f s for the rows of an earlier attempt", job.where, left)
         time.sleep(left)
     return left > 0
-
-
-# --- the driver -----------------------------------------------------------------------------------------------------
-
-
-def conclude(nc: Connection, options: SparkOptions, journal: Journal, job: Job, outcomes: list[Outcome]) -> list[str]:
-    """The driver's part of a batch: rows that lie in the sink under other partitions, or nowhere.
-
-    Whatever a digest has in the stream that no partition claims stands for as many rows that were put aside; the rest
-    of these is published. Returns what the user has to see.
-    """
-    journal.check()  # also for a batch without such rows: a run that has lost the batch must not call it committed
-    aside = [row for outcome in outcomes for row in outcome.aside]
-    unclaimed: Counter[bytes] = Counter()
-    for outcome in outcomes:
-        unclaimed += outcome.left_over
-    key = key_of(job.query, job.batch)
-    notes = []
-    if aside:
-        begins = {stream: first for outcome in outcomes for stream, first in outcome.begins.items()}
-        try:
-            found = read_back(nc, options, begins, key)
-            unclaimed += found.unclaimed(len(outcomes))
-            found.close()
-        except Unsure as error:
-            text = f"{len(aside)} rows of batch {job.batch} may lie under partitions of an earlier attempt: {error}"
-            _accept(options, text, error)
-            notes.append(f"{text}. They are published again: some may be stored twice")
-        journal.check()  # the sink may have been read for long
-    missing = []
-    for row in aside:
-        digest = (row[3] or b"")[:DIGEST_CHARS]
-        if unclaimed[digest] > 0:
-            unclaimed[digest] -= 1
-        else:
-            missing.append(row)
-    if missing:
-        _publish(nc, options, missing, b"%br%b" % (tag_of(key), job.run.encode()[:RUN_CHARS]), journal)
-    others = sum(unclaimed.values())
-    if others:
-        notes.append(
-            f"batch {job.batch} was written before with {others} rows that it does not have now; both are stored. The "
-            "query is not deterministic, or its checkpoint was restored from a backup"
-        )
-    return notes
-
-
-def _publish(nc: Connection, options: SparkOptions, rows: list[Row], owner: bytes, journal: Journal) -> None:
-    """The ids name the run: the next replay recognises the rows, and no two runs give the same id to different ones.
-
-    Ends when another run takes the batch over, as a task does.
-    """
-    numbers: Counter[bytes] = Counter()
-    named: list[Row] = []
-    for subject, lines, value, msg_id in rows:
-        digest = (msg_id or b"")[:DIGEST_CHARS]
-        named.append((subject, lines, value, b"%b.%b.%d" % (digest, owner, numbers[digest])))
-        numbers[digest] += 1
-    publisher = row_publisher(nc, options, journal.check)
-    try:
-        Pace(journal).publish(named, publisher)
-        publisher.finish()
-    finally:
-        publisher.close()
-
-
-def purge_receipts(nc: Connection, options: SparkOptions, job: Job) -> None:
-    """A batch write is over: nobody will run it again. Best effort."""
-    access = SparkAccess(nc, options, f"KV_{options.journal_bucket}")
-    for key in (job.query, f"{job.query}.>"):
-        body: dict[str, Any] = {"filter": f"$KV.{options.journal_bucket}.{key}"}
-        try:
-            access.api.request(f"STREAM.PURGE.{access.stream}", body)
-        except errors.JsClientError as error:
-            log.info("the receipts of job %s stay in the journal: %s", job.query, error)
-            return

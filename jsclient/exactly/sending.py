@@ -1,4 +1,4 @@
-"""What a write task of Spark asks of the library's publishers: limits, patience, and texts for what went wrong."""
+"""What a task that writes asks of the library's publishers: limits, patience, and texts for what went wrong."""
 
 from __future__ import annotations
 
@@ -7,23 +7,23 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
 from jsclient.arrow.access import cached
+from jsclient.arrow.settings import Refused
 from jsclient.jetstream.publishing.attempts import ASK_AFTER
 from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
 from jsclient.jetstream.publishing.rows import RowPublisher
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.jetstream.publishing.streams import Streams
-from jsclient.spark.errors import JetStreamSparkError
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+    from jsclient.exactly.settings import WriteSettings
     from jsclient.jetstream.context import JetStream
-    from jsclient.spark.options import SparkOptions
 
 UNACKED_BYTES: Final = 16 << 20
 """With large rows this ends the window before maxInFlight does."""
 
 
-def context(nc: Connection, options: SparkOptions) -> JetStream:
+def context(nc: Connection, options: WriteSettings) -> JetStream:
     """The JetStream context of the options, which tasks on one connection share.
 
     Where this user may not ask how long a stream remembers ids, minDedupWindow is believed.
@@ -38,11 +38,13 @@ def context(nc: Connection, options: SparkOptions) -> JetStream:
     return cached(nc, ("context", options.domain, options.api_prefix, options.min_dedup_window), make)
 
 
-def rules_of(options: SparkOptions) -> Rules:
-    """`ackTimeout` of silence, or a refusal that passes, is followed by another copy; `reconnectTimeout` ends it."""
+def rules_of(options: WriteSettings, patience: float | None = None) -> Rules:
+    """`ackTimeout` of silence, or a refusal that passes, is followed by another copy; `patience` ends it, or
+    `reconnectTimeout`."""
+    patience = options.reconnect_timeout if patience is None else patience
     return Rules(
-        ack_timeout=options.reconnect_timeout,
-        hold_for=options.reconnect_timeout,
+        ack_timeout=patience,
+        hold_for=patience,
         resend_after=options.ack_timeout,
         ask_after=min(ASK_AFTER, options.publish_retries + 1),
         tries=options.publish_retries + 1,
@@ -52,25 +54,29 @@ def rules_of(options: SparkOptions) -> Rules:
     )
 
 
-def row_publisher(nc: Connection, options: SparkOptions, guard: Callable[[], None] | None = None) -> RowPublisher:
+def row_publisher(
+    nc: Connection, options: WriteSettings, guard: Callable[[], None] | None = None, patience: float | None = None
+) -> RowPublisher:
     """At most `maxInFlight` rows without an ack."""
     return RowPublisher(
         context(nc, options),
-        rules_of(options),
+        rules_of(options, patience),
         max_pending=options.max_in_flight,
         max_pending_bytes=UNACKED_BYTES,
         guard=guard,
     )
 
 
-def fast_publisher(nc: Connection, options: SparkOptions, guard: Callable[[], None] | None = None) -> FastRowPublisher:
+def fast_publisher(
+    nc: Connection, options: WriteSettings, guard: Callable[[], None] | None = None, patience: float | None = None
+) -> FastRowPublisher:
     """Batch after batch to one stream."""
-    return FastRowPublisher(context(nc, options), rules_of(options), guard)
+    return FastRowPublisher(context(nc, options), rules_of(options, patience), guard)
 
 
-def publish_failed(options: SparkOptions, where: str, error: BaseException) -> JetStreamSparkError:
+def publish_failed(options: WriteSettings, where: str, error: BaseException) -> Refused:
     """What a task raises; the text says whether a retry makes sense."""
     text = options.hide(f"{type(error).__name__}: {errors.brief(error)}")
     lasting = isinstance(error, (errors.ConfigError, errors.PermissionViolation, errors.ApiError))
     advice = "; a retry cannot cure it" if lasting else "; run it again when the cause is gone"
-    return JetStreamSparkError("JETSTREAM_PUBLISH_FAILED", f"{where}: {text}{advice}")
+    return options.refuse("JETSTREAM_PUBLISH_FAILED", f"{where}: {text}{advice}")

@@ -15,13 +15,13 @@ from jsclient import checks
 from jsclient.arrow.chunks import bucket_of
 from jsclient.arrow.ranges import Range
 from jsclient.errors import InvalidSubject
-from jsclient.spark.access import SparkAccess
+from jsclient.planning.access import PlanningAccess
 
 MOST_SUBJECTS: Final = 10_000  # subjects of the stream up to which they are listed at all
 REPLACED: Final = "\ufffd"
 
 
-def by_subject(access: SparkAccess, whole: Range, parts: int) -> list[Range]:
+def by_subject(access: PlanningAccess, whole: Range, parts: int) -> list[Range]:
     """One range per bucket over the whole of the plan; a bucket without subjects is an empty range."""
     buckets = _listed(access, parts, whole.filters)
     if buckets is not None and access.capabilities.at_least((2, 10)):
@@ -33,7 +33,7 @@ def by_subject(access: SparkAccess, whole: Range, parts: int) -> list[Range]:
     return [attrs.evolve(whole, index=i, buckets=(i, parts)) for i in range(parts)]
 
 
-def _listed(access: SparkAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:
+def _listed(access: PlanningAccess, parts: int, filters: tuple[str, ...]) -> list[list[str]] | None:
     """The subjects of the stream by bucket; None when there are too many to list, or one that is no plain subject (as a
     filter, a message on `>` would bring all the others into its bucket)."""
     names: set[str] = set()

@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.ids import DIGEST_CHARS
+from jsclient.exactly.ids import DIGEST_CHARS
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from jsclient.arrow.settings import Refused
+    from jsclient.exactly.readback import Stored
     from jsclient.jetstream.publishing.rows import Row
-    from jsclient.spark.readback import Stored
 
 MOST_ASIDE: Final = 64 << 20  # bytes of rows that a task may hand to the driver
 
@@ -27,8 +27,9 @@ MOST_ASIDE: Final = 64 << 20  # bytes of rows that a task may hand to the driver
 class Sorter:
     """Tells rows that are stored from rows that are not."""
 
-    def __init__(self, stored: Stored) -> None:
+    def __init__(self, stored: Stored, refuse: Callable[[str, str], Refused]) -> None:
         self._stored = stored
+        self._refuse = refuse
         self.skipped: int = 0
         self.aside: list[Row] = []
         self._size = 0
@@ -59,7 +60,7 @@ class Sorter:
         self.aside.append(row)
         self._size += sum(len(part or b"") for part in row)
         if self._size > MOST_ASIDE:
-            raise JetStreamSparkError(
+            raise self._refuse(
                 "JETSTREAM_UNSURE_REPLAY",
                 "more than 64 MiB of rows lie in the sink under other partitions: this attempt was cut otherwise than "
                 "the first one. Give the query the parallelism that it had, or a column msg_id",

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from jsclient.spark.survey import PROBES, Survey
+from jsclient.planning.survey import PROBES, Survey
 
 
 class Model:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import attrs
 
 from jsclient.arrow.ranges import StreamState, head_moved
-from jsclient.spark.errors import JetStreamSparkError
+from jsclient.arrow.settings import Settings
 
 
 @attrs.frozen
@@ -72,20 +72,18 @@ def cut(start: int, end: int, parts: int) -> list[tuple[int, int]]:
     return list(itertools.pairwise(edges))
 
 
-def check_head(state: StreamState, start: int, end: int, fail: bool) -> tuple[int, str]:
+def check_head(state: StreamState, start: int, end: int, options: Settings) -> tuple[int, str]:
     """Compare where a range starts with the head of the stream.
 
     Returns the sequence to start at and a warning ("" when nothing is lost). JETSTREAM_DATA_LOSS when the head
-    was truncated past `start` and `fail` is set. Holes inside the stream are normal and not looked for.
+    was truncated past `start` and `fail_on_data_loss` is set. Holes inside the stream are normal and not looked for.
     """
     if start >= end or state.first <= start or state.compacted:
         return start, ""
     gone = min(state.first, end) - start
     text = head_moved(state, start, start + gone, gone, start, end)
-    if fail:
-        raise JetStreamSparkError(
-            "JETSTREAM_DATA_LOSS", f"{text}; keep messages longer, or accept the loss with failOnDataLoss=false"
-        )
+    if options.fail_on_data_loss:
+        raise options.refuse("JETSTREAM_DATA_LOSS", f"{text}; keep messages longer, or {options.accept_loss}")
     return min(state.first, end), text
 
 

@@ -10,9 +10,9 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.exactly.sending import fast_publisher, row_publisher
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.spark.options import WRITE, parse
-from jsclient.spark.sending import fast_publisher, row_publisher
 from jsclient.testing import NatsServer, Proxy, wait_until
 
 ROWS = 20

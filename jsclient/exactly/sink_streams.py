@@ -7,23 +7,22 @@ from typing import TYPE_CHECKING
 import attrs
 
 from jsclient import errors
-from jsclient.arrow.access import cached
+from jsclient.arrow.access import StreamAccess, cached
+from jsclient.arrow.settings import Refused
 from jsclient.durations import seconds_of
-from jsclient.spark.access import SparkAccess
-from jsclient.spark.errors import JetStreamSparkError
 from protocol import matches
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
+    from jsclient.exactly.settings import WriteSettings
     from jsclient.jetstream.api.models import StreamConfig
-    from jsclient.spark.options import SparkOptions
 
 
 class FastSubjects:
     """Which subjects go to the one stream of this task that takes fast batches."""
 
-    def __init__(self, nc: Connection, options: SparkOptions) -> None:
-        self._access = SparkAccess(nc, options, "(sink)")
+    def __init__(self, nc: Connection, options: WriteSettings) -> None:
+        self._access = StreamAccess(nc, options, "(sink)")
         self._required = options.publish_mode == "fast"
         self._patterns: list[str] | None = None
         self._known: dict[bytes, bool] = {}
@@ -34,7 +33,7 @@ class FastSubjects:
             self._patterns = self._find(min(subjects).decode("utf-8", "surrogateescape"))
         good = bool(self._patterns) and all([self._one(subject) for subject in subjects])  # noqa: C419
         if not good and self._required:
-            raise JetStreamSparkError(
+            raise self._access.options.refuse(
                 "JETSTREAM_SERVER_TOO_OLD",
                 "publishMode=fast needs nats-server 2.14 and one stream with allow_batched for all subjects of a task; "
                 "use publishMode=auto or async",
@@ -57,25 +56,25 @@ class FastSubjects:
             return []
         try:
             config = taker_of(access, subject)
-        except JetStreamSparkError:
+        except Refused:
             if self._required:
                 raise
             return []  # an account that may publish, but not ask
         return list(config.subjects or ()) if config is not None and config.allow_batched else []
 
 
-def taker_of(access: SparkAccess, subject: str) -> StreamConfig | None:
+def taker_of(access: StreamAccess, subject: str) -> StreamConfig | None:
     """The configuration of the one stream that takes `subject`."""
     return cached(access.nc, ("takes", access.api.prefix, subject), lambda: _taker_of(access, subject))
 
 
-def _taker_of(access: SparkAccess, subject: str) -> StreamConfig | None:
+def _taker_of(access: StreamAccess, subject: str) -> StreamConfig | None:
     names = access.retrying(
         "STREAM.NAMES", lambda: access.api.request("STREAM.NAMES", {"subject": subject}, read=True)
     ).get("streams")
     if not names or len(names) != 1:
         return None
-    return SparkAccess(access.nc, access.options, names[0]).info().config
+    return StreamAccess(access.nc, access.options, names[0]).info().config
 
 
 @attrs.frozen
@@ -86,16 +85,17 @@ class Deduplication:
     notes: tuple[str, ...]
 
 
-def deduplication(access: SparkAccess) -> Deduplication:
+def deduplication(nc: Connection, options: WriteSettings, stream: str) -> Deduplication:
     """The time in which a stream recognises a message id (0 is an error), and what it may forget before."""
-    return cached(access.nc, ("deduplication", access.api.prefix, access.stream), lambda: _deduplication(access))
+    access = StreamAccess(nc, options, stream)
+    return cached(nc, ("deduplication", access.api.prefix, stream), lambda: _deduplication(access, options))
 
 
-def _deduplication(access: SparkAccess) -> Deduplication:
+def _deduplication(access: StreamAccess, options: WriteSettings) -> Deduplication:
     stream = access.stream
     try:
         config = access.info().config
-    except JetStreamSparkError as error:
+    except Refused as error:
         if not isinstance(error.__cause__, errors.PermissionViolation):
             raise
         note = (
@@ -105,16 +105,16 @@ def _deduplication(access: SparkAccess) -> Deduplication:
         return Deduplication(None, (note,))
     window = seconds_of(config.duplicate_window or 0)
     if window <= 0:
-        raise JetStreamSparkError(
+        raise options.refuse(
             "JETSTREAM_DEDUP_WINDOW",
             f"stream {stream!r} does not deduplicate (duplicate_window 0); set it to the longest restart you "
             "expect, or use deliverySemantics=at-least-once",
         )
     notes = []
-    if window < access.options.min_dedup_window:
+    if window < options.min_dedup_window:
         notes.append(
             f"stream {stream!r} recognises repeated messages for {window:g} s only (minDedupWindow "
-            f"{access.options.min_dedup_window:g} s): a batch that is replayed later is stored twice"
+            f"{options.min_dedup_window:g} s): a batch that is replayed later is stored twice"
         )
     if (config.retention or "limits") != "limits":
         notes.append(

@@ -6,32 +6,29 @@ import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-import attrs
-
 from jsclient.durations import Deadline
+from jsclient.exactly.atomic import AtomicPublisher
+from jsclient.exactly.sending import fast_publisher, row_publisher
+from jsclient.exactly.sink_streams import FastSubjects, deduplication
 from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
 from jsclient.jetstream.publishing.rows import Row, RowPublisher, Totals
-from jsclient.spark.access import SparkAccess
-from jsclient.spark.atomic import AtomicPublisher
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.sending import fast_publisher, row_publisher
-from jsclient.spark.sink_streams import FastSubjects, deduplication
 
 if TYPE_CHECKING:
     from types import TracebackType
 
     from jsclient.connection import Connection
-    from jsclient.spark.options import SparkOptions
+    from jsclient.exactly.settings import WriteSettings
 
 
 class TaskPublisher:
     """The publisher of one task: chosen by publishMode and by what the target stream allows."""
 
-    def __init__(self, nc: Connection, options: SparkOptions, job: str, batch: int, partition: int) -> None:
+    def __init__(self, nc: Connection, options: WriteSettings, job: str, batch: int, partition: int) -> None:
         self._nc = nc
         self._options = options
         self._partition = partition
         self._deadline = Deadline(options.task_timeout)
+        self._patience = options.reconnect_timeout
         self.guard: Callable[[], None] | None = None  # as in RowPublisher; to be set before the first row
         self._started = time.monotonic()
         self._windows: dict[str, float | None] = {}  # seconds in which a stream recognises an id, as far as is known
@@ -55,7 +52,7 @@ class TaskPublisher:
         self._check_streams()
         if self._deadline.expired():
             sent = sum(publisher.totals.rows for publisher in self._publishers())
-            raise JetStreamSparkError(
+            raise self._options.refuse(
                 "JETSTREAM_TASK_TIMEOUT",
                 f"partition {self._partition}: not at the end of its rows after {sent} of them and "
                 f"{self._options.task_timeout:g} s; give taskTimeout more, or a task fewer rows",
@@ -67,9 +64,7 @@ class TaskPublisher:
 
     def limit_patience(self, seconds: float) -> None:
         """Fail rather than send rows again later than this; to be called before the first row."""
-        patience = max(seconds, self._options.ack_timeout)
-        if patience < self._options.reconnect_timeout:
-            self._options = attrs.evolve(self._options, reconnect_timeout=patience)
+        self._patience = min(self._patience, max(seconds, self._options.ack_timeout))
 
     def finish(self) -> Totals:
         """Wait for what is not acknowledged yet."""
@@ -105,7 +100,7 @@ class TaskPublisher:
 
     def _windowed(self) -> RowPublisher:
         if self._window is None:
-            self._window = row_publisher(self._nc, self._options, self.guard)
+            self._window = row_publisher(self._nc, self._options, self.guard, self._patience)
         return self._window
 
     def _fast_or_windowed(self, rows: list[Row], subjects: FastSubjects) -> None:
@@ -114,7 +109,7 @@ class TaskPublisher:
             return
         if subjects.take({row[0] for row in rows}):
             if self._fast is None:
-                self._fast = fast_publisher(self._nc, self._options, self.guard)
+                self._fast = fast_publisher(self._nc, self._options, self.guard, self._patience)
             self._fast.publish(rows)
         else:
             self._windowed().publish(rows)
@@ -126,7 +121,7 @@ class TaskPublisher:
         for publisher in (self._window, self._fast):
             for stream in list(publisher.seen) if publisher is not None else ():
                 if stream not in self._windows:
-                    found = deduplication(SparkAccess(self._nc, self._options, stream))
+                    found = deduplication(self._nc, self._options, stream)
                     self._windows[stream] = found.window
                     self.notes += found.notes
 

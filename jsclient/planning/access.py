@@ -1,4 +1,4 @@
-"""A stream as the data source uses it: with all of its options, not only those of reading."""
+"""A stream as planning asks for it: how much of what is wanted lies behind a sequence."""
 
 from __future__ import annotations
 
@@ -10,17 +10,10 @@ from jsclient.jetstream.api.batch_answers import parts_of
 
 if TYPE_CHECKING:
     from jsclient.arrow.ranges import StreamState
-    from jsclient.connection import Connection
-    from jsclient.spark.options import SparkOptions
 
 
-class SparkAccess(StreamAccess):
-    """StreamAccess that knows the options of Spark."""
-
-    options: SparkOptions
-
-    def __init__(self, nc: Connection, options: SparkOptions, stream: str = "") -> None:
-        super().__init__(nc, options, stream)
+class PlanningAccess(StreamAccess):
+    """StreamAccess that can count."""
 
     def can_count(self, state: StreamState) -> bool:
         """Whether `pending_from` works: a stream that is consumed by reading must not get a consumer for that."""

@@ -6,7 +6,7 @@ have, and is written under the condition that nobody else wrote it in between. S
 doubt for long, and an attempt that was overtaken is refused by the stream itself.
 
 A replay of the same rows in the same order finds in the marker which chunks are stored, however long ago that was. It
-knows nothing of other partitions: where rows have moved between these, the ids and the journal tell (see exactly.py).
+knows nothing of other partitions: where rows have moved between these, the ids and the journal tell (see task.py).
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors
+from jsclient.arrow.access import StreamAccess
+from jsclient.arrow.settings import Refused
 from jsclient.durations import Deadline
+from jsclient.exactly.sending import context
+from jsclient.exactly.sink_streams import taker_of
 from jsclient.jetstream.api.names import check_stream
 from jsclient.jetstream.publishing.atomic_rows import AtomicRows
 from jsclient.jetstream.publishing.rows import Row, Totals
-from jsclient.spark.access import SparkAccess
-from jsclient.spark.errors import JetStreamSparkError
-from jsclient.spark.sending import context
-from jsclient.spark.sink_streams import taker_of
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.spark.options import SparkOptions
+    from jsclient.exactly.settings import WriteSettings
 
-log: logging.Logger = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.exactly")
 
 CHUNK_ROWS: Final = 999  # the server takes 1,000 messages in a batch, one is the marker
 CHUNK_BYTES: Final = 8 << 20
@@ -148,7 +148,7 @@ class AtomicPublisher:
     def __init__(
         self,
         nc: Connection,
-        options: SparkOptions,
+        options: WriteSettings,
         job: str,
         batch: int,
         partition: int,
@@ -226,7 +226,7 @@ class AtomicPublisher:
                 known_ids = True
             before, self._marker = self._marker, self._markers.read(self._partition)
             if self._marker != before and not (self._stored(chunk) and self._marker.run == self.run):
-                raise JetStreamSparkError(
+                raise self._options.refuse(
                     "JETSTREAM_FENCED",
                     f"{self._where}: another attempt or driver writes it, too (marker {self._subject!r} is at batch "
                     f"{self._marker.batch}, chunk {self._marker.chunk}). If this is no copy of a task that Spark has "
@@ -242,7 +242,7 @@ class AtomicPublisher:
     def _stored(self, chunk: Chunk) -> bool:
         marker = self._marker
         if marker.batch > self._batch:
-            raise JetStreamSparkError(
+            raise self._options.refuse(
                 "JETSTREAM_JOURNAL_AHEAD",
                 f"{self._where}: the marker {self._subject!r} says that batch {marker.batch} was written. The "
                 "checkpoint was restored from a backup, or another driver runs the query; nothing is written, "
@@ -257,15 +257,15 @@ class AtomicPublisher:
             raise self._differs(f"its rows up to chunk {chunk.number} are not those of the first attempt")
         return True
 
-    def _differs(self, how: str) -> JetStreamSparkError:
-        return JetStreamSparkError(
+    def _differs(self, how: str) -> Refused:
+        return self._options.refuse(
             "JETSTREAM_NONDETERMINISTIC_REPLAY",
             f"{self._where} is written again, but {how}; a part is stored already, so nothing more is. Make the query "
             "deterministic (no random values, no current time, order within a partition), or use another publishMode",
         )
 
-    def _ids_are_known(self, chunk: Chunk) -> JetStreamSparkError:
-        return JetStreamSparkError(
+    def _ids_are_known(self, chunk: Chunk) -> Refused:
+        return self._options.refuse(
             "JETSTREAM_PUBLISH_FAILED",
             f"{self._where}: the stream recognises rows of chunk {chunk.number} by their ids, but neither a marker nor "
             "the journal says that they are stored; nothing of the chunk is. A retry cannot cure it before the "
@@ -304,11 +304,11 @@ class AtomicPublisher:
 class Markers:
     """The markers of a query in the stream that gets its rows."""
 
-    def __init__(self, nc: Connection, options: SparkOptions, job: str) -> None:
+    def __init__(self, nc: Connection, options: WriteSettings, job: str) -> None:
         self._nc = nc
         self._options = options
         self._root = f"{options.atomic_marker_subject}.{job.replace('-', '')}"
-        self._access = SparkAccess(nc, options, self._stream())
+        self._access = StreamAccess(nc, options, self._stream())
 
     def subject(self, partition: int) -> str:
         return f"{self._root}.{partition}"
@@ -343,15 +343,15 @@ class Markers:
     def _stream(self) -> str:
         """The same for all partitions and batches of the query."""
         subject = self.subject(0)
-        config = taker_of(SparkAccess(self._nc, self._options, "(sink)"), subject)
+        config = taker_of(StreamAccess(self._nc, self._options, "(sink)"), subject)
         if config is None:
-            raise JetStreamSparkError(
+            raise self._options.refuse(
                 "JETSTREAM_STREAM_NOT_FOUND",
                 f"no stream takes the marker subject {subject!r}: atomicMarkerSubject must be a subject prefix "
                 "of the stream that gets the rows",
             )
         if not config.allow_atomic:
-            raise JetStreamSparkError(
+            raise self._options.refuse(
                 "JETSTREAM_SERVER_TOO_OLD",
                 f"publishMode=atomic needs nats-server 2.12.1 and allow_atomic in stream {config.name!r}",
             )

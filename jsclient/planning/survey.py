@@ -1,7 +1,7 @@
 """How many messages that a query wants lie in which part of a stream: what its batches and partitions are planned by.
 
-The server says how many match from a sequence on (`SparkAccess.pending_from`); each such question is a probe. What they
-say decides how much is read at a time and by which task, never what is read: messages that come or go meanwhile
+The server says how many match from a sequence on (`PlanningAccess.pending_from`); each such question is a probe. What
+they say decides how much is read at a time and by which task, never what is read: messages that come or go meanwhile
 make a plan uneven, not wrong.
 """
 
@@ -16,7 +16,7 @@ from jsclient.errors import ConsumerFilterError
 
 if TYPE_CHECKING:
     from jsclient.arrow.ranges import StreamState
-    from jsclient.spark.access import SparkAccess
+    from jsclient.planning.access import PlanningAccess
 
 PROBES: Final = 6  # for the end of a batch, and as many again for the partitions
 CLOSE_ENOUGH: Final = 0.95  # of the limit of a trigger
@@ -27,7 +27,7 @@ Passed = Callable[[int], tuple[int, "int | None"]]
 """seq -> (the messages that match from there on, the sequence of the first of them)."""
 
 
-def survey_of(access: SparkAccess, state: StreamState, first: int, end: int, worth: int) -> Survey:
+def survey_of(access: PlanningAccess, state: StreamState, first: int, end: int, worth: int) -> Survey:
     """What there is to read in [first, end), counted where holes or filters make it less than the sequences.
 
     Up to `worth` sequences nothing is asked: whatever is in there would be read at once, by one task.

@@ -1,4 +1,4 @@
-"""Offsets of a streaming query: what Spark keeps in the checkpoint for us.
+"""Offsets of a streaming query: what the engine, Spark, keeps in its checkpoint for us.
 
 One offset holds the whole plan of the batch that it ends, so that a replay reads the same rows in the same partitions:
 
@@ -23,15 +23,22 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-from typing import Any, Final
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 
 from jsclient.nuid import next_nuid
-from jsclient.spark.errors import JetStreamSparkError
+
+if TYPE_CHECKING:
+    from jsclient.arrow.settings import Refused
 
 VERSION: Final = 2
 MOST: Final = 1 << 63
+
+
+class _NotOurs(Exception):
+    """Why an offset is none of ours."""
 
 
 @attrs.frozen
@@ -92,19 +99,23 @@ class Offset:
         }
 
     @classmethod
-    def from_dict(cls, value: dict[str, Any]) -> Offset:
+    def from_dict(cls, value: dict[str, Any], refuse: Callable[[str, str], Refused]) -> Offset:
         """Read what Spark stored; JETSTREAM_OFFSET_VERSION if it is not readable."""
         version = value.get("v")
         if type(version) is not int or version not in (1, VERSION):
-            raise JetStreamSparkError(
+            raise refuse(
                 "JETSTREAM_OFFSET_VERSION",
                 f"the checkpoint holds an offset of format {version!r}, this jsclient reads format {VERSION}; upgrade "
                 "jsclient to the version that wrote the checkpoint",
             )
         try:
             return _first_version(value) if version == 1 else _second_version(value)
+        except _NotOurs as error:
+            why = str(error)
         except (LookupError, ValueError, TypeError, AttributeError) as error:
-            raise _not_ours(repr(error)) from None
+            why = repr(error)
+        text = f"the checkpoint holds an offset that is not ours ({why}); use another checkpointLocation"
+        raise refuse("JETSTREAM_OFFSET_VERSION", text)
 
 
 def start_of(start: StreamOffset | None, end: StreamOffset) -> int:
@@ -126,14 +137,9 @@ def shape_of(subjects: tuple[str, ...], partition_by: str) -> str:
     return digest[:7] + ("1" if partition_by == "subject" else "0")
 
 
-def _not_ours(why: str) -> JetStreamSparkError:
-    text = f"the checkpoint holds an offset that is not ours ({why}); use another checkpointLocation"
-    return JetStreamSparkError("JETSTREAM_OFFSET_VERSION", text)
-
-
 def _number(value: Any, least: int = 0) -> int:
     if type(value) is not int or not least <= value < MOST:
-        raise _not_ours(f"a number out of range: {value!r}")
+        raise _NotOurs(f"a number out of range: {value!r}")
     return value
 
 
@@ -150,7 +156,7 @@ def _first_version(value: dict[str, Any]) -> Offset:
 def _second_version(value: dict[str, Any]) -> Offset:
     plans = value["plan"]
     if not isinstance(plans, dict) or not plans.keys() <= value["s"].keys():
-        raise _not_ours("a plan without a stream")
+        raise _NotOurs("a plan without a stream")
     streams = {name: _one_stream(found, plans.get(name, 1)) for name, found in value["s"].items()}
     return Offset(streams, id=str(value["id"]), shape=str(value["shape"]))
 
@@ -161,12 +167,12 @@ def _one_stream(found: dict[str, Any], plan: Any) -> StreamOffset:
     if by_subject:
         kind, plan = plan
         if kind != "subject":
-            raise _not_ours(f"an unknown kind of plan: {kind!r}")
+            raise _NotOurs(f"an unknown kind of plan: {kind!r}")
     elif isinstance(plan, list):
         cuts = tuple(map(_number, plan))
         edges = [found["from"], *cuts, found["next"]]
         if not all(low < high for low, high in itertools.pairwise(edges)):
-            raise _not_ours(f"boundaries that do not grow: {edges}")
+            raise _NotOurs(f"boundaries that do not grow: {edges}")
         plan = len(cuts) + 1
     mark = found.get("mark")
     return StreamOffset(

@@ -8,16 +8,16 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
+from jsclient.arrow.settings import Refused
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import StreamInfo
-from jsclient.spark.access import SparkAccess
-from jsclient.spark.errors import JetStreamSparkError
+from jsclient.planning.access import PlanningAccess
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
-    from jsclient.spark.options import SparkOptions
+    from jsclient.planning.settings import PlanSettings
 
-log: logging.Logger = logging.getLogger("jsclient.spark")
+log: logging.Logger = logging.getLogger("jsclient.planning")
 
 BUCKETS: Final = ("KV_", "OBJ_")  # streams of buckets: a pattern means them only if it begins so itself
 
@@ -25,7 +25,7 @@ BUCKETS: Final = ("KV_", "OBJ_")  # streams of buckets: a pattern means them onl
 class Selection:
     """The streams that the option `stream` means. Looking them up costs one request per page of 256, or per name."""
 
-    def __init__(self, options: SparkOptions) -> None:
+    def __init__(self, options: PlanSettings) -> None:
         self._options = options
         self.names: tuple[str, ...] = options.stream_names
         self._patterns = [(word, _compiled(word)) for word in options.stream_patterns]
@@ -65,7 +65,7 @@ class Selection:
 
     def _listed(self, nc: Connection) -> tuple[dict[str, StreamInfo], list[str]]:
         """All streams of the account by name, and the names of those that nothing is known of."""
-        access = SparkAccess(nc, self._options)
+        access = PlanningAccess(nc, self._options)
 
         def ask() -> tuple[dict[str, StreamInfo], list[str]]:
             infos: dict[str, StreamInfo] = {}
@@ -83,8 +83,8 @@ class Selection:
 
     def _info(self, nc: Connection, name: str) -> StreamInfo | None:
         try:
-            return SparkAccess(nc, self._options, name).info()
-        except JetStreamSparkError as error:
+            return PlanningAccess(nc, self._options, name).info()
+        except Refused as error:
             if error.token == "JETSTREAM_STREAM_NOT_FOUND":
                 log.info("%s", error.message)
                 return None
@@ -95,8 +95,8 @@ def _compiled(word: str) -> re.Pattern[str]:
     return re.compile(".*".join(map(re.escape, word.split("*"))))
 
 
-def no_stream(options: SparkOptions, name: str) -> JetStreamSparkError:
-    return JetStreamSparkError(
+def no_stream(options: PlanSettings, name: str) -> Refused:
+    return options.refuse(
         "JETSTREAM_STREAM_NOT_FOUND",
         f"there is no stream {name!r}" + (" that matches" if "*" in name else "") + "; check its name and domain",
     )

@@ -1,0 +1,65 @@
+"""The way in for a task: one partition is written, with a journal where there can be one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from jsclient import errors
+from jsclient.arrow.settings import Refused
+from jsclient.exactly.ids import ContentIds, key_of
+from jsclient.exactly.journal import Job, Journal, open_journal, refuse_journal
+from jsclient.exactly.publishing import TaskPublisher
+from jsclient.exactly.rows import RowMaker
+from jsclient.exactly.sending import publish_failed
+from jsclient.exactly.task import JournaledTask, Outcome
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from jsclient.connection import Connection
+    from jsclient.exactly.settings import WriteSettings
+
+
+def write_partition(
+    nc: Connection, options: WriteSettings, job: Job, batches: Iterator[pa.RecordBatch], journaled: bool, where: str
+) -> Outcome:
+    """Publish the rows of one task; when it returns, every row is acknowledged. Query and batch make the ids that a
+    replay repeats. `journaled`: with a journal, if this user may have one. `where` begins the texts of errors."""
+    try:
+        journal = _journal(nc, options, job) if journaled else ""
+        if isinstance(journal, Journal):
+            return JournaledTask(nc, options, journal, job).write(batches)
+        outcome = _write_plainly(nc, options, batches, job)
+    except errors.JsClientError as error:
+        raise publish_failed(options, where, error) from error
+    outcome.notes += [journal] if journal else []
+    return outcome
+
+
+def _journal(nc: Connection, options: WriteSettings, job: Job) -> Journal | str:
+    """The journal, which has begun; or a text why there is none."""
+    kv = open_journal(nc, options)
+    if not isinstance(kv, str):
+        journal = Journal(nc, options, kv, job)
+        try:
+            journal.begin()
+            return journal
+        except Refused as error:
+            if not isinstance(error.__cause__, errors.PermissionViolation):
+                raise
+            kv = refuse_journal(nc, options, f"the journal cannot be written: {options.hide(str(error.__cause__))}")
+    if options.delivery_semantics == "exactly-once":
+        raise options.refuse("JETSTREAM_JOURNAL_UNAVAILABLE", f"deliverySemantics=exactly-once needs a journal: {kv}")
+    if options.publish_mode == "atomic":
+        return f"{kv}. Rows are stored once only if a replay has the same rows in the same partitions and order"
+    return f"{kv}. Rows are stored once only while their stream recognises repeated messages (deliverySemantics=window)"
+
+
+def _write_plainly(nc: Connection, options: WriteSettings, batches: Iterator[pa.RecordBatch], job: Job) -> Outcome:
+    ids = options.delivery_semantics != "at-least-once" and options.publish_mode != "atomic"
+    rows = RowMaker(options, ContentIds(key_of(job.query, job.batch), str(job.partition)) if ids else None)
+    with TaskPublisher(nc, options, job.query, job.batch, job.partition) as publisher:
+        for record_batch in batches:
+            publisher.publish(rows.of_batch(record_batch))
+        return Outcome(publisher.finish(), publisher.notes, journaled=False)
