@@ -28,6 +28,8 @@ CHAPTERS = {
     "jsclient/backup/README.md": "backup.md",
     "jsclient/arrow/README.md": "arrow.md",
     "jsclient/spark/README.md": "spark.md",
+    "jsclient/exactly/README.md": "exactly.md",
+    "jsclient/planning/README.md": "planning.md",
     "jsclient/testing/README.md": "testing.md",
     "CHANGELOG.md": "changelog.md",
     "CONTRIBUTING.md": "contributing.md",
