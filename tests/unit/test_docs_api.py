@@ -20,6 +20,12 @@ def pages() -> dict[str, str]:
     return api.pages()
 
 
+def test_an_error_is_a_kind_of_what_can_be_looked_up() -> None:
+    page = pages()["api/protocol.md"]
+    assert "{py:exception} InvalidArgument\n\nIs a `ValueError`." in page, "Told, which is between them, is on no page"
+    assert "Is a `Refused`" not in "".join(pages().values())
+
+
 @pytest.mark.parametrize("name", api.MODULES)
 def test_every_name_and_every_option_is_shown(name: str) -> None:
     module = importlib.import_module(name)

@@ -284,7 +284,7 @@ def class_text(name: str, cls: type) -> Iterator[str]:
     head = name if exception or issubclass(cls, enum.Enum) else name + class_signature(cls)
     yield f"::::{{py:{'exception' if exception else 'class'}}} {head}\n"
     if exception:
-        bases = ", ".join(f"`{base.__name__}`" for base in cls.__bases__)
+        bases = ", ".join(f"`{base.__name__}`" for base in known_bases(cls))
         code = getattr(cls, "err_codes", None) or ()
         yield f"Is a {bases}.{f' Server codes: {sorted(code)}.' if code else ''}\n"
     yield indented(docstring(cls))
@@ -301,6 +301,20 @@ def class_text(name: str, cls: type) -> Iterator[str]:
     for member, value in members(cls):
         yield from member_text(member, value)
     yield "::::\n"
+
+
+def known_bases(cls: type) -> Iterator[type]:
+    """The classes that it is a kind of and a reader can look up: one that no page shows gives way to its own."""
+    for base in cls.__bases__:
+        if not ours(base) or base.__name__ in every_public_name():
+            yield base
+        else:
+            yield from (known for known in known_bases(base) if known is not object)
+
+
+@cache
+def every_public_name() -> set[str]:
+    return {name for module in MODULES for name in public_names(importlib.import_module(module))}
 
 
 def class_signature(cls: type) -> str:
