@@ -24,7 +24,7 @@ from jsclient.options import CallbacksDict, ConnectOptions
 from jsclient.shared_options import with_shared_options
 from jsclient.states import ConnectionState
 from jsclient.subscription import PENDING_BYTES, PENDING_MESSAGES, Subscription, check_limits
-from protocol.frames import HEADER_SIZES, LARGE_PAYLOAD, PUB_ENDS, Frame, LargeFrame, pub_parts
+from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame, header_size, pub_end, pub_parts
 from protocol.headers import encode_plain
 
 if TYPE_CHECKING:
@@ -114,7 +114,7 @@ class Connection:
                 if size > encoder.max_payload:
                     raise encoder.too_large(size)
                 if size < LARGE_PAYLOAD:
-                    frame = b"".join((start, PUB_ENDS[size], payload, b"\r\n"))
+                    frame = b"".join((start, pub_end(size), payload, b"\r\n"))
                 else:
                     frame = LargeFrame(pub_parts(start, payload))
             else:
@@ -128,7 +128,7 @@ class Connection:
                 size += length
                 if size > encoder.max_payload:
                     raise encoder.too_large(size)
-                frame = b"".join((b"H", start, HEADER_SIZES[length], PUB_ENDS[size], block, payload, b"\r\n"))
+                frame = b"".join((b"H", start, header_size(length), pub_end(size), block, payload, b"\r\n"))
         engine.messages_out += 1
         engine.post_core(frame)
 

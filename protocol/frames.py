@@ -58,7 +58,10 @@ Frame = bytes | LargeFrame
 
 
 class _Numbers(dict[int, bytes]):
-    """Numbers as they stand in a control line; made when they are first asked for."""
+    """Numbers as they stand in a control line; made when they are first asked for.
+
+    Asked by its `__getitem__`: a subscript of a subclass of dict looks that method up each time, 47 ns instead of 28.
+    """
 
     __slots__ = ("_template",)
 
@@ -72,11 +75,11 @@ class _Numbers(dict[int, bytes]):
         return text
 
 
-PUB_ENDS: Final = _Numbers(b" %d\r\n")
+pub_end: Final = _Numbers(b" %d\r\n").__getitem__
 """By the size of the payload: how a line ends. Start, end, payload and CRLF, joined, are a frame, as in `pub`: the two
 hottest loops join them themselves, because a call is a tenth of a publish."""
 
-HEADER_SIZES: Final = _Numbers(b" %d")
+header_size: Final = _Numbers(b" %d").__getitem__
 """By the size of the headers: what stands before the end of a line of HPUB."""
 
 
@@ -101,24 +104,24 @@ def with_reply(start: bytes, reply: bytes) -> bytes:
 
 def pub(start: bytes, payload: bytes) -> bytes:
     """A message without headers; `start` is that of `pub_start`."""
-    return b"".join((start, PUB_ENDS[len(payload)], payload, b"\r\n"))
+    return b"".join((start, pub_end(len(payload)), payload, b"\r\n"))
 
 
 def hpub(start: bytes, headers: bytes, payload: bytes) -> bytes:
     """A message with headers: the block of `Headers.encode()`."""
     size = len(headers)
-    return b"".join((b"H", start, HEADER_SIZES[size], PUB_ENDS[size + len(payload)], headers, payload, b"\r\n"))
+    return b"".join((b"H", start, header_size(size), pub_end(size + len(payload)), headers, payload, b"\r\n"))
 
 
 def pub_parts(start: bytes, payload: bytes) -> tuple[bytes, ...]:
     """The same as `pub`, for a `LargeFrame`."""
-    return start + PUB_ENDS[len(payload)], payload, b"\r\n"
+    return start + pub_end(len(payload)), payload, b"\r\n"
 
 
 def hpub_parts(start: bytes, headers: bytes, payload: bytes) -> tuple[bytes, ...]:
     """The same as `hpub`, for a `LargeFrame`."""
     size = len(headers)
-    return b"".join((b"H", start, HEADER_SIZES[size], PUB_ENDS[size + len(payload)], headers)), payload, b"\r\n"
+    return b"".join((b"H", start, header_size(size), pub_end(size + len(payload)), headers)), payload, b"\r\n"
 
 
 def _too_long(start: bytes) -> LineTooLong:

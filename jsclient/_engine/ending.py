@@ -76,7 +76,7 @@ class Ending:
         engine.requests.fail(self.closed_error)
         for taker in engine.takers.all():
             guarded(taker.end, self.closed_error())
-        for subscription in list(engine.dispatcher.sinks.values()):
+        for subscription in list(engine.subscriptions.sinks.values()):
             if isinstance(subscription, BaseSubscription):
                 guarded(subscription.end, self.closed_error())
         engine.telling.link_event(LinkEvent.CLOSED)
@@ -99,7 +99,7 @@ class Ending:
         try:
             engine.session.end_close(link)
         finally:  # it waits for threads, and Ctrl-C ends that
-            engine.dispatcher.sinks.clear()
+            engine.subscriptions.sinks.clear()
             engine.clock.stop()
             engine.strands.stop()
             engine.telling.tell(ConnectionEvent("closed", self._fatal), last=True)

@@ -22,7 +22,6 @@ import protocol
 from jsclient import errors, hints, instruments, nuid
 from jsclient._engine.asking import Asker, same_violation
 from jsclient._engine.callbacks import EventsThread
-from jsclient._engine.dispatcher import Dispatcher
 from jsclient._engine.encoding import Encoder
 from jsclient._engine.ending import Ending
 from jsclient._engine.figures import Health, LinkInfo, Statistics
@@ -69,7 +68,7 @@ class LiveEngine:
 
     In a forked child it becomes a ForkedEngine: every use of it but `close` raises ForkedConnection.
 
-    No more than 30 attributes per instance: beyond that CPython keeps them in a dict of its own for each instance, and
+    No more than 29 attributes per instance: beyond that CPython keeps them in a dict of its own for each instance, and
     every look-up of every call gets slower.
     """
 
@@ -96,7 +95,6 @@ class LiveEngine:
         self.subscriptions: Subscriptions = Subscriptions(
             self.outbox, self.clock.kick, self.check_usable, self.session.recall_reader
         )
-        self.dispatcher: Dispatcher = self.subscriptions.dispatcher
         self.relay: Relay = Relay(self.outbox, self.clock.kick)
         self.clock.relay = self.relay
         self.requests: Requests = Requests(self._open_request_inbox, self.relay)
@@ -239,7 +237,7 @@ class LiveEngine:
 
     def strands_in_use(self) -> list[Strand]:
         """Of all subscriptions that have a callback."""
-        found = (getattr(sink, "strand", None) for sink in list(self.dispatcher.sinks.values()))
+        found = (getattr(sink, "strand", None) for sink in list(self.subscriptions.sinks.values()))
         return [strand for strand in found if strand is not None]
 
     def remove_subscription(
@@ -269,7 +267,7 @@ class LiveEngine:
 
     def nobody_waits(self) -> bool:
         """True when no thread is blocked on data that only the reader can deliver. The others may read themselves."""
-        sinks = self.dispatcher.sinks
+        sinks = self.subscriptions.sinks
         if len(sinks) > MOST_SINKS or self.session.pings.waiters or not self.requests.all_served():
             return False
         for sink in list(sinks.values()):
@@ -282,8 +280,8 @@ class LiveEngine:
 
     def count_borrowed(self, reading: Reading) -> None:
         """Reader thread: add what callers have read themselves."""
-        self.dispatcher.messages_in += reading.messages_in
-        self.dispatcher.bytes_in += reading.bytes_in
+        self.subscriptions.dispatcher.messages_in += reading.messages_in
+        self.subscriptions.dispatcher.bytes_in += reading.bytes_in
         reading.messages_in = reading.bytes_in = 0
 
     # --- what the session tells us ----------------------------------------------------------------------
@@ -291,12 +289,12 @@ class LiveEngine:
     @property
     def dispatch(self) -> Callable[[list[Any], int], list[Any]]:
         """What the reader hands the events of a chunk to."""
-        return self.dispatcher.dispatch
+        return self.subscriptions.dispatcher.dispatch
 
     def messages_in(self) -> int:
         """So far, over all links."""
         link = self.session.link
-        return self.dispatcher.messages_in + (0 if link is None else link.reading.messages_in)
+        return self.subscriptions.dispatcher.messages_in + (0 if link is None else link.reading.messages_in)
 
     def subscribed(self) -> list[BaseSubscription]:
         """All subscriptions that the server knows of."""
@@ -518,11 +516,11 @@ class LiveEngine:
         link = self.session.link
         return Statistics(
             messages_in=self.messages_in(),
-            bytes_in=self.dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
+            bytes_in=self.subscriptions.dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
             messages_out=self.messages_out,
             bytes_out=self.outbox.bytes_out,
             reconnects=self.session.reconnects,
-            subscriptions=len(self.dispatcher.sinks),
+            subscriptions=len(self.subscriptions.sinks),
             callbacks_dropped=self.events.dropped,
         )
 

@@ -55,7 +55,7 @@ def _after_fork_in_child() -> None:
     # No lock that exists may be taken here: the thread that held it is not in this process.
     for live in live_engines():
         link = live.session.link
-        for sink in list(live.dispatcher.sinks.values()):
+        for sink in list(live.subscriptions.sinks.values()):
             mailbox = getattr(sink, "mailbox", None)
             if mailbox is not None:
                 mailbox.items.clear()

@@ -170,7 +170,8 @@ class Sending:
     @property
     def unsent(self) -> int:
         """Bytes that have left the queue, and that the kernel has not taken."""
-        return self.transport.unsent + sum(batch.unsent() for batch in list(self.batches))
+        unsent = self.transport.unsent
+        return unsent + sum(batch.unsent() for batch in list(self.batches)) if self.batches else unsent
 
     def push(self, permit: list[int], timeout: float) -> bool:
         """Send what an earlier call has left, or else up to 96 KiB from the queue, and wait `timeout` seconds for it.

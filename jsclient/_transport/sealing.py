@@ -17,25 +17,28 @@ from jsclient._transport.stream import ALWAYS, Buffer, Carried, Load, StreamFail
 from jsclient.durations import Deadline
 
 
+class Sealed(Load):
+    """Records or frames that are not out; empty until something is made."""
+
+    __slots__ = ()
+    blocks: list[Buffer]
+
+
 class SealingTransport(Transport):
     """A stream around another one. One thread at a time reads; a sender holds the send lock of the link."""
 
     def __init__(self, inner: Transport) -> None:
         self._inner = inner
         self._plain = Load()  # of `send`: accepted, nothing was made of it yet
-        self._sealed = Load()  # records or frames that are not out
+        self._sealed = Sealed()
         self.peer = inner.peer
 
     @abc.abstractmethod
-    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
+    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> bool:
         """Put into `blocks` what reading has left to send, and what is made of the next bytes of the load.
 
-        It must be out before anything else is made: what is sealed cannot be taken back.
+        It must be out before anything else is made: what is sealed cannot be taken back. False when there was nothing.
         """
-
-    @abc.abstractmethod
-    def _leaves(self, load: Carried) -> bool:
-        """Whether anything is left to be sealed, of the load or of what reading has left to send."""
 
     def send(self, data: bytes | Sequence[bytes], timeout: float | None) -> bool:
         joined = data if isinstance(data, bytes) else b"".join(data)
@@ -49,15 +52,14 @@ class SealingTransport(Transport):
     def carry(self, load: Carried, permit: list[int], timeout: float | None) -> bool:
         deadline = Deadline(timeout)
         while permit:
-            if not self._inner.carry(self._sealed, permit, deadline.remaining()):
-                return False
-            if not self._leaves(load):
+            sealed = self._sealed
+            if sealed.blocks:
+                if not self._inner.carry(sealed, permit, deadline.remaining()):
+                    return False
+                sealed = Sealed()  # at once: the next records get the memory of these, which the processor has at hand
+                deque(map(setattr, (self,), ("_sealed",), map(permitted, permit, (sealed,))), 0)
+            if not self._seal(load, sealed.blocks, permit):
                 return True
-            blocks: list[Buffer] = []
-            fresh = Load()
-            fresh.blocks = blocks
-            deque(map(setattr, (self,), ("_sealed",), map(permitted, permit, (fresh,))), 0)
-            self._seal(load, blocks, permit)
         return True
 
     def step_aside(self) -> None:

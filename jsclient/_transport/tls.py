@@ -150,9 +150,6 @@ class TlsTransport(SealingTransport):
 
     # --- writing
 
-    def _leaves(self, load: Carried) -> bool:
-        return bool(self._outgoing.pending or any(load.rest()))
-
     @property
     def unsent(self) -> int:
         return super().unsent + self._owed
@@ -178,11 +175,13 @@ class TlsTransport(SealingTransport):
                         break
         super().pass_on(thread)
 
-    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
+    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> bool:
+        rest, owed = load.rest(), self._outgoing.pending
+        if not (owed or any(rest)):
+            return False
         read = partial(blocks.extend, map(self._outgoing.read, _ALL))
         steps: tuple[partial[Any], ...] = (read,)
-        rest = load.rest()
-        if rest and not self._outgoing.pending:
+        if not owed:
             piece = memoryview(rest[0] or b"".join(rest))[:ENCRYPT_SLICE]
             # Counted first: it takes all of it or fails for good, and a handler that strikes within it (it looks for
             # signals when OpenSSL is done) may raise, so that nobody would hear what it returns.
@@ -193,13 +192,14 @@ class TlsTransport(SealingTransport):
             raise StreamFailed(TlsAlert(explain(error, self.peer))) from error
         finally:
             self._owed = self._outgoing.pending  # an exception between the two leaves records in the session
+        return True
 
     def _with_lock(self, permit: list[int], steps: tuple[partial[Any], ...]) -> None:
         """Do steps with the lock, each if the permit lasts. Lock and steps are one call into C, so that no exception
         of a handler leaves the lock behind. A handler within a step has it beneath: see `step_aside`, `pass_on`."""
         lock, acquire, release = self._turn
         try:
-            allowed = chain.from_iterable(map(map, repeat(permitted), repeat(permit), zip(steps)))
+            allowed = map(permitted, chain.from_iterable(repeat(permit, len(steps))), steps)
             deque(map(_call, chain((acquire,), allowed, (release,))), 0)
         except BaseException as error:
             given_up = not permit and not lock._is_owned()  # by a handler within a step

@@ -91,17 +91,17 @@ class WebSocketTransport(SealingTransport):
     def needs_flush(self) -> bool:
         return bool(self._replies) or self._inner.needs_flush
 
-    def _leaves(self, load: Carried) -> bool:
-        return bool(self._replies or any(load.rest()))
-
-    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> None:
+    def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> bool:
+        rest = [block for block in load.rest() if block]
+        if not (rest or self._replies):
+            return False
         replies = map(_popleft, repeat(self._replies, len(self._replies)))
         blocks.extend(chain.from_iterable(map(permitted, permit, (replies,))))
-        rest = [block for block in load.rest() if block]
         if rest:
             part = bytes(rest[0][:FRAME_SLICE])
             both = map(_append, (blocks, load.taken), (self._socket.frame(part), len(part)))
             deque(chain.from_iterable(map(permitted, permit, (both,))), 0)
+        return True
 
     @property
     def addresses(self) -> tuple[str, str]:

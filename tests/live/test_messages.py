@@ -489,10 +489,10 @@ def test_a_forgotten_iterator_unsubscribes(js: JetStream) -> None:
     messages = consumer.messages()
     with pytest.raises(errors.NoMessages):
         messages.next(timeout=0.1)
-    before = len(live_engine(js.nc).dispatcher.sinks)
+    before = len(live_engine(js.nc).subscriptions.sinks)
     del messages
     gc.collect()
-    wait_until(lambda: len(live_engine(js.nc).dispatcher.sinks) < before, 5)
+    wait_until(lambda: len(live_engine(js.nc).subscriptions.sinks) < before, 5)
     wait_until(lambda: consumer.info().num_waiting == 0, 5)
 
 

@@ -559,7 +559,7 @@ def test_no_call_hangs_in_a_signal_handler_or_a_finalizer(server: NatsServer, ha
         gc.collect()
         js.publish_async_complete(10)
         nc.flush(timeout=5)
-        held = [sub for sub in engine_of(nc).dispatcher.sinks.values() if getattr(sub, "subject", "") == "re.held"]
+        held = [sub for sub in engine_of(nc).subscriptions.sinks.values() if getattr(sub, "subject", "") == "re.held"]
         assert not held, held
         print("slowest", slowest, "refused", refused, "reconnects", nc.stats().reconnects)
         jsclient.shared(nc.options).close()

@@ -116,7 +116,7 @@ class Rig:
 
     def check(self) -> None:
         live_engine(self.nc).outbox.drain()
-        assert set(self.wire.subscribed()) == set(live_engine(self.nc).dispatcher.sinks)
+        assert set(self.wire.subscribed()) == set(live_engine(self.nc).subscriptions.sinks)
 
 
 # --- pings ----------------------------------------------------------------------------------------------
@@ -201,7 +201,7 @@ def test_what_is_subscribed_while_the_connection_closes_is_ended() -> None:
             one(close, lambda: rig.nc.subscribe("late"))
         except errors.ConnectionClosed:
             pass
-        for sub in live_engine(rig.nc).dispatcher.sinks.values():
+        for sub in live_engine(rig.nc).subscriptions.sinks.values():
             assert sub.mailbox.closed is not None or not rig.nc.closed  # type: ignore[attr-defined]
 
     assert at_every_point(table, run) > 5

@@ -36,7 +36,7 @@ from jsclient.jetstream.publishing.window import Window
 from jsclient.message import Msg, Payload
 from jsclient.nuid import new_token
 from jsclient.shared_options import with_shared_options
-from protocol.frames import LARGE_PAYLOAD, PUB_ENDS, Frame, hpub, hpub_parts, pub_parts
+from protocol.frames import LARGE_PAYLOAD, Frame, hpub, hpub_parts, pub_end, pub_parts
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -189,7 +189,7 @@ class AsyncPublisher:
         if block is None:
             size = len(payload)
             if size < LARGE_PAYLOAD:
-                frame: Frame = Unkept(b"".join((start, token, PUB_ENDS[size], payload, b"\r\n")))
+                frame: Frame = Unkept(b"".join((start, token, pub_end(size), payload, b"\r\n")))
             else:
                 frame = UnkeptLarge(pub_parts(start + token, payload))
         else:

@@ -34,7 +34,7 @@ from jsclient.jetstream.publishing.fast_batch import APPEND, START, FastBatch
 from jsclient.jetstream.publishing.rows import BLOCK, ID_SIZE, ID_START, Row, Totals, check_row, header_block
 from jsclient.jetstream.publishing.unacked import MAX_CACHED
 from jsclient.jetstream.publishing.verdict import passes
-from protocol.frames import HEADER_SIZES, PUB_ENDS
+from protocol.frames import header_size, pub_end
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
@@ -88,7 +88,7 @@ class FastRowPublisher:
                 total += size
                 start = b"H" + start
                 rest = b"".join((
-                    HEADER_SIZES[size], PUB_ENDS[total], ID_START, msg_id, b"\r\n", lines, b"\r\n", value, b"\r\n",
+                    header_size(size), pub_end(total), ID_START, msg_id, b"\r\n", lines, b"\r\n", value, b"\r\n",
                 ))  # fmt: skip
             elif lines:
                 headers = header_block(lines, None)
@@ -96,9 +96,9 @@ class FastRowPublisher:
                 total += size
                 named = has_id(headers)
                 start = b"H" + start
-                rest = b"".join((HEADER_SIZES[size], PUB_ENDS[total], headers, value, b"\r\n"))
+                rest = b"".join((header_size(size), pub_end(total), headers, value, b"\r\n"))
             else:
-                rest = b"".join((PUB_ENDS[total], value, b"\r\n"))
+                rest = b"".join((pub_end(total), value, b"\r\n"))
             if total > limit:
                 check_row(total, limit)
             checked.append((start, named, rest))

@@ -18,7 +18,7 @@ from jsclient.errors import BufferFull, ConnectionLost, PayloadTooLarge
 from jsclient.jetstream.publishing.unacked import Unacked
 from jsclient.jetstream.publishing.window import Window
 from jsclient.nuid import TOKEN_LENGTH, tokens
-from protocol.frames import HEADER_SIZES, PUB_ENDS, hpub, reply_of
+from protocol.frames import header_size, hpub, pub_end, reply_of
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
@@ -127,7 +127,7 @@ class RowPublisher:
                 length = ID_SIZE + len(msg_id) + len(lines)
                 total += length
                 frame = b"".join((
-                    b"H", start, token, HEADER_SIZES[length], PUB_ENDS[total],
+                    b"H", start, token, header_size(length), pub_end(total),
                     ID_START, msg_id, b"\r\n", lines, b"\r\n", value, b"\r\n",
                 ))  # fmt: skip
             elif lines:
@@ -137,7 +137,7 @@ class RowPublisher:
                 total += len(headers)
                 frame = hpub(start + token, headers, value)
             else:
-                frame = b"".join((start, token, PUB_ENDS[total], value, b"\r\n"))
+                frame = b"".join((start, token, pub_end(total), value, b"\r\n"))
             if total > small:
                 check_row(total, unacked.max_payload)
                 self._send(block, nbytes)
