@@ -146,15 +146,17 @@ def get(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> 
 
 # --- locks ----------------------------------------------------------------------------------------------
 
-_locks: weakref.WeakSet[Any] = weakref.WeakSet()
-_turns: weakref.WeakSet[Any] = weakref.WeakSet()
+# References with a callback in C: in the callback of a WeakSet, which is Python, a Ctrl-C was printed and lost (96 of 400
+# that struck a thread which made and freed locks).
+_locks: set[weakref.ref[Any]] = set()
+_turns: set[weakref.ref[Any]] = set()
 _readers: set[int] = set()
 
 
 def new_lock() -> Any:
     """A lock for a few steps in memory: reentrant, and free again in a forked child, which has not its holder."""
     made = threading.RLock()
-    _locks.add(made)
+    _locks.add(weakref.ref(made, _locks.discard))
     return made
 
 
@@ -166,7 +168,7 @@ def new_condition() -> threading.Condition:
 def new_turn() -> Any:
     """A lock that one thread holds across waits, for its turn. Call `check_turn` before taking it."""
     made = threading.RLock()
-    _turns.add(made)
+    _turns.add(weakref.ref(made, _turns.discard))
     return made
 
 
@@ -245,9 +247,9 @@ def _refuse_to_hang(timeout: float | None) -> None:
             )
 
 
-def _alive(made: weakref.WeakSet[Any]) -> list[Any]:
+def _alive(made: set[weakref.ref[Any]]) -> list[Any]:
     """The locks that exist now; copied in one call into C, because other threads make locks at any time."""
-    return [lock for lock in (ref() for ref in made.data.copy()) if lock is not None]  # type: ignore[attr-defined]
+    return [lock for lock in (ref() for ref in made.copy()) if lock is not None]
 
 
 def free_locks() -> None:

@@ -10,11 +10,13 @@ from __future__ import annotations
 import json
 import random
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from jsclient import errors
 from jsclient._engine import Mailbox, Takers
+from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.message import Msg
 from jsclient.options import ConnectOptions
@@ -92,6 +94,13 @@ class Connection:
 
     def encode(self, subject: str, payload: bytes = b"", reply: bytes = b"") -> bytes:
         return reply + b" " + payload if payload else subject.encode()
+
+    def bound(self) -> None:
+        """No call has a deadline for what it sends."""
+
+    @contextmanager
+    def sends_within(self, deadline: Deadline) -> Iterator[None]:
+        yield
 
     def post_at_once(self, frame: bytes) -> None:
         if not self.is_connected:

@@ -596,6 +596,8 @@ class Consumer(PullSource):
         from jsclient.jetstream.consuming.finite import FiniteRead
         from jsclient.jetstream.consuming.typed_reads import TypedFiniteRead
 
+        if self._config is not None and self._config.max_batch:
+            max_messages = min(max_messages, self._config.max_batch)
         reading = self._reading(decode, on_bad, dead_letter, on_error)
         kind = FiniteRead if reading is None else partial(TypedFiniteRead, reading, on_error)
         return kind(self, end_seq, time=time, drained=drained, max_messages=max_messages, timeout=timeout)

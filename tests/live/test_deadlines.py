@@ -727,6 +727,74 @@ def test_what_cannot_be_decoded_keeps_no_call_beyond_its_timeout(server: NatsSer
         js.delete_stream("BAD")
 
 
+def taken_from(consumer: Any) -> Any:
+    """An iterator with a message of which others wait behind it."""
+    messages = consumer.messages()
+    messages.next(timeout=5)
+    wait_until(lambda: messages.buffered > 100)
+    return messages
+
+
+def drained_before(consumer: Any) -> Any:
+    messages = taken_from(consumer)
+    messages.drain(1.0)
+    return messages
+
+
+def read_to_the_end(consumer: Any) -> Any:
+    read = consumer.read_until(drained=True)
+    next(read)
+    return read
+
+
+CLOSES: dict[str, tuple[float, Callable[[Any], Any], Call]] = {
+    "messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
+    "drained messages": (TIMEOUT, drained_before, lambda taking, t: taking.close(t)),
+    "push messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
+    "a finite read": (1.0, read_to_the_end, lambda taking, t: taking.close()),
+    "the connection": (TIMEOUT, taken_from, lambda taking, t: taking.connection.drain(t)),
+}
+
+
+@pytest.mark.parametrize("what", CLOSES)
+def test_what_goes_back_on_a_full_link_keeps_no_end_beyond_its_timeout(server: NatsServer, what: str) -> None:
+    """It took 10 s: `write_timeout`, for the first message that is given back."""
+    bound, begin, end = CLOSES[what]
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
+        js = jets.JetStream(nc)
+        stream = js.create_stream(jets.StreamConfig(name="BACK", subjects=["back"], storage="memory"))
+        for _ in range(300):
+            js.publish_async("back", b"1")
+        js.publish_async_complete(5)
+        made = stream.create_push_consumer(PUSH) if "push" in what else stream.create_consumer(CONSUMER)
+        taking = begin(made)
+        proxy.stall("up")
+        fill(nc)
+        started = time.monotonic()
+        with contextlib.suppress(errors.DrainTimeout):
+            end(taking, bound)
+        assert time.monotonic() - started < bound + 0.2 + 2 * ALLOWED
+        proxy.cut()
+        proxy.heal()
+    with jsclient.connect(server.url) as nc:
+        nc.jetstream().delete_stream("BACK")
+
+
+@pytest.mark.parametrize("wrong", ["1", -1.0, float("nan")])
+def test_a_timeout_that_is_none_is_refused_before_anything_ends(server: NatsServer, wrong: Any) -> None:
+    """The iterator was closed, and held what it had; `drain` returned as if it had drained."""
+    with jsclient.connect(server.url) as nc:
+        js = jets.JetStream(nc)
+        stream = js.create_stream(jets.StreamConfig(name="BACK", subjects=["back"], storage="memory"))
+        messages = stream.create_consumer(CONSUMER).messages()
+        for end in (messages.close, messages.drain):
+            with pytest.raises(errors.ConfigError):
+                end(wrong)
+            assert not messages.closed
+        messages.close()
+        js.delete_stream("BACK")
+
+
 def test_a_large_request_ends_within_its_timeout(server: NatsServer) -> None:
     """Megabytes on a link that takes nothing: what is not sent then is withdrawn."""
     with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:

@@ -12,7 +12,7 @@ from jsclient._engine import Taker, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
-from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
@@ -179,7 +179,7 @@ class ConsumeContext(Taker):
         if wait_for(self._done, deadline, lambda: self._messages.connection.closed):
             return
         left = self._messages.buffered
-        self._messages.close()
+        self._messages.close(SHORTEST_CLOSE)
         raise errors.DrainTimeout(
             f"a handler of {self._messages.source} did not end in time: the acks of the consume will not arrive, and "
             f"{left} messages that were not started went back. Give it more time, or let handlers end sooner."

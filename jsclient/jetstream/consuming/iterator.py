@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from jsclient import errors, hints, waiting
 from jsclient._engine import SLICE, Engine, Taker
 from jsclient.connection import engine_of
-from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
 from jsclient.instruments import taking
-from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, nak_all, nak_frames
+from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE, nak_all, nak_frames
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.pull_request import FETCH_TIMEOUT
 from jsclient.jetstream.message import JetStreamMsg
@@ -237,6 +237,7 @@ class MessageIterator(Taker):
 
         `timeout`: seconds to wait for what is on its way.
         """
+        check_timeout(plain(timeout))
         with self._lock:
             if self.ending:
                 return
@@ -251,6 +252,9 @@ class MessageIterator(Taker):
 
         `timeout`: seconds to wait for those that are on their way; later ones go back when they come.
         """
+        seconds = plain(timeout)
+        check_timeout(seconds)
+        deadline = Deadline(seconds)
         self._stopped = self._intake.halted = True
         with self._lock:
             if self._closed:
@@ -263,7 +267,8 @@ class MessageIterator(Taker):
         self._intake.release()
         if self.connection.closed:
             return  # the end of the connection hands back what is there
-        self._give_back(self._intake.settle(give_back, plain(timeout), self._wants_acks))
+        with self._engine.sends_within(deadline):
+            self._give_back(self._intake.settle(give_back, seconds, self._wants_acks))
 
     def __del__(self) -> None:
         if not getattr(self, "_closed", True):
@@ -295,7 +300,7 @@ class MessageIterator(Taker):
         waited = self._closed or not self.delivered or self._user == threading.get_ident()
         over = waited or self._wait_for_application(deadline)
         left = self.buffered
-        self.close()
+        self.close(max(deadline.at_most(FLUSH_TIMEOUT), SHORTEST_CLOSE))
         if not over and deadline.expired():
             raise errors.DrainTimeout(
                 f"the application still works on a message of {self.source}: its ack will not arrive, and {left} "

@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 IDLE_INBOXES: Final = 8
 """Subscriptions kept per connection for the next fetch; more threads than this that fetch at once open their own."""
 
+SHORTEST_CLOSE: Final = 0.1
+"""Seconds to give back what is left when the time of a drain is over."""
+
 FLUSH_TIMEOUT: Final = 1.0
 """Seconds to wait for what the server had already sent when an inbox is given up."""
 
@@ -292,12 +295,20 @@ def pool_if_any(connection: Connection) -> PullInboxes | None:
 
 
 def nak_all(messages: list[Msg], connection: Connection) -> None:
-    """Give messages back to the server, so that another consumer gets them now and not after ack_wait."""
-    for frame in nak_frames(messages):
-        try:
-            engine_of(connection).post(frame)
-        except errors.JsClientError:
-            return  # the connection is gone: ack_wait does it
+    """Give messages back to the server, so that another consumer gets them now and not after ack_wait.
+
+    For a link that is full it waits as long as the call that it is part of, or FLUSH_TIMEOUT seconds.
+    """
+    frames = nak_frames(messages)
+    if not frames:
+        return
+    engine = engine_of(connection)
+    with engine.sends_within(engine.bound() or Deadline(FLUSH_TIMEOUT)):
+        for frame in frames:
+            try:
+                engine.post(frame)
+            except errors.JsClientError:
+                return  # the connection is gone, or full: ack_wait does it
 
 
 def nak_frames(messages: list[Msg]) -> list[bytes]:
