@@ -146,8 +146,8 @@ def get(ticket: queue.SimpleQueue[Any] | Ticket[Any], timeout: float | None) -> 
 
 # --- locks ----------------------------------------------------------------------------------------------
 
-# References with a callback in C: in the callback of a WeakSet, which is Python, a Ctrl-C was printed and lost (96 of 400
-# that struck a thread which made and freed locks).
+# References with a callback in C: in that of a WeakSet, which is Python, a Ctrl-C was printed and lost (96 of 400 that
+# struck a thread which made and freed locks).
 _locks: set[weakref.ref[Any]] = set()
 _turns: set[weakref.ref[Any]] = set()
 _readers: set[int] = set()
