@@ -422,3 +422,15 @@ def test_a_message_that_is_larger_than_a_pull_comes_alone(timeout: float) -> Non
             js.publish("LARGE", bytes(size))
         consumer = stream.create_consumer(ConsumerConfig(ack_policy="none"))
         assert [len(message.data) for message in consumer.fetch(6, timeout=timeout)] == sizes
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_bytes_of_a_pull_that_are_used_up_exactly_end_no_fetch(js: JetStream, waits: bool) -> None:
+    """It stood still after four of eight, and said "timeout" (or "no messages") while the others were there."""
+    for _ in range(9):
+        js.publish("f.a", b"x" * 60_000)
+    message = js.create_consumer("F", ConsumerConfig(durable_name="D")).fetch(1)[0].msg
+    size = len(message.raw_subject) + len(message.raw_reply or b"") + len(message.payload)
+    consumer = durable(js, max_bytes=4 * size)
+    batch = consumer.fetch(8, timeout=5) if waits else consumer.fetch_no_wait(8)
+    assert (len(batch), batch.ended) == (8, Ended.COMPLETE)

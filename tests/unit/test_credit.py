@@ -71,3 +71,16 @@ def test_pulls_that_nobody_ends_are_not_remembered_for_ever() -> None:
 def test_only_a_window_grows() -> None:
     assert not Remainder(10).stop_growing(10)
     assert Verdict("quiet").reason == ""
+
+
+def test_the_bytes_of_a_pull_may_be_used_up_exactly() -> None:
+    """No server says anything then: the rest is asked for at once. A pull without a limit is not over."""
+    credit = Remainder(8, pull_bytes=100)
+    assert credit.need() == (8, 100)
+    credit.opened(8, 100)
+    credit.count, credit.taken_bytes = 4, 99
+    assert credit.need() is None
+    credit.count, credit.taken_bytes = 5, 100
+    assert credit.need() == (3, 100)
+    credit.opened(1, 0)
+    assert credit.need() is None

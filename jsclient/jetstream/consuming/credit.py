@@ -47,6 +47,8 @@ class Credit:
 
     def __init__(self, max_bytes: int = 0, *, numbers: Iterator[int] | None = None) -> None:
         self.max_bytes = max_bytes
+        self.limited = max_bytes > 0
+        """The pulls have a limit of bytes, and the owner counts those of what is taken."""
         self.open: dict[int, tuple[int, int]] = {}
         self._numbers = itertools.count(1) if numbers is None else numbers
 
@@ -70,7 +72,7 @@ class Credit:
             # Nothing is under way, so no bytes are either; 2.9 ends a full pull without saying what was left.
             self.granted_bytes = self.taken_bytes
             self._settled = self._newest
-        elif self.max_bytes and self.granted_bytes <= self.taken_bytes:
+        elif self.limited and self.granted_bytes <= self.taken_bytes and all(each[1] for each in self.open.values()):
             # No bytes are under way, so no messages are either: no server tells the end of a pull if its bytes were
             # used up exactly.
             self.open.clear()
@@ -163,6 +165,7 @@ class Remainder(Credit):
         super().__init__(max_bytes, numbers=numbers)
         self.messages = messages
         self.pull_bytes = pull_bytes
+        self.limited = max_bytes > 0 or pull_bytes > 0
 
     def taken(self) -> int:
         return self.count

@@ -236,13 +236,13 @@ class Fetch:
     def _handle(self, item: Any) -> None:
         """Take one item, and every plain message behind it."""
         self._just_pulled = False  # the end of a pull may have come before the first wait
-        engine, make, messages, want, max_bytes = self._engine, self._make, self.messages, self.want, self.max_bytes
+        engine, make, messages, want, limited = self._engine, self._make, self.messages, self.want, self._credit.limited
         append, popleft, group = messages.append, self._pump.mailbox.popleft, self.group
         try:
             # A blank there may be the server's status. A pinned group learns its pin from the headers.
             while (headers := item.raw_headers) is None or (headers[8:9] != b" " and not group):
                 append(make(item, engine))
-                if max_bytes:
+                if limited:
                     self._count(item)
                     if self.ended is not None:
                         return
@@ -261,7 +261,7 @@ class Fetch:
         append(make(item, engine))
         if group:
             self.consumer.learn_pin(group, item)
-        if self.max_bytes:
+        if self._credit.limited:
             self._count(item)
         if len(self.messages) == self.want:
             self.ended = Ended.COMPLETE
@@ -270,7 +270,10 @@ class Fetch:
         """No server (2.9 to 2.15) says anything when the bytes of a pull were used up exactly: it is over all the
         same."""
         self.size += message_size(item)
-        if self.size >= self.max_bytes:
+        if not self.max_bytes:
+            if self.size >= self._credit.granted_bytes:
+                self._credit.go_on()  # the limit was that of one pull
+        elif self.size >= self.max_bytes:
             self.ended = Ended.MAX_BYTES
 
     def _sync(self) -> None:
