@@ -68,6 +68,7 @@ class Connection:
         are acknowledged. 30 seconds by default (`drain_timeout`); then, and when the link is lost and what is buffered
         cannot be sent, DrainTimeout, after closing all the same. `wait=False` only asks for it: safe in signal
         handlers; in a handler or callback it is never waited for, because it waits for that handler.
+        What a consumer with ack policy none is being sent meanwhile is lost: the server counts it as delivered.
         """
         self._engine.drain(timeout, wait)
 

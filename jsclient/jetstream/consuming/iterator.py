@@ -235,6 +235,9 @@ class MessageIterator(Taker):
     def drain(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
         """Ask for nothing more; the iteration ends after what was received.
 
+        With ack policy none the server counts as delivered what it has sent, and forgets what still waits within it
+        when the subscription goes: that much may be missing.
+
         `timeout`: seconds to wait for what is on its way.
         """
         check_timeout(plain(timeout))
