@@ -47,7 +47,7 @@ class Credit:
 
     def __init__(self, max_bytes: int = 0, *, numbers: Iterator[int] | None = None) -> None:
         self.max_bytes = max_bytes
-        self.limited = max_bytes > 0
+        self.limited: bool = max_bytes > 0
         """The pulls have a limit of bytes, and the owner counts those of what is taken."""
         self.open: dict[int, tuple[int, int]] = {}
         self._numbers = itertools.count(1) if numbers is None else numbers
@@ -165,7 +165,7 @@ class Remainder(Credit):
         super().__init__(max_bytes, numbers=numbers)
         self.messages = messages
         self.pull_bytes = pull_bytes
-        self.limited = max_bytes > 0 or pull_bytes > 0
+        self.limited: bool = max_bytes > 0 or pull_bytes > 0
 
     def taken(self) -> int:
         return self.count
