@@ -388,7 +388,7 @@ def test_many_subscriptions_drain_in_one_round_trip(proxy: Proxy) -> None:
     proxy.delay(0.05)
     start = time.monotonic()
     nc.drain(timeout=20)
-    assert time.monotonic() - start < 6, "one round trip each would take 50 s"
+    assert time.monotonic() - start < 2
     assert len(taken) == 500
 
 
