@@ -4,15 +4,22 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import time
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from jsclient import errors
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.message import Msg
+from jsclient.states import LinkEvent
 from tests.pull_rig import Connection, Server
 
 MADE = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
+SILENCE = errors.RequestTimeout("nothing")
+GONE = errors.ConsumerNotFound(404, 10014, "gone")
 
 
 class Silent(Server):
@@ -69,3 +76,19 @@ def sent(name: bytes, stream_seq: int, consumer_seq: int, headers: bytes | None 
     """A message of the consumer of that name."""
     reply = b"$JS.ACK.S.%b.1.%d.%d.1700000000000000000.0" % (name, stream_seq, consumer_seq)
     return Msg(b"s", b"1", reply, b"x", headers)
+
+
+def a_question_ends_with_the_call(rig: Any) -> None:
+    """For the rigs of both iterators, with questions that are due at once: after a server has left the cluster the call
+    asks for its consumer. That took half a second, also of a call that waits for 20 ms."""
+    rig.api.answers["CONSUMER.INFO"] = [SILENCE, SILENCE]
+    rig.comes(LinkEvent.SERVER_LEFT)
+    assert rig.taken() == []
+    rig.mailbox.last_frame = time.monotonic() - 1
+    assert rig.taken() == []
+    assert "CONSUMER.INFO" not in rig.api.patience, "a call that does not wait asks nothing"
+    with pytest.raises(errors.NoMessages):
+        rig.messages.next(timeout=0.02)
+    (asked,) = rig.api.patience["CONSUMER.INFO"]
+    assert 0 < asked <= 0.02
+    assert rig.messages.resets == 0, "no answer within 20 ms proves nothing"

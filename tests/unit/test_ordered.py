@@ -10,10 +10,7 @@ import pytest
 from jsclient import errors
 from jsclient.jetstream.consuming.fetch import Ended
 from jsclient.jetstream.consuming.ordered import OrderedConsumer
-from tests.ordered_rig import sent, stream
-
-GONE = errors.ConsumerNotFound(404, 10014, "gone")
-SILENCE = errors.RequestTimeout("nothing")
+from tests.ordered_rig import GONE, SILENCE, sent, stream
 
 
 class Rig:

@@ -19,11 +19,9 @@ from jsclient.jetstream.consuming.typed import Reading
 from jsclient.jetstream.consuming.typed_message import UnreadMsg
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.ordered_rig import sent, stream
+from tests.ordered_rig import GONE, SILENCE, a_question_ends_with_the_call, sent, stream
 
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"
-SILENCE = errors.RequestTimeout("nothing")
-GONE = errors.ConsumerNotFound(404, 10014, "gone")
 
 
 class Rig:
@@ -136,21 +134,9 @@ def test_a_server_that_leaves_the_cluster_is_asked_soon() -> None:
     assert rig.messages.resets == 1
 
 
-def test_such_a_question_ends_with_the_call() -> None:
-    """It took half a second, also of a call that waits for 20 ms."""
-    rig = Rig()
-    rig.api.answers["CONSUMER.INFO"] = [SILENCE, SILENCE]
-    rig.comes(LinkEvent.SERVER_LEFT)
-    assert rig.taken() == []
-    rig.messages._questions[0] = time.monotonic()
-    rig.mailbox.last_frame = time.monotonic() - 1
-    assert rig.taken() == []
-    assert "CONSUMER.INFO" not in rig.api.patience, "a call that does not wait asks nothing"
-    with pytest.raises(errors.NoMessages):
-        rig.messages.next(timeout=0.02)
-    (asked,) = rig.api.patience["CONSUMER.INFO"]
-    assert 0 < asked <= 0.02
-    assert rig.messages.resets == 0, "no answer within 20 ms proves nothing"
+def test_such_a_question_ends_with_the_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("jsclient.jetstream.consuming.ordered_messages.QUESTIONS", (0.0, 0.4))
+    a_question_ends_with_the_call(Rig())
 
 
 def test_a_pull_that_is_refused_is_raised() -> None:
