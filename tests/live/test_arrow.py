@@ -14,7 +14,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.live.test_deadlines import ALLOWED, Lateness
+from tests.deadline_rig import ALLOWED, Lateness
 
 pa = pytest.importorskip("pyarrow")
 

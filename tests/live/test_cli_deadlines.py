@@ -25,8 +25,8 @@ from jsclient.cli import main
 from jsclient.cli.commands import parser
 from jsclient.testing import NatsServer, Proxy
 from tests.conftest import FULL
+from tests.deadline_rig import Lateness
 from tests.live.test_cli import environ
-from tests.live.test_deadlines import Lateness
 
 TIMEOUT = 0.3
 ALLOWED = 0.3

@@ -11,12 +11,10 @@ several times, so three times the worst lateness is allowed on top.
 
 from __future__ import annotations
 
-import contextlib
 import datetime as dt
 import enum
 import importlib
 import inspect
-import io
 import queue
 import random
 import socket
@@ -31,24 +29,20 @@ import msgspec
 import pytest
 
 import jsclient
-from jsclient import backup, coordination, errors, groups, monitor, services, waiting
+from jsclient import backup, coordination, errors, groups, monitor, services
 from jsclient import jetstream as jets
 from jsclient import keyvalue as kvs
 from jsclient import objectstore as objs
 from jsclient._engine import Engine
 from jsclient.connection import engine_of
-from jsclient.durations import Deadline
 from jsclient.groups.message import of_member
 from jsclient.system import SystemClient
 from jsclient.testing import NatsServer, Proxy, wait_until
-from jsclient.workers import DeadLetters, WorkerPool
 from tests.conftest import FULL
-from tests.engines import live_engine
+from tests.deadline_rig import ALLOWED, LEASE, PUSH, TIMEOUT, Env, Lateness, fill
 
 pytestmark = pytest.mark.timeout(120)
 
-TIMEOUT = 0.3 if FULL else 0.15
-ALLOWED = 0.2
 AT_ONCE = 24
 """Calls under way at the same time."""
 
@@ -63,12 +57,10 @@ MONITOR = ("Monitor",)
 Call = Callable[[Any, float], Any]
 
 CONSUMER = jets.ConsumerConfig(durable_name="new", ack_policy="explicit")
-PUSH = jets.ConsumerConfig(durable_name="push", deliver_subject="dl.to", ack_policy="explicit")
 STREAM = jets.StreamConfig(name="NEW", subjects=["new.>"])
 KV = kvs.KeyValueConfig(bucket="new")
 OBJ = objs.ObjectStoreConfig(bucket="new")
 SERVICE = services.ServiceConfig(name="dl2", version="1.0.0")
-LEASE = 5.0
 
 
 def through(items: Any) -> None:
@@ -467,141 +459,6 @@ def _never(name: str, has_timeout: bool) -> bool:
 # --- peers ----------------------------------------------------------------------------------------------
 
 
-class Env:
-    """Everything that the calls need, made while the peer is well."""
-
-    def __init__(self, url: str, control: str, folder: Any) -> None:
-        self.url = url
-        self.dead_url = url
-        self._folder = folder
-        self._files = 0
-        self._spares: list[jsclient.Connection] = []
-        self.stack = contextlib.ExitStack()
-        options: dict[str, Any] = {"ping_interval": 60, "pending_buffer": 1000}
-        self.connect: Callable[..., Any] = lambda **more: jsclient.connect(url, **options, **more)
-        self.control = self.stack.enter_context(jsclient.connect(control))  # not through the proxy
-        self._prepare(jets.JetStream(self.control))
-        self.nc = self.stack.enter_context(self.connect())
-        self.impatient = self.stack.enter_context(self.connect(write_timeout=0.2))  # for calls that have only that
-        self.js = jets.JetStream(self.nc)
-        self._open()
-
-    def _prepare(self, js: jets.JetStream) -> None:
-        for name in (
-            "DL",
-            "DL-group",
-            "DL2",
-            "GONE",
-            "KV_elastic-consumer-groups",
-            "KV_DLKV",
-            "KV_DLLEASES",
-            "OBJ_DLOBJ",
-            "OBJ_DLOBJ2",
-        ):
-            with contextlib.suppress(errors.StreamNotFound):
-                js.delete_stream(name)
-        stream = js.create_stream(jets.StreamConfig(name="DL", subjects=["dl.js.>"], allow_direct=True))
-        js.create_stream(jets.StreamConfig(name="DL2", subjects=["dl2"]))
-        stream.create_consumer(jets.ConsumerConfig(durable_name="c", filter_subject="dl.js.none"))
-        stream.create_consumer(jets.ConsumerConfig(durable_name="full"))
-        stream.create_consumer(jets.ConsumerConfig(durable_name="expendable"))
-        stream.create_push_consumer(PUSH.replace(durable_name="p"))
-        for _ in range(30):
-            js.publish("dl.js.x", b"x")
-        kvs.create_key_value(js, kvs.KeyValueConfig(bucket="DLKV", history=5)).put("a", b"1")
-        objects = objs.create_object_store(js, objs.ObjectStoreConfig(bucket="DLOBJ"))
-        objs.create_object_store(js, objs.ObjectStoreConfig(bucket="DLOBJ2"))
-        objects.put("other", b"x")
-        objects.put("o", io.BytesIO(b"x" * 500_000))
-        coordination.lease_bucket(js, "DLLEASES", ttl=LEASE)
-        gone = js.create_stream(jets.StreamConfig(name="GONE", subjects=["dl.gone"]))
-        js.publish("dl.gone", b"x" * 1000)
-        if js.nc.server_info.at_least(2, 11):
-            groups.create_elastic(js, "DL", "group", partitions=4)
-        self.backups = self.path()
-        backup.backup_stream(js, "GONE", self.backups / "GONE")
-        gone.delete()
-
-    def _open(self) -> None:
-        nc, js = self.nc, self.js
-        self._spares = [self.stack.enter_context(self.connect()) for _ in range(6)]
-        self.sub = nc.subscribe("dl.silence")
-        self.events = nc.events()
-        self.subs = [nc.subscribe(f"dl.silence.{n}") for n in range(6)]
-        self.stream = js.stream("DL")
-        self.consumer = self.stream.consumer("c")
-        self.expendable = self.stream.consumer("expendable")
-        self.read = self.consumer.read_until(10**9, timeout=TIMEOUT)
-        self.push = self.stream.push_consumer("p")
-        self.messages = list(self.stream.consumer("full").fetch(15, 5))
-        self.typed = list(self.stream.consumer("full").fetch(8, 5, decode=dict))
-        self.ordered = self.stream.ordered_consumer()
-        with contextlib.suppress(errors.NoMessages):
-            self.ordered.next(1)
-        self.iterator = self.stack.enter_context(self.consumer.messages())
-        self.consuming = [self.consumer.consume(lambda message: None) for _ in range(4)]
-        self.pools = [WorkerPool(self.consumer, lambda message: None) for _ in range(3)]
-        self.kv = kvs.key_value(js, "DLKV")
-        self.watcher = self.stack.enter_context(self.kv.watch("none"))
-        self.typed_watchers = [self.kv.typed(dict).watch("none") for _ in range(2)]
-        self.watchers = [self.kv.watch("none") for _ in range(2)]
-        self.objects = objs.object_store(js, "DLOBJ")
-        self.object_info = self.objects.info("o")
-        self.object_watchers = [self.stack.enter_context(self.objects.watch())]
-        self.object_watcher = self.stack.enter_context(self.objects.watch(updates_only=True))
-        self.group = groups.PartitionedGroup(js, "DL", "group", elastic=True)
-        self.group_pools: list[groups.GroupPool] = []
-        if nc.server_info.at_least(2, 11):
-            self.group_pools = [groups.GroupPool(self.group, lambda message: None, settle=0.1) for _ in range(2)]
-            wait_until(lambda: all(pool.state == "working" for pool in self.group_pools), 30)
-        self.letters = DeadLetters(js, "DL", "dl.js.x")
-        self.leases = kvs.key_value(js, "DLLEASES")
-        self.lease = coordination.Lock(self.leases, "held", ttl=LEASE).acquire(5)
-        (self.holder,) = coordination.holders(self.leases)
-        self.election = coordination.Election(self.leases, "election", ttl=LEASE)
-        wait_until(lambda: self.election.leading)
-        self.service = services.add_service(nc, services.ServiceConfig(name="dl", version="1.0.0"))
-        self.publisher = jets.AsyncPublisher(js, ack_timeout=60)
-        self.publishers = [jets.AsyncPublisher(js, ack_timeout=60) for _ in range(2)]
-        for publisher in (self.publisher, *self.publishers):
-            publisher.publish("dl.js.a", b"").result(5)
-        js.publish_async("dl.js.a", b"").result(5)
-        js.api_level()
-        nc.flush()
-
-    def leave_unacknowledged(self) -> None:
-        """Once the peer is silent: publishes without their acks."""
-        self.future = self.publisher.publish("dl.js.a", b"")
-        for publisher in self.publishers:
-            publisher.publish("dl.js.a", b"")
-        self.js.publish_async("dl.js.a", b"")
-
-    def spare(self) -> jsclient.Connection:
-        return self._spares.pop()
-
-    def path(self) -> Any:
-        self._files += 1
-        return self._folder / f"file-{self._files}"
-
-    def close(self) -> None:
-        self.lease.release()
-        self.election.close()
-        running: list[jets.ConsumeContext | WorkerPool | groups.GroupPool]
-        running = [*self.consuming, *self.pools, *self.group_pools]
-        for closing in running:
-            with contextlib.suppress(errors.JsClientError):
-                closing.stop()
-        self.stack.close()
-
-
-def fill(nc: jsclient.Connection) -> None:
-    """Publish until the outbox takes nothing more, be it as small as an ack."""
-    for size in (100_000, 1000, 1):
-        with engine_of(nc).sends_within(Deadline(0.2)), pytest.raises(errors.BufferFull):
-            for _ in range(1000):
-                nc.publish("dl.x", b"x" * size)
-
-
 @pytest.fixture(params=["silent", "stalled and full", "offline with slow DNS", "slow"])
 def env(
     request: pytest.FixtureRequest, server: NatsServer, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
@@ -643,29 +500,6 @@ def env(
             wait_until(lambda: not any("resolve" in thread.name for thread in threading.enumerate()))
 
 
-class Lateness:
-    """How late the machine runs a thread that is due: the worst that was seen, in seconds."""
-
-    def __init__(self) -> None:
-        self.worst = 0.0
-        self._stop = waiting.Gate()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            start = time.monotonic()
-            self._stop.wait(0.01)
-            self.worst = max(self.worst, time.monotonic() - start - 0.01)
-
-    def __enter__(self) -> Lateness:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-
 def run(env: Env, name: str, call: Call, bound: float, found: queue.SimpleQueue[tuple[str, float, float, Any]]) -> None:
     result: Any = None
     start = time.monotonic()
@@ -695,91 +529,6 @@ def test_every_call_ends_within_its_timeout(env: Env) -> None:
     assert not late, f"timeout {TIMEOUT} s, the machine was up to {lateness.worst:.2f} s late: {sorted(late)}"
 
 
-@pytest.mark.parametrize("on_bad", ["skip", "reject"])
-@pytest.mark.parametrize("full", ["the link", "the window"])
-def test_what_cannot_be_decoded_keeps_no_call_beyond_its_timeout(server: NatsServer, on_bad: str, full: str) -> None:
-    """It is terminated, or stored elsewhere, within the call: that waited 10 s for room on a full link, and for ever
-    for room among the messages without an ack."""
-    bad: Any = {"on_bad": on_bad, **({"dead_letter": "bad.dead"} if on_bad == "reject" else {})}
-    with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
-        js = jets.JetStream(nc, publish_async_max_pending=5)
-        stream = js.create_stream(jets.StreamConfig(name="BAD", subjects=["bad.>"], storage="memory"))
-        consumer = stream.create_consumer(jets.ConsumerConfig(durable_name="c"))
-        told: list[BaseException] = []
-        with consumer.messages(decode=int, on_error=told.append, **bad) as messages:
-            js.publish_async("bad.dead", b"1").result(5)  # so that nothing is to be asked later
-            js.publish("bad.x", b"1")
-            assert [messages.next(timeout=5).value for _ in range(2)] == [1, 1]
-            js.publish("bad.x", b"no number")
-            wait_until(lambda: messages.buffered == 1)
-            proxy.stall("both")
-            if full == "the link":
-                fill(nc)
-            else:
-                for _ in range(5):
-                    js.publish_async("bad.dead", b"1")
-            started = time.monotonic()
-            with pytest.raises(errors.NoMessages):
-                messages.next(timeout=TIMEOUT)
-            assert time.monotonic() - started < TIMEOUT + 2 * ALLOWED
-            assert isinstance(told[0], errors.DecodeFailed)
-            proxy.heal()
-        js.delete_stream("BAD")
-
-
-def taken_from(consumer: Any) -> Any:
-    """An iterator with a message of which others wait behind it."""
-    messages = consumer.messages()
-    messages.next(timeout=5)
-    wait_until(lambda: messages.buffered > 100)
-    return messages
-
-
-def drained_before(consumer: Any) -> Any:
-    messages = taken_from(consumer)
-    messages.drain(1.0)
-    return messages
-
-
-def read_to_the_end(consumer: Any) -> Any:
-    read = consumer.read_until(drained=True)
-    next(read)
-    return read
-
-
-CLOSES: dict[str, tuple[float, Callable[[Any], Any], Call]] = {
-    "messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
-    "drained messages": (TIMEOUT, drained_before, lambda taking, t: taking.close(t)),
-    "push messages": (TIMEOUT, taken_from, lambda taking, t: taking.close(t)),
-    "a finite read": (1.0, read_to_the_end, lambda taking, t: taking.close()),
-    "the connection": (TIMEOUT, taken_from, lambda taking, t: taking.connection.drain(t)),
-}
-
-
-@pytest.mark.parametrize("what", CLOSES)
-def test_what_goes_back_on_a_full_link_keeps_no_end_beyond_its_timeout(server: NatsServer, what: str) -> None:
-    """It took 10 s: `write_timeout`, for the first message that is given back."""
-    bound, begin, end = CLOSES[what]
-    with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
-        js = jets.JetStream(nc)
-        stream = js.create_stream(jets.StreamConfig(name="BACK", subjects=["back"], storage="memory"))
-        for _ in range(300):
-            js.publish_async("back", b"1")
-        js.publish_async_complete(5)
-        made = stream.create_push_consumer(PUSH) if "push" in what else stream.create_consumer(CONSUMER)
-        taking = begin(made)
-        proxy.stall("up")
-        fill(nc)
-        started = time.monotonic()
-        with contextlib.suppress(errors.DrainTimeout):
-            end(taking, bound)
-        assert time.monotonic() - started < bound + 0.2 + 2 * ALLOWED
-        proxy.cut()
-        proxy.heal()
-    with jsclient.connect(server.url) as nc:
-        nc.jetstream().delete_stream("BACK")
-
-
 @pytest.mark.parametrize("wrong", ["1", -1.0, float("nan")])
 def test_a_timeout_that_is_none_is_refused_before_anything_ends(server: NatsServer, wrong: Any) -> None:
     """The iterator was closed, and held what it had; `drain` returned as if it had drained."""
@@ -793,21 +542,6 @@ def test_a_timeout_that_is_none_is_refused_before_anything_ends(server: NatsServ
             assert not messages.closed
         messages.close()
         js.delete_stream("BACK")
-
-
-def test_a_large_request_ends_within_its_timeout(server: NatsServer) -> None:
-    """Megabytes on a link that takes nothing: what is not sent then is withdrawn."""
-    with Proxy(server.port) as proxy, jsclient.connect(proxy.url, ping_interval=60) as nc:
-        proxy.stall()
-        live_engine(nc).server_takes(64 << 20, True)
-        payload = b"x" * (40 << 20)
-        with Lateness() as lateness:
-            deadline = Deadline(0.3)
-            with pytest.raises(errors.RequestTimeout):
-                nc.request("dl.large", payload, timeout=0.3)
-            over = time.monotonic() - (deadline.at or 0)
-        assert over < ALLOWED + 3 * lateness.worst
-        proxy.cut()
 
 
 def test_connecting_ends_within_its_timeout_whatever_a_callable_does() -> None:
