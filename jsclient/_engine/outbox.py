@@ -104,7 +104,6 @@ class UnkeptLarge(LargeFrame):
 
 _UNKEPT: Final = (Unkept, UnkeptLarge)
 
-
 _Right = tuple[Any, list[int], Iterator[None]]
 """The send lock, its permit, and what yields once: to the thread that puts another right in its place."""
 
@@ -461,9 +460,8 @@ class Outbox:
                     lock.release()
 
     def _full(self) -> errors.BufferFull:
-        return errors.BufferFull(
-            f"{self.size + self.unsent} bytes wait for the server, which takes no data or too little"
-        )
+        queued = self.size + self.unsent
+        return errors.BufferFull(f"{queued} bytes wait for the server, which takes no data or too little")
 
     # --- offline ----------------------------------------------------------------------------------------
 

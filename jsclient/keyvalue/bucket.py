@@ -15,7 +15,6 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
-    BadBucket,
     BadResponse,
     ConfigError,
     ConnectionLost,
@@ -36,19 +35,11 @@ from jsclient.errors import (
 from jsclient.jetstream import JetStream, StreamInfo
 from jsclient.jetstream.api.headers import MSG_ID, ROLLUP, ROLLUP_SUBJECT
 from jsclient.jetstream.api.model_base import format_time
-from jsclient.jetstream.api.names import api_prefix, check_name
 from jsclient.jetstream.api.stored_messages import SILENCE
 from jsclient.jetstream.stream import Stream
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.config import KeyValueStatus
-from jsclient.keyvalue.entry import (
-    OPERATION_HEADER,
-    KeyValueEntry,
-    Operation,
-    age,
-    direct_fields,
-    operation_of,
-)
+from jsclient.keyvalue.entry import OPERATION_HEADER, KeyValueEntry, Operation, age, direct_fields, operation_of
 from jsclient.keyvalue.key_codecs import KeyCodec, ValueCodec
 from jsclient.keyvalue.keys import (
     ALL_KEYS,
@@ -57,6 +48,7 @@ from jsclient.keyvalue.keys import (
     check_filter,
     check_key,
     key_limit,
+    origin_of,
     refuse_key,
     stream_name,
     valid_key,
@@ -68,7 +60,7 @@ from jsclient.nuid import next_nuid
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
-    from jsclient.jetstream import RawStreamMsg, StreamSource
+    from jsclient.jetstream import RawStreamMsg
     from jsclient.keyvalue.encoded import EncodedKeyValue
     from protocol import Msg
 
@@ -119,7 +111,7 @@ class KeyValue:
         if info is not None and info.config.mirror is not None:
             # A mirror stores the subjects of its origin, and cannot be written itself.
             self._direct = self._direct or bool(info.config.mirror_direct)
-            origin, write_prefix = _origin_of(info.config.mirror, bucket)
+            origin, write_prefix = origin_of(info.config.mirror, bucket)
         self._prefix = f"{SUBJECT_ROOT}{origin}."
         api = js.api.prefix
         if write_prefix is None:
@@ -185,14 +177,10 @@ class KeyValue:
         if isinstance(revision, bool) or not isinstance(revision, int) or revision < 1:
             raise ConfigError(f"a revision is an int of 1 or more, got {revision!r}")
         deadline = Deadline(resolve(timeout, READ_TIMEOUT))
+        reply = None
         if self._direct if direct is None else direct:
-            body = b'{"seq":%d}' % revision
-            reply = self._request(self._direct_subject, body, deadline)
-            entry = None if reply is None else self._from_direct(key, reply)
-        else:
-            entry = None
-        if entry is None:
-            entry = self._from_leader(key, revision, deadline)
+            reply = self._request(self._direct_subject, b'{"seq":%d}' % revision, deadline)
+        entry = self._from_leader(key, revision, deadline) if reply is None else self._from_direct(key, reply)
         if entry.operation is not Operation.PUT:
             self._deleted(entry)
         return entry
@@ -602,17 +590,6 @@ class KeyValue:
 
 def _is_own(message: RawStreamMsg, own: str) -> bool:
     return message.headers.get(MSG_ID) == own
-
-
-def _origin_of(mirror: StreamSource, bucket: str) -> tuple[str, str | None]:
-    """The bucket that a mirror copies, and the prefix of its keys where writes must go through another API prefix."""
-    try:
-        origin = check_name(mirror.name.removeprefix(STREAM_PREFIX), "bucket")
-        if mirror.external is None or not mirror.external.api:
-            return origin, None
-        return origin, f"{api_prefix(prefix=mirror.external.api)}{SUBJECT_ROOT}{origin}."
-    except ConfigError as error:
-        raise BadBucket(f"bucket {bucket!r} is a mirror of what cannot be a bucket: {error}", bucket) from None
 
 
 hints.given(KeyValue)

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.errors import InvalidName
+from jsclient.errors import BadBucket, ConfigError, InvalidName
+from jsclient.jetstream.api.names import api_prefix, check_name
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import StreamSource
 
 STREAM_PREFIX: Final = "KV_"
 SUBJECT_ROOT: Final = "$KV."
@@ -87,3 +91,14 @@ def key_limit(api_prefix: str, stream: str, subject_prefix: str) -> int:
     return (
         MAX_LINE - LINE_OVERHEAD - len(api_prefix) - len("CONSUMER.CREATE...") - 2 * len(stream) - len(subject_prefix)
     )
+
+
+def origin_of(mirror: StreamSource, bucket: str) -> tuple[str, str | None]:
+    """The bucket that a mirror copies, and the prefix of its keys where writes must go through another API prefix."""
+    try:
+        origin = check_name(mirror.name.removeprefix(STREAM_PREFIX), "bucket")
+        if mirror.external is None or not mirror.external.api:
+            return origin, None
+        return origin, f"{api_prefix(prefix=mirror.external.api)}{SUBJECT_ROOT}{origin}."
+    except ConfigError as error:
+        raise BadBucket(f"bucket {bucket!r} is a mirror of what cannot be a bucket: {error}", bucket) from None
