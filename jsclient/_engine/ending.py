@@ -126,15 +126,7 @@ class Ending:
     # --- draining ---------------------------------------------------------------------------------------
 
     def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
-        """Stop receiving, let the application finish what it has, send what is buffered, close.
-
-        Subscriptions, `consume` and services finish what they have received, a WorkerPool finishes what it handles
-        and gives back the rest, iterators give back what the application does not come for; messages of `publish_async`
-        are acknowledged. 30 seconds by default (`drain_timeout`); then, and when the link is lost and what is buffered
-        cannot be sent, DrainTimeout, after closing all the same. `wait=False` only asks for it: safe in signal
-        handlers; in a handler or callback it is never waited for, because it waits for that handler.
-        What a consumer with ack policy none is being sent meanwhile is lost: the server counts it as delivered.
-        """
+        """What `Connection.drain` says. Where the caller does not wait, or would wait for itself, on another thread."""
         engine = self._engine
         seconds = resolve(timeout, engine.options.drain_timeout)
         if wait and not engine.takers.run_here():
