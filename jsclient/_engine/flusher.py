@@ -117,7 +117,8 @@ class Flusher:
             outbox.crowded = len(outbox.frames) > FEW or (busy and outbox.bytes_out - sent >= COALESCE)
             if relay.running or relay.answered:
                 empty = 0  # go on ticking as long as a chain runs
-                relay.look()
+                if relay.look() and outbox.bytes_out != sent:
+                    continue  # it moves and sends for itself
             if outbox.offline or not (outbox.frames or (outbox.holds_back() and outbox.bytes_out == sent)):
                 empty = 0 if kicked and not busy and not outbox.offline else min(empty + 1, IDLE_TICKS)
                 continue

@@ -4,7 +4,9 @@ Under the interpreter lock only one of them can run. If the reader wakes sixteen
 that lock, and each write of one of them lets another in: 3.6 context switches per publish, 44 us of CPU. So the reader
 gives each its reply but wakes only the first, and every thread that comes out of its wait wakes the next one before it
 does anything else. The requests that these threads then make are left in the outbox until the chain has ended, and
-leave in one write: 1.6 switches, 22 us.
+leave in one write: 1.6 switches, 22 us. Among 64 threads a chain hardly ever ends: new replies come before it does. So
+the thread that finds `ENOUGH` frames left sends them before it wakes the next one: a write lets go of the interpreter
+lock, and a thread that waits for that lock would take it.
 
 The right to wake the next one is called the token. The reader makes it in `start`, `step` hands it on or ends it.
 
@@ -20,8 +22,10 @@ Invariants:
    `step` looks at `answered` after it has cleared it.
 5. There is one token. A second one, or a rescue that wakes everybody, would bring the herd back.
 6. A thread may lose the token: a signal handler runs on top of it and raises, or goes on for long. The flusher ticks
-   while a chain runs, sends what was left, and steps in place of a token that has not moved since its last tick. So no
-   reply and no frame waits for more than two ticks.
+   while a chain runs, and steps in place of a token that has not moved since its last tick. It sends what was left,
+   unless the token has moved and something was sent since its last tick: then the chain sends for itself (when the
+   flusher wrote at each tick, too, 16 threads published an eighth less). So no reply and no frame waits for more than
+   two ticks.
 7. What is left is little: at most 32 frames and 32 KiB in all.
 8. A waiter for many replies is woken directly, and so is everything that ends otherwise (a lost link, `close`).
 
@@ -42,6 +46,10 @@ if TYPE_CHECKING:
 
 CHAINS: Final[bool] = getattr(sys, "_is_gil_enabled", lambda: True)()
 """Whether threads share an interpreter lock."""
+
+ENOUGH: Final = 24
+"""Frames left that the next thread to step sends. With 12 the writes cost what they gain, with no limit 64 threads wait
+for the flusher: requests of theirs 17.0 k/s, with 24 18.4."""
 
 
 class Relay:
@@ -71,6 +79,8 @@ class Relay:
     def step(self, own: Any = None) -> None:
         """Called by whatever comes out of a wait that the chain may have ended, with its ticket."""
         self.steps += 1
+        if len(self._outbox.frames) >= ENOUGH:
+            self._outbox.flush()
         if not self._open_next(own):
             self._end()
 
@@ -117,8 +127,10 @@ class Relay:
         elif not self._outbox.ticking:
             self._kick()
 
-    def look(self) -> None:
-        """The flusher's tick: a token that has not moved since the last one is lost."""
+    def look(self) -> bool:
+        """The flusher's tick: a token that has not moved since the last one is lost. True when it has moved."""
         seen, self._seen = self._seen, self.steps
-        if seen == self.steps:
-            self.step()
+        if seen != self.steps:
+            return True
+        self.step()
+        return False

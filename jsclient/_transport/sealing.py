@@ -23,6 +23,10 @@ class Sealed(Load):
     __slots__ = ()
     blocks: list[Buffer]
 
+    def __init__(self) -> None:
+        self.blocks = []
+        self.taken = []
+
 
 class SealingTransport(Transport):
     """A stream around another one. One thread at a time reads; a sender holds the send lock of the link."""
@@ -50,11 +54,11 @@ class SealingTransport(Transport):
             raise failed.error from None
 
     def carry(self, load: Carried, permit: list[int], timeout: float | None) -> bool:
-        deadline = Deadline(timeout)
+        deadline = Deadline(timeout) if timeout else None  # senders mostly come without the time to wait
         while permit:
             sealed = self._sealed
             if sealed.blocks:
-                if not self._inner.carry(sealed, permit, deadline.remaining()):
+                if not self._inner.carry(sealed, permit, timeout if deadline is None else deadline.remaining()):
                     return False
                 sealed = Sealed()  # at once: the next records get the memory of these, which the processor has at hand
                 deque(map(setattr, (self,), ("_sealed",), map(permitted, permit, (sealed,))), 0)

@@ -176,13 +176,16 @@ class TlsTransport(SealingTransport):
         super().pass_on(thread)
 
     def _seal(self, load: Carried, blocks: list[Buffer], permit: list[int]) -> bool:
-        rest, owed = load.rest(), self._outgoing.pending
+        rest, outgoing = load.rest(), self._outgoing
+        owed = outgoing.pending
         if not (owed or any(rest)):
             return False
-        read = partial(blocks.extend, map(self._outgoing.read, _ALL))
+        read = partial(blocks.extend, map(outgoing.read, _ALL))
         steps: tuple[partial[Any], ...] = (read,)
         if not owed:
-            piece = memoryview(rest[0] or b"".join(rest))[:ENCRYPT_SLICE]
+            piece = rest[0] or b"".join(rest)
+            if len(piece) > ENCRYPT_SLICE:
+                piece = memoryview(piece)[:ENCRYPT_SLICE]
             # Counted first: it takes all of it or fails for good, and a handler that strikes within it (it looks for
             # signals when OpenSSL is done) may raise, so that nobody would hear what it returns.
             steps = partial(load.taken.append, len(piece)), partial(self._write, piece), read
@@ -191,7 +194,7 @@ class TlsTransport(SealingTransport):
         except ssl.SSLError as error:
             raise StreamFailed(TlsAlert(explain(error, self.peer))) from error
         finally:
-            self._owed = self._outgoing.pending  # an exception between the two leaves records in the session
+            self._owed = outgoing.pending  # an exception between the two leaves records in the session
         return True
 
     def _with_lock(self, permit: list[int], steps: tuple[partial[Any], ...]) -> None:
