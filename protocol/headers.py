@@ -11,8 +11,6 @@ from protocol.errors import InvalidHeader, MalformedHeaders, shorten
 D = TypeVar("D")
 
 VERSION_LINE = b"NATS/1.0"
-# A message with more headers than this does not fit into a stream (server: err_code 10097); a core message may.
-MAX_STREAM_HEADERS = 64 * 1024
 
 _NAME = re.compile(r"[!-9;-~]+")  # printable ASCII 33-126 without ':' (58)
 _BAD_VALUE = re.compile(r"[\r\n\x00]")

@@ -78,10 +78,6 @@ class EventsThread:
         self._stopped = True
         self._queue.put(None)
 
-    @property
-    def is_current(self) -> bool:
-        return self._thread is threading.current_thread()
-
     def join(self, timeout: float) -> None:
         thread = self._thread
         if thread is not None and thread is not threading.current_thread():

@@ -41,7 +41,6 @@ class Link:
         self.info = info
         self.server = server
         self.info_in_clear = True  # the last INFO did not come inside TLS: anybody between may have written it
-        self.credentials_digest: Any = None
         self.events: list[Any] = []  # what came together with the PONG of the handshake
         self.lame = False  # the server has said that it is about to stop
         self.leaving = False  # we are about to

@@ -164,15 +164,6 @@ class ServerPool:
             return rest
         return rest + (before_round(number, self._rng) if number else before_first(self._rng) if lost else 0.0)
 
-    def prefer(self, server: Server) -> None:
-        """Try this one next (it need not be in the pool)."""
-        with self._lock:
-            entry = self._find(server.host, server.port) or _Entry(server)
-            if entry in self._entries:
-                self._entries.remove(entry)
-            entry.lame = False
-            self._entries.insert(0, entry)
-
     # --- what happened
 
     def failed(self, server: Server) -> None:

@@ -329,12 +329,8 @@ def test_lame_duck_is_the_last_choice() -> None:
     assert attempt(alone)[1] == "a"
 
 
-def test_prefer_and_replace() -> None:
+def test_replace() -> None:
     pool = make()
-    pool.prefer(parse_url("c"))
-    assert pool.next() == parse_url("c")
-    pool.prefer(parse_url("new"))
-    assert hosts(pool)[0] == "new"
     pool.replace("x,y")
     assert hosts(pool) == ["x", "y"]
     with pytest.raises(ConfigError):
