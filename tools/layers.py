@@ -7,9 +7,9 @@ jsclient; only jsclient/spark imports pyspark; jetstream touches no socket; test
 test lets time pass only by `pauses.time_passes`, which wants a reason; nothing imports tools; threads of the library
 wait for a `waiting.Gate`, which Ctrl-C cannot break as it does an Event; only `waiting` makes locks, and nothing waits
 beneath one (testing and the command line may do both); only `threads` begins threads, so that each start has an end;
-only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look, and only `jetstream.api.headers` how the headers of
-JetStream are called. Imports under `if TYPE_CHECKING:` are for the type checker and are left out, with one exception:
-what any engine could use (ENGINE_FREE) names jsclient.spark nowhere.
+only `protocol.frames` knows how PUB, HPUB, SUB and UNSUB look (JOINERS put its pieces together), and only
+`jetstream.api.headers` how the headers of JetStream are called. Imports under `if TYPE_CHECKING:` are for the type
+checker and are left out, with one exception: what any engine could use (ENGINE_FREE) names jsclient.spark nowhere.
 
 And of the tree as a whole: no modules import each other in a circle, not even from within functions; no package uses
 a private name of another one; modules of protocol and jetstream have a test file of their name; what lives behind a
@@ -75,6 +75,15 @@ WAITS = {"start", "join", "sleep", "wait", "waiting.get", "recv", "shutdown", "c
 ENCODER = "protocol/frames.py"
 SENT = re.compile(rb"(?:^|\n)(?:H?PUB|(?:UN)?SUB)(?: |$)")
 
+
+#: The pieces of a line of PUB and HPUB, and the loops so hot that they join these themselves, as its encoder does.
+PIECES = {"pub_end", "header_size"}
+JOINERS = {
+    "jsclient/connection.py",
+    "jsclient/jetstream/publishing/asynchronous.py",
+    "jsclient/jetstream/publishing/rows.py",
+    "jsclient/jetstream/publishing/fast_rows.py",
+}
 
 #: What asks and listens for answers: where columns are made, jetstream does that.
 ASKS = {"new_inbox", "open_sink", "post", "post_now"}
@@ -287,6 +296,10 @@ def check_library(root: Path, path: Path) -> Iterator[str]:
     if relative.as_posix() != ENCODER:
         for line in frames(tree):
             yield f"{relative}:{line}: builds a frame by hand; only {ENCODER} does"
+        for line, target in imported_names(tree, package):
+            piece = target.removeprefix("protocol.frames.")
+            if piece in PIECES and relative.as_posix() not in JOINERS:
+                yield f"{relative}:{line}: joins a frame from {piece}; only {ENCODER} and JOINERS do"
     for line, target in imports(tree, package):
         top = target.split(".")[0]
         where = f"{relative}:{line}: imports {target}"

@@ -73,6 +73,7 @@ CHECKING = "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    "
         ("jsclient/arrow/a.py", "from jsclient.exactly import x", "stands above arrow"),
         ("jsclient/exactly/a.py", "import jsclient.coordination", "stands above exactly"),
         ("protocol/a.py", "b'UNSUB %d'", "builds a frame by hand"),
+        ("jsclient/spark/a.py", "from protocol.frames import hpub, pub_end", "joins a frame from pub_end"),
         ("jsclient/cli/a.py", "threading.Thread(target=print).start()", "threading.Thread may wait for ever"),
         ("jsclient/a.py", "from threading import Thread", "threading.Thread may wait for ever"),
         ("jsclient/testing/a.py", "class Mine(threading.Thread): ...", "threading.Thread may wait for ever"),
