@@ -7,7 +7,10 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Callable
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -83,16 +86,50 @@ os._exit(0)
 """
 
 
+GLANCE = 0.005  # seconds between two looks at the clock
+
+CALM = 0.03
+"""Seconds that a glance may be late on a machine that gives each thread its time."""
+
+
+@contextmanager
+def lateness() -> Iterator[list[float]]:
+    """The most seconds for which this machine has kept a thread that wanted to run, in a process beside the other."""
+    worst, done = [0.0], threading.Event()
+
+    def look() -> None:
+        before = time.monotonic()
+        while not done.wait(GLANCE):
+            now = time.monotonic()
+            worst[0] = max(worst[0], now - before - GLANCE)
+            before = now
+
+    thread = threading.Thread(target=look)
+    thread.start()
+    try:
+        yield worst
+    finally:
+        done.set()
+        thread.join()
+
+
 def run(server: NatsServer, script: str, seconds: float, url: str = "", **options: Any) -> dict[str, Any]:
     code = PREAMBLE + textwrap.dedent(script) + END
     command = [sys.executable, "-c", code, url or server.url, str(seconds), json.dumps(options)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 40, check=False)
+    with lateness() as late:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=seconds + 40, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     log = server.log_text()
     assert not any(word in log for word in ("arser", "Unknown Protocol")), log[-2000:]
     found: dict[str, Any] = json.loads(done.stdout)
+    found["late"] = late[0]
     print(found)
     return found
+
+
+def none_was_slow(found: dict[str, Any], limit: float, on_a_loaded_machine: float) -> None:
+    """The bound itself, where the machine was calm; where it was not, a call waits for the machine, too."""
+    assert found["worst"] < (limit if found["late"] < CALM else on_a_loaded_machine)
 
 
 STRIKES = """
@@ -127,7 +164,7 @@ def endured(found: dict[str, Any]) -> None:
     assert found["links"] == 0
     assert found["stuck"] == 0
     assert found["failures"] == 0, found["failed"]
-    assert found["worst"] < 1.0  # alone: below 0.25
+    none_was_slow(found, 0.25, 1.0)
     assert found["extra"] > 100
 
 
@@ -177,5 +214,5 @@ def test_handlers_that_make_requests_stall_nobody(server: NatsServer, interval: 
     assert found["links"] == 0
     assert found["stuck"] == 0
     assert found["failures"] == 0, found["failed"]
-    assert found["worst"] < 1.5  # alone: below 0.15
+    none_was_slow(found, 0.15, 1.5)
     assert found["extra"] > 5
