@@ -142,7 +142,7 @@ THREADS = [
         )
         for threads in (1, 4, 16, 64)
     ),
-    Case(name="callback-responder", work="callback_responder", count=3_000, wall=0.9, stretch_wall=1.4),
+    Case(name="callback-responder", work="callback_responder", count=3_000, wall=1.1, stretch_wall=1.4),
     Case(name="publish-after-quiet", work="first_publish", count=2_000, cpu=1.0, wall=1.0, stretch_wall=1.4),
     *(
         Case(name=f"callbacks-{subjects}", work="many_callbacks", count=200_000, cpu=cpu, wall=wall, size=128,
