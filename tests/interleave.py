@@ -150,6 +150,7 @@ def explore(make: Callable[[], World]) -> int:
     """Run every interleaving; returns the number of different states."""
     seen: set[Hashable] = set()
     todo: list[list[tuple[int, bool]]] = [[]]
+    ends = 0
     while todo:
         path = todo.pop()
         world = make()
@@ -164,10 +165,12 @@ def explore(make: Callable[[], World]) -> int:
         seen.add(key)
         choices = list(_choices(world, left))
         if not any(not interrupt for _, interrupt in choices):
+            ends += 1
             try:
                 world.check()
             except AssertionError as error:
                 raise AssertionError(f"{error}\nafter {path}") from None
         todo += [[*path, choice] for choice in choices]
         abandon(world)
+    assert ends, "no order has come to its end: `state` takes different states for the same"
     return len(seen)

@@ -1,7 +1,8 @@
 """The right to send: every interleaving of two threads that post and the flusher, on the real code.
 
 With an exception of a signal handler at any point, with a handler that does not return before others have sent, with a
-link that takes a part or nothing, and with one that is lost and replaced meanwhile.
+link that takes a part or nothing, with one that is lost and replaced meanwhile, and with a thread whose time is up and
+that takes back what was not sent.
 """
 
 from __future__ import annotations
@@ -154,6 +155,8 @@ class Link(World):
         self._attach(answers)
         self.posted = {number: [b"%d%d;" % (number, index) for index in range(frames[number - 1])] for number in (1, 2)}
         self.kind = kind
+        self.withdrawn: list[bytes] = []
+        self.looks = 0  # of the flusher: a part of the state, or each look would be taken for the one before
         #: With two that post the flusher acts at any moment, but nobody within its steps: a million states instead.
         self.in_steps = not all(frames)
         self.interrupts = 1 if kind in ("raises", "waits") else 0
@@ -172,10 +175,14 @@ class Link(World):
         for frame in self.posted[number]:
             yield None
             yield from self.box.post_now(frame)
+            if self.kind == "gives up":
+                yield None
+                if self.box.withdraw(frame):
+                    self.withdrawn.append(frame)
 
     def flusher(self) -> Steps:
-        for at_any_moment in (True, *(ROUNDS * [False])):
-            yield None if at_any_moment else self.settled
+        for self.looks in range(1 + ROUNDS):
+            yield self.settled if self.looks else None  # the first one at any moment
             if self.box._sending is not None:  # it looks as if nobody had moved since the last look: the worst case
                 self.box._seen = (self.box.bytes_out, self.box._sending.unsent)
             for step in (self.box.look(), self.box.drain(AT_ONCE)):
@@ -213,6 +220,7 @@ class Link(World):
             None if sending is None else (seen(sending.batches), sending.broken, sending.bytes_taken),
             tuple((wire.got, len(wire.answers), wire.lost) for wire in self.wires),
             tuple((thread.frozen, *thread.locals()) for thread in self.threads),
+            *(tuple(self.withdrawn), self.looks),
         )
 
     def check(self) -> None:
@@ -225,9 +233,10 @@ class Link(World):
                 assert wire.got.endswith(b";") or not wire.got, f"torn: {wire.got!r}"
         out = [frame + b";" for wire in self.wires for frame in wire.got.split(b";")[:-1]]
         assert len(out) == len(set(out)), f"doubled: {out}"
+        assert not set(out).intersection(self.withdrawn), "not sent, as its thread was told, and sent"
         for number, frames in self.posted.items():
             own = [frame for frame in out if frame[:1] == b"%d" % number]
-            missing = len(frames) - len(own)
+            missing = len([frame for frame in frames if frame not in self.withdrawn]) - len(own)
             allowed = 1 if self.kind == "raises" and number == 1 else 0  # the handler struck before it was queued
             assert missing <= allowed, f"lost: {out}"
             assert own == [frame for frame in frames if frame in own], f"out of order: {out}"
@@ -260,6 +269,7 @@ ALL, PART, FULL = (), (1,), (0,)
     ("frames", "kind"),
     [
         ((1, 0), "raises"),
+        pytest.param((1, 0), "gives up", marks=[pytest.mark.slow, pytest.mark.timeout(900)]),
         *(pytest.param(frames, kind, marks=[pytest.mark.slow, pytest.mark.timeout(900)])
           for frames, kind in [((1, 0), "waits"), ((1, 0), "lost"), ((1, 1), "goes on"), ((1, 1), "waits")]),
     ],
