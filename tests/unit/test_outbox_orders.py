@@ -238,6 +238,9 @@ class Link(World):
             own = [frame for frame in out if frame[:1] == b"%d" % number]
             missing = len([frame for frame in frames if frame not in self.withdrawn]) - len(own)
             allowed = 1 if self.kind == "raises" and number == 1 else 0  # the handler struck before it was queued
+            # Of a frame that had begun when the link was lost nobody knows what has arrived: it does not go out again.
+            begun = [wire.got.rpartition(b";")[2] for wire in self.wires if wire.lost]
+            allowed += sum(rest.startswith(b"%d" % number) for rest in begun)
             assert missing <= allowed, f"lost: {out}"
             assert own == [frame for frame in frames if frame in own], f"out of order: {out}"
         assert self.box.lock.owner == 0, "the right is left behind"
