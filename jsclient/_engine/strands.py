@@ -197,15 +197,17 @@ class Strands:
     # --- threads ----------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
+        # First: a worker whose time is up just then says that it came, and that must be the last word.
+        self._waking = True
         try:
             ticket = self._idle.pop()
         except IndexError:
+            self._waking = False
             if self.workers:
                 self._watch(GROW_AFTER)
             else:
                 self._start(1)
             return
-        self._waking = True
         ticket.put(None)
 
     def _start(self, count: int) -> None:
