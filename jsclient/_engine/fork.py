@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from jsclient import errors
 from jsclient._engine.engine import LiveEngine, forget_engines, live_engines
+from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.session import CLOSE_FLUSH
 from jsclient._engine.sinks import SinkSubscription
 from jsclient.durations import Deadline
@@ -55,14 +56,21 @@ def _after_fork_in_child() -> None:
     # No lock that exists may be taken here: the thread that held it is not in this process.
     for live in live_engines():
         link = live.session.link
-        for sink in list(live.subscriptions.sinks.values()):
+        # Takers, too: a subscription that has all it will get is not in the table any more, and still holds messages.
+        for sink in [*live.subscriptions.sinks.values(), *live.takers.all()]:
             mailbox = getattr(sink, "mailbox", None)
-            if mailbox is not None:
-                mailbox.items.clear()
-                mailbox.closed = _forked_error()
-                mailbox._waiters.clear()
+            if isinstance(mailbox, Mailbox):
+                mailbox.forked(_forked_error())
             if isinstance(sink, SinkSubscription):
                 sink.sink.forked()
+            strand = getattr(sink, "strand", None)
+            if strand is not None:
+                strand.forked()
+        # A signal handler may have forked on top of a call that waits: that ends here.
+        live.requests.fail(_forked_error)
+        live.session.pings.fail(_forked_error)
+        live.session.connected.set()
+        live.telling.forked(_forked_error())
         live.outbox.forked(_forked_error)
         kept = {"options": live.options, "number": live.number, "connection": live.connection}
         live.__dict__.clear()

@@ -66,6 +66,10 @@ class ConnectionEvents:
         else:
             self._mailbox.put(event)
 
+    def end(self, reason: BaseException) -> None:
+        """Nothing comes any more: what takes from it gets `reason`."""
+        self._mailbox.forked(reason)
+
     def next(self, timeout: Timeout = DEFAULT) -> ConnectionEvent:
         """The next event. Waits at most `timeout` seconds (30 by default, None: for ever, 0: only what is there).
 

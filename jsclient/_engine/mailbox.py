@@ -303,6 +303,13 @@ class Mailbox:
                 break
         self._tell_closed()
 
+    def forked(self, reason: BaseException) -> None:
+        """This is a forked child: what is there is the parent's. Only who waits beneath a signal handler is told."""
+        self.items.clear()
+        self.closed = reason
+        while self._waiters:
+            self._waiters.popleft().put(None)
+
     def when_closed(self, call: Callable[[], None]) -> None:
         """Make a call, quick and once, when it is closed; at once if it is already."""
         if self._ends is _NO_ENDS:

@@ -593,7 +593,6 @@ class Outbox:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""
         self._right = _new_right()
         self._account = waiting.new_lock()
-        self.online = waiting.Gate()
         self._sending = None
         self._bounds = {}
         self.frames = deque()

@@ -145,6 +145,10 @@ class Strand:
         """The mailbox was closed: a thread of its own has to end."""
         self._pool.look_again()
 
+    def forked(self) -> None:
+        """This is a forked child, of a callback perhaps: its thread ends when that returns."""
+        self._pool.stop()
+
 
 class Strands:
     """A pool of worker threads for the callbacks of one connection, or (`own`) of one subscription."""

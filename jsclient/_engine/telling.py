@@ -88,6 +88,11 @@ class Telling:
         with contextlib.suppress(ValueError):
             self._streams.remove(events)
 
+    def forked(self, reason: BaseException) -> None:
+        """This is a forked child: nothing is told any more."""
+        for events in list(self._streams):
+            events.end(reason)
+
     def instrument(self, instrument: Instrumentation) -> None:
         """Tell it of outages and slow consumers."""
         self._instrument = instrument

@@ -373,3 +373,93 @@ print("fine")
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "fine\n", "")
+
+
+WAITS: dict[str, Callable[[jsclient.Connection], Any]] = {
+    "next": lambda nc: nc.subscribe("wait.none").next(timeout=2),
+    "request": lambda nc: nc.request("wait.deaf", timeout=2),
+    "request_many": lambda nc: list(nc.request_many("wait.deaf", timeout=2)),
+    "flush": lambda nc: nc.flush(timeout=2),
+    "events": lambda nc: nc.events().next(timeout=2),
+}
+
+
+@pytest.mark.parametrize("call", WAITS)
+def test_a_call_beneath_a_handler_that_forks_ends_in_the_child(server: NatsServer, call: str) -> None:
+    """In the child nothing comes that it could wait for. Without a timeout it waited for ever."""
+    main = threading.get_ident()
+    read, write = os.pipe()
+    with jsclient.connect(server.url) as nc:
+        nc.subscribe("wait.deaf")
+        nc.flush()
+        children: list[int] = []
+
+        def fork(*_: object) -> None:
+            children.append(os.fork())
+            if not children[0]:
+                signal.alarm(10)
+
+        def strike() -> None:
+            wait_until(lambda: sys._current_frames()[main].f_globals["__name__"] == "jsclient.waiting", 10)
+            os.kill(os.getpid(), signal.SIGUSR1)
+
+        before = signal.signal(signal.SIGUSR1, fork)
+        helper = threading.Thread(target=strike)
+        if call == "flush":
+            server.pause()
+        try:
+            helper.start()
+            WAITS[call](nc)
+            ended = ""
+        except errors.JsClientError as error:
+            ended = type(error).__name__
+        finally:
+            if children == [0]:
+                os.write(write, ended.encode())
+                os._exit(0)
+            signal.signal(signal.SIGUSR1, before)
+            server.resume()
+        helper.join(10)
+        _, status = os.waitpid(children[0], 0)
+        assert status == 0
+        assert os.read(read, 100) == b"ForkedConnection"
+        assert ended != "ForkedConnection"
+        nc.flush()
+        assert nc.stats().reconnects == 0
+    os.close(read)
+    os.close(write)
+
+
+def test_what_a_subscription_still_holds_is_the_parents(server: NatsServer) -> None:
+    """Also when it has got all that it will get: each child handled the same messages once more."""
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("held", max_messages=3)
+        for number in range(3):
+            nc.publish("held", b"%d" % number)
+        wait_until(lambda: sub.closed, 10)
+        assert in_child(lambda: [message.data for message in sub]) == "ForkedConnection"
+        assert [message.data for message in sub] == [b"0", b"1", b"2"]
+
+
+def test_a_child_that_returns_from_a_callback_handles_nothing(server: NatsServer) -> None:
+    """It ends with its thread, without a word; what came behind the message is handled by the parent alone."""
+    script = """
+import os, sys, threading, jsclient
+parent = os.getpid()
+def handle(message):
+    os.write(1, (message.data.decode() if os.getpid() == parent else "CHILD").encode() + b" ")
+    if message.data == b"0":
+        children.append(os.fork())
+children = []
+with jsclient.connect(sys.argv[1]) as nc:
+    sub = nc.subscribe("fork", handle, max_messages=3)
+    for number in range(3):
+        nc.publish("fork", b"%d" % number)
+    nc.flush()
+    nc.barrier()
+    os.waitpid(children[0], 0)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, server.url], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2 ", "")
