@@ -34,6 +34,7 @@ class Ending:
         self._engine = engine
         self._fatal: BaseException | None = None
         self._drain_asked = False
+        self._closer = self._drainer = 0  # the thread that does it
         self._drained = waiting.Gate()  # the thread that drains has come to its end
         self._drain_problem: errors.DrainTimeout | None = None
 
@@ -55,9 +56,12 @@ class Ending:
         session = engine.session
         with session.lock:
             first = not session.closing.is_set()
+            if first:
+                self._closer = threading.get_ident()
             session.closing.set()
         if not first:
-            if wait and threading.current_thread() is not engine.clock.thread:
+            # A signal handler on top of the thread that closes would wait for what goes on when it returns.
+            if wait and threading.get_ident() not in (engine.clock.thread.ident, self._closer):
                 session.closed.wait(CLOSE_FLUSH + 2 * JOIN_TIMEOUT)
             return
         self._fatal = error
@@ -158,11 +162,15 @@ class Ending:
         session = engine.session
         with session.lock:
             first = not engine.draining
+            if first:
+                self._drainer = threading.get_ident()
             engine.draining = True
             if first and not engine.closed:
                 session.state = ConnectionState.DRAINING_SUBSCRIPTIONS
         if not first:
             # Another thread drains: closing now would throw away what it waits for.
+            if self._drainer == threading.get_ident() and not self._drained.is_set():
+                raise errors.Reentered("drain in a signal handler or finalizer, on top of the same on its own thread")
             if not self._drained.wait(deadline.remaining()):
                 raise errors.DrainTimeout("another thread still drains this connection")
             if self._drain_problem is not None:

@@ -574,3 +574,51 @@ def test_no_call_hangs_in_a_signal_handler_or_a_finalizer(server: NatsServer, ha
     assert int(refused) < 20
     assert int(reconnects) == 0
     assert_no_protocol_error(server)
+
+
+@pytest.mark.parametrize("end", ["nc.drain(timeout=None)", "nc.close()"])
+def test_an_end_on_top_of_the_same_end_does_not_wait_for_itself(server: NatsServer, end: str) -> None:
+    """A second SIGTERM, in a handler that ends the connection, while the first one is at it. It waited for ever."""
+    out = run(
+        server,
+        f"""
+        from jsclient.testing import wait_until
+        begun, go_on = threading.Event(), threading.Event()
+        def handle(message):
+            begun.set()
+            go_on.wait(30)
+        nc = jsclient.connect(url)
+        sub = nc.subscribe("top.x", handle)
+        nc.publish("top.x")
+        nc.flush()
+        assert begun.wait(10)
+        took = []
+        def handler(*_):
+            begin = time.monotonic()
+            try:
+                {end}
+            except errors.Reentered:
+                pass
+            took.append(time.monotonic() - begin)
+            go_on.set()
+        signal.signal(signal.SIGUSR1, handler)
+        def strike():
+            wait_until(lambda: sub.closed, 10)
+            os.kill(os.getpid(), signal.SIGUSR1)
+            wait_until(lambda: took, 2)
+        striker = threading.Thread(target=strike)
+        if "close" in "{end}":
+            os.kill(count, signal.SIGSTOP)  # the server: so a close waits for it
+        striker.start()
+        try:
+            {end}
+        finally:
+            os.kill(count, signal.SIGCONT)
+        striker.join()
+        assert nc.closed
+        print("took", *took)
+        """,
+        server.pid,
+        timeout=20,
+    )
+    assert float(out.split()[1]) < 1
