@@ -34,6 +34,7 @@ class Ending:
         self._engine = engine
         self._fatal: BaseException | None = None
         self._drain_asked = False
+        self._untold: list[None] = [None]  # that it is closed
         self._closer = self._drainer = 0  # the thread that does it
         self._drained = waiting.Gate()  # the thread that drains has come to its end
         self._drain_problem: errors.DrainTimeout | None = None
@@ -54,25 +55,31 @@ class Ending:
     def close_now(self, wait: bool = True, error: BaseException | None = None, flush: float | None = None) -> None:
         engine = self._engine
         session = engine.session
-        with session.lock:
-            first = not session.closing.is_set()
-            if first:
-                self._closer = threading.get_ident()
-            session.closing.set()
-        if not first:
-            # A signal handler on top of the thread that closes would wait for what goes on when it returns.
-            if wait and threading.get_ident() not in (engine.clock.thread.ident, self._closer):
-                session.closed.wait(CLOSE_FLUSH + 2 * JOIN_TIMEOUT)
-            return
-        self._fatal = error
-        link = session.link
+        first = False
+        link: Link | None = None
         try:
-            session.begin_close()
-            self._let_go()
-            if link is not None and error is None:
-                session.final_flush(link, CLOSE_FLUSH if flush is None else flush, self._hand_back)
-        finally:  # also after a Ctrl-C
-            self._finish_close(link)
+            with session.lock:
+                if not session.closing.is_set():
+                    first = True  # before anybody can see it: from here on the end comes, also after a Ctrl-C
+                    self._closer = threading.get_ident()
+                    session.closing.set()
+            if first:
+                self._fatal = error
+                link = session.link
+                session.begin_close()
+                self._let_go()
+                if link is not None and error is None:
+                    session.final_flush(link, CLOSE_FLUSH if flush is None else flush, self._hand_back)
+        finally:
+            if first:
+                try:
+                    self._finish_close(link or session.link)
+                except BaseException:  # Ctrl-C in there: threads and the socket would stay for ever
+                    self._finish_close(link or session.link)
+                    raise
+        # A signal handler on top of the thread that closes would wait for what goes on when it returns.
+        if not first and wait and threading.get_ident() not in (engine.clock.thread.ident, self._closer):
+            session.closed.wait(CLOSE_FLUSH + 2 * JOIN_TIMEOUT)
 
     def _let_go(self) -> None:
         """Whatever waits for a reply, a message or room in a window learns that nothing comes; no handler starts."""
@@ -96,6 +103,7 @@ class Ending:
 
     def _finish_close(self, link: Link | None) -> None:
         engine = self._engine
+        engine.session.begin_close()  # again, if Ctrl-C came before it
         left = engine.outbox.close(self.closed_error)
         if left:
             log.warning("connection %d was closed with %d messages unsent", engine.number, left)
@@ -106,7 +114,9 @@ class Ending:
             engine.subscriptions.sinks.clear()
             engine.clock.stop()
             engine.strands.stop()
-            engine.telling.tell(ConnectionEvent("closed", self._fatal), last=True)
+            if self._untold:
+                self._untold.pop()
+                engine.telling.tell(ConnectionEvent("closed", self._fatal), last=True)
             engine.events.stop()
             engine.gone()
         if engine.clock.thread.is_alive() and threading.current_thread() is not engine.clock.thread:

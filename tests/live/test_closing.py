@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import linecache
 import os
 import signal
 import socket
@@ -12,6 +13,8 @@ import time
 import traceback
 from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
+from typing import Any
 
 import pytest
 
@@ -169,3 +172,54 @@ def _forward_once(listener: socket.socket, port: int) -> None:
         back.start()
         pump(client, target)
         back.join(5)
+
+
+class Strike:
+    """A trace function that raises KeyboardInterrupt at one line of the end of a connection, where signals strike, too.
+
+    That is not so where a block begins or is left: there no call of the line has come back.
+    """
+
+    NO_CALLS = ("with ", "try:", "finally:", "if first:")
+
+    def __init__(self, number: int) -> None:
+        self.left = number
+        self.line = ""
+
+    def __call__(self, frame: FrameType, event: str, arg: object) -> Any:
+        name = frame.f_code.co_name
+        return self.strike if name in ("close_now", "_finish_close") and not self.line else None
+
+    def strike(self, frame: FrameType, event: str, arg: object) -> Any:
+        line = linecache.getline(frame.f_code.co_filename, frame.f_lineno).strip()
+        if event == "line" and not self.line and not line.startswith(self.NO_CALLS):
+            self.left -= 1
+            if self.left < 0:
+                self.line = line
+                raise KeyboardInterrupt
+        return self.strike
+
+
+def test_ctrl_c_anywhere_in_a_close_leaves_nothing(server: NatsServer) -> None:
+    """Behind the first step it was never closed: no later close did anything, and what waited for ever went on."""
+    tracer = sys.gettrace()
+    number, struck = 0, True
+    while struck:
+        nc = jsclient.connect(server.url)
+        strike = Strike(number)
+        sys.settrace(strike)
+        try:
+            nc.close()
+        except KeyboardInterrupt:
+            pass
+        finally:
+            sys.settrace(tracer)
+        begin = time.monotonic()
+        nc.close()
+        assert time.monotonic() - begin < 1, strike.line
+        try:
+            wait_until_gone(seconds=5)
+        except AssertionError as error:
+            raise AssertionError(f"after {strike.line}\n{error}") from None
+        number, struck = number + 1, bool(strike.line)
+    assert number > 20
