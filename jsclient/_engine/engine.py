@@ -215,6 +215,7 @@ class LiveEngine:
 
     def _open_request_inbox(self, requests: Requests) -> bytes:
         prefix = f"{self.options.inbox_prefix}.{nuid.inbox_id()}."
+        self.reply_sids.discard(self.request_sid)  # of one that the server has refused: each request opens another
         self.request_sid = self.open_sink(prefix + "*", requests).sid
         self.reply_sids.add(self.request_sid)
         return prefix.encode()

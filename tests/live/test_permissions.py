@@ -133,3 +133,14 @@ def test_other_calls_of_the_same_connection_go_on(server: NatsServer) -> None:
         other.flush()
         assert nc.request("open.ask", timeout=10).data == b"fine"
         assert asked.next(timeout=5)
+
+
+def test_requests_whose_inbox_is_refused_leave_nothing(server: NatsServer, told: queue.SimpleQueue[Any]) -> None:
+    """Each opens an inbox of its own; the number of every one of them was kept."""
+    with user(server, "noinbox", told) as nc:
+        for _ in range(20):
+            with pytest.raises(errors.PermissionViolation):
+                nc.request("anything", timeout=5)
+        engine: Any = engine_of(nc)
+        assert len(engine.reply_sids) == 1
+        assert nc.stats().subscriptions == 0
