@@ -306,7 +306,13 @@ class Connection:
     def events(self) -> ConnectionEvents:
         """What happens to the connection from now on, to be iterated: see ConnectionEvents. Beside the callbacks."""
         self._engine.check_usable()
-        return self._engine.telling.open_events()
+        events = self._engine.telling.open_events()
+        try:
+            self._engine.check_usable()  # once more: what was closed just before has told its end already
+        except errors.JsClientError:
+            events.close()
+            raise
+        return events
 
     def set_callbacks(self, **callbacks: Unpack[CallbacksDict]) -> None:
         """Replace these callbacks of the options from now on; None takes one away.

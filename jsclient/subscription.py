@@ -213,19 +213,21 @@ class Subscription(BaseSubscription, Taker):
 
     def when_closed(self, call: Callable[[Subscription], Any]) -> None:
         """Call `call(subscription)` on the events thread of the connection once it is closed, for whatever reason;
-        soon if it is already."""
+        soon if it is already. Where that thread has ended with the connection: here and now."""
         self.mailbox.when_closed(lambda: self.engine.run_last_callback(call, self))
 
     def unsubscribe(self, max_messages: int | None = None) -> None:
         """Stop receiving: now, or after the server has sent `max_messages` since the subscription was made.
 
-        What was received can still be taken. Raises ConfigError for a number that is not positive.
+        What was received can still be taken. Raises ConfigError for a number that is not positive, BufferFull where
+        far too much waits for a server that takes nothing.
         """
         if max_messages is None:
             self._end(discard=False)
             return
         if max_messages <= 0:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        self.engine.outbox.check_control()
         self.max_messages: int | None = max_messages
         if self.received >= max_messages:
             self._end(discard=False)

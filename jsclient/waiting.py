@@ -64,10 +64,9 @@ class Ticket(Generic[T]):
         except RuntimeError:
             pass  # open already
 
-    def put_closed(self, item: Any) -> bool:
-        """The first half of `put`: the thread that waits is woken by `open`. True, because it has to be."""
+    def put_closed(self, item: Any) -> None:
+        """The first half of `put`: the thread that waits is woken by `open`."""
         self._items.append(item)
-        return True
 
     def open(self) -> None:
         try:

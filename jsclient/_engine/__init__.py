@@ -12,9 +12,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol
 
 from jsclient._engine.mailbox import Mailbox
-from jsclient._engine.outbox import Unkept, UnkeptLarge
 from jsclient._engine.sinks import BaseSubscription, Inbox, MessageSink, ReplySink, SinkSubscription
 from jsclient._engine.takers import SLICE, Taker, Takers, wait_for
+from jsclient._engine.unkept import Unkept, UnkeptLarge
 
 if TYPE_CHECKING:
     from contextlib import AbstractContextManager
@@ -226,7 +226,8 @@ class Engine(Protocol):
         """Queue user code for the events thread: serial, bounded, what it raises is logged."""
 
     def run_last_callback(self, call: Callable[..., Any], *args: Any) -> None:
-        """The same for what comes once in a life, its end: never dropped, however many others wait."""
+        """The same for what comes once in a life, its end: never dropped, however many others wait. On this thread
+        where that of the callbacks has ended with the connection."""
 
     def report_error(self, error: BaseException, subscription: Any) -> None:
         """To `on_error`, or to the log when there is none."""

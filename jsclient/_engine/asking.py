@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient._engine.encoding import as_bytes
-from jsclient._engine.outbox import Unkept
 from jsclient._engine.requests import MOST_REPLIES, Replies
 from jsclient._engine.sinks import CANCEL_SLICE
 from jsclient._engine.taking import read_replies, read_reply
+from jsclient._engine.unkept import Unkept
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.states import ConnectionState
@@ -47,6 +47,8 @@ class Asker:
         if cancel is not None:
             cancel.check()
         self._wait_connected(deadline, errors.FlushTimeout, cancel)
+        if not self._outbox.has_room(deadline):
+            raise errors.FlushTimeout("the server takes no data, so that nothing more was sent to be confirmed")
         ticket: waiting.Ticket[Any] = waiting.Ticket()
         start = time.monotonic()
         self._session.pings.send(ticket)
@@ -63,7 +65,7 @@ class Asker:
                 cancel.leave(ticket)
         if error is not None:
             if isinstance(error, errors.ConnectionLost) and not error.sent and self._session.moving:
-                return self.rtt(deadline)
+                return self.rtt(deadline, cancel=cancel)
             raise error
         return time.monotonic() - start
 
@@ -136,6 +138,9 @@ class Asker:
             if lost.sent or not self._session.moving:
                 raise
             message = lost
+        except BaseException:  # Ctrl-C: what was not sent goes with it
+            self._outbox.withdraw(frame)
+            raise
         finally:
             if cancel is not None:
                 cancel.leave(ticket)
@@ -148,10 +153,10 @@ class Asker:
                 self._after_wait(token, ticket)
                 raise
         if message.__class__ is not Msg:
-            if message.__class__ is errors.ConnectionLost and not message.sent and self._session.moving:
-                # It was not sent, because the connection moves to another server just now: that takes a moment.
+            self._outbox.withdraw(frame)  # it may be cancelled before it was sent
+            if self._was_in_the_move(message):
                 return self.request(
-                    subject, payload, timeout=deadline, headers=headers, may_go_on=may_go_on, start=start
+                    subject, payload, timeout=deadline, headers=headers, cancel=cancel, may_go_on=may_go_on, start=start
                 )
             raise message
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
@@ -193,6 +198,10 @@ class Asker:
             if link is not None and (link.reading.lent or link.reading.is_ours()):
                 link.reading.recall()  # it may be ours to read, and they count on it
 
+    def _was_in_the_move(self, ended: BaseException) -> bool:
+        """It was not sent, because the connection moves to another server just now: that takes a moment."""
+        return isinstance(ended, errors.ConnectionLost) and not ended.sent and self._session.moving
+
     def _prepare_request(self, deadline: Deadline, cancel: Cancel | None = None) -> None:
         self._not_on_reader("request")
         if self._session.state is ConnectionState.DRAINING_PUBLISHES:
@@ -206,34 +215,44 @@ class Asker:
         self._prepare_request(deadline)
         token, reply, ticket = self._requests.new()
         under_way = self._requests.waiting
-        frame = self._encode(subject, payload, reply)
+        frame = Unkept(self._encode(subject, payload, reply))
+        message: Any = None
+        sent = False
         try:
             under_way[token] = (ticket, subject)
             self._requests.check_open()
-            while True:
-                self._post_now(Unkept(frame), deadline)
+            while message.__class__ is not Msg:
+                self._post_now(frame, deadline)
                 self._engine.messages_out += 1
                 self._session.recall_reader()
                 try:
-                    message: Any = waiting.get(ticket, deadline.at_most(every))
-                    break
+                    message = waiting.get(ticket, deadline.at_most(every))
                 except queue.Empty:
+                    sent = not self._outbox.withdraw(frame) or sent
                     if deadline.expired():
-                        raise errors.RequestTimeout(
-                            f"no reply from {subject!r} within {deadline.seconds:g} s, asked every {every:g} s"
+                        raise (
+                            _unanswered(subject, deadline, every) if sent else _unsent(subject, deadline.seconds)
                         ) from None
+                    continue
+                if message.__class__ is not Msg:
+                    if not self._was_in_the_move(message):
+                        raise message
+                    self._wait_connected(deadline)
+        except errors.BufferFull:
+            raise _unanswered(subject, deadline, every) if sent else _unsent(subject, deadline.seconds) from None
         finally:
             try:
+                if message.__class__ is not Msg:
+                    self._outbox.withdraw(frame)
                 self._after_wait(token, ticket)
             except BaseException:
                 self._after_wait(token, ticket)
                 raise
-        if message.__class__ is not Msg:
-            raise message
         if message.raw_headers is not None and message.raw_headers.startswith(NO_STATUS) and not message.payload:
             raise no_responders(subject)
         message.connection = self._engine.connection
-        return message
+        found: Msg = message
+        return found
 
     def request_each(
         self, subjects: list[bytes], payload: bytes, deadline: Deadline
@@ -270,14 +289,14 @@ class Asker:
 
         Ends after `max_messages`, when `stall` seconds pass after a reply without another one, when `sentinel`
         returns True for a reply (that one is not delivered; `jsclient.empty_payload` is the usual one), or after
-        the total `timeout` (5 s). Raises NoResponders if nobody listens; no reply at all is an empty iteration.
+        the total `timeout` (5 s). Raises NoResponders if nobody listens; no reply at all is an empty iteration, or
+        RequestTimeout if the request could not even be sent.
         """
         seconds = resolve(timeout, self._timeout)
         if max_messages is not None and max_messages <= 0:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
         check_timeout(stall, "stall")
-        frame_of = self._encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
-        del frame_of
+        self._encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
         return self._request_many(subject, payload, seconds, max_messages, stall, sentinel, headers)
 
     def _request_many(
@@ -294,12 +313,13 @@ class Asker:
         self._prepare_request(deadline)
         token, reply, ticket = self._requests.new()
         under_way = self._requests.waiting
+        frame = Unkept(self._encode(subject, payload, reply, headers))
         count = 0
         try:
             replies = self._requests.many[token] = Replies()
             under_way[token] = (ticket, subject)
             self._requests.check_open()
-            self._post_now(Unkept(self._encode(subject, payload, reply, headers)), deadline)
+            self._post_now(frame, deadline)
             self._engine.messages_out += 1
             self._session.recall_reader()
             while max_messages is None or count < max_messages:
@@ -307,33 +327,47 @@ class Asker:
                 try:
                     message = waiting.get(ticket, wait)
                 except queue.Empty:
+                    if self._outbox.withdraw(frame):
+                        raise _unsent(subject, deadline.seconds) from None
                     return
                 if message.__class__ is not Msg:
-                    raise message
-                replies.take(message)
-                if replies.dropped:
-                    raise errors.SlowConsumer(
-                        f"replies to {subject!r} were dropped: {MOST_REPLIES} bytes of them waited. They do "
-                        "not come again. Take them faster, or ask for fewer.",
-                        subject,
-                        replies.dropped,
-                    )
-                status = message.status
-                if status is not None and status.code == 503 and not count:
+                    if count or not self._was_in_the_move(message):
+                        raise message
+                    self._wait_connected(deadline)
+                    self._post_now(frame, deadline)
+                    continue
+                self._account(replies, message, subject)
+                if not count and message.status is not None and message.status.code == 503:
                     raise no_responders(subject)
                 if sentinel is not None and sentinel(message):
                     return
                 message.connection = self._engine.connection
                 count += 1
                 yield message
+        except errors.BufferFull:
+            raise _unsent(subject, deadline.seconds) from None
         finally:
             try:
+                if not count:
+                    self._outbox.withdraw(frame)
                 self._after_wait(token, ticket)
                 self._requests.many.pop(token, None)
             except BaseException:
                 self._after_wait(token, ticket)
                 self._requests.many.pop(token, None)
                 raise
+
+    @staticmethod
+    def _account(replies: Replies, message: Msg, subject: str) -> None:
+        """A reply was taken. Raises SlowConsumer if others were dropped."""
+        replies.take(message)
+        if replies.dropped:
+            raise errors.SlowConsumer(
+                f"replies to {subject!r} were dropped: {MOST_REPLIES} bytes of them waited. They do "
+                "not come again. Take them faster, or ask for fewer.",
+                subject,
+                replies.dropped,
+            )
 
     def _wait_connected(
         self,
@@ -363,6 +397,10 @@ def _put_error(ticket: waiting.Ticket[Any], cancel: Cancel) -> None:
 
 def no_responders(subject: str) -> errors.NoResponders:
     return errors.NoResponders(f"nobody listens on {subject!r}", subject)
+
+
+def _unanswered(subject: str, deadline: Deadline, every: float) -> errors.RequestTimeout:
+    return errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s, asked every {every:g} s")
 
 
 def _unsent(subject: str, seconds: float | None) -> errors.RequestTimeout:

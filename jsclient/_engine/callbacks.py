@@ -38,8 +38,12 @@ class EventsThread:
     def run(self, call: Callable[..., Any], *args: Any, always: bool = False) -> None:
         """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on.
 
-        `always`: also when too many wait already. For what is told once, such as the end.
+        `always`: also when too many wait already, and on this thread when that of the callbacks has ended with the
+        connection. For what is told once, such as the end: who asks for it late would wait for ever.
         """
+        if always and self._stopped:
+            self._call(call, args)
+            return
         if self._stopped or sys.is_finalizing():
             # A finalizer that runs while the interpreter goes down: a thread started now would never run, and
             # Thread.start would wait for it for ever.

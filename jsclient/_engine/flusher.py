@@ -94,6 +94,9 @@ class Flusher:
                 self._look_after()
             except MemoryError:  # a clock that ended would leave what waits for it, such as the next try to connect
                 time.sleep(TICK)
+            except Exception:  # of a socket in Python code, say
+                log.exception("the clock of the connection failed, and goes on")
+                time.sleep(TICK)
 
     def _look_after(self) -> None:
         outbox, relay = self.outbox, self.relay

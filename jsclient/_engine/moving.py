@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import protocol
 from jsclient import errors, waiting
-from jsclient._engine.outbox import Unkept
 from jsclient._engine.sinks import BaseSubscription, ReplySink, SinkSubscription
+from jsclient._engine.unkept import Unkept
 from jsclient.durations import Deadline
 from jsclient.states import ConnectionState
 from jsclient.threads import Thread

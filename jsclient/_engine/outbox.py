@@ -3,9 +3,9 @@
 Appending takes no lock (append and join under one lock fell from 1.3-3 M/s with one thread to 0.1 M/s with 64;
 this keeps 0.44-0.51 of it). Two ways in:
 
-* `post` coalesces: async publishes and acks leave at 32 KiB, by the flusher about a millisecond later, or before any
-  call of ours blocks. `post_core` does the same at 96 KiB, but the first core publish after a quiet moment leaves at
-  once: it arrives after 80 us instead of 590, for 40 us of the sender's CPU instead of 62, as no thread is woken;
+* `post` coalesces: async publishes and acks leave at 32 KiB, by the flusher within about 1 ms, or before any call of
+  ours blocks. `post_core` does the same at 96 KiB, but the first core publish after a quiet moment leaves at once: it
+  arrives after 80 us instead of 590, for 40 us of the sender's CPU instead of 62, as no thread is woken;
 * `post_now` appends, then sends at once what the kernel takes: requests, synchronous publishes, pulls, flushes. The
   caller sends its own bytes; a writer thread on this path costs a wake-up per request (p50 8.6-16 ms instead of 5.3
   beside a busy thread). What the kernel does not take at once is the flusher's: no caller waits for the network here.
@@ -29,22 +29,23 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
 from jsclient._engine.sending import BULK, Sending, at_work
+from jsclient._engine.unkept import UNKEPT, Unkept
 from jsclient._transport.stream import permitted
 from jsclient.durations import FOREVER, Deadline
-from protocol.frames import Frame, LargeFrame
+from protocol.frames import Frame
 
 if TYPE_CHECKING:
     from jsclient._transport import Transport
 
 COALESCE: Final = 32 * 1024
-"""Queued bytes that leave at once: 4-5 times cheaper than a write per message. More would let the server rest while
-the next messages of a window are made: at 128 KiB asynchronous publishes were a tenth slower."""
+"""Queued bytes that leave at once: 4-5 times cheaper than a write per message. With more (128 KiB) the server rests
+while the next messages of a window are made: asynchronous publishes were a tenth slower."""
 
 QUIET: Final = 0.0002
 """Seconds since a core publish left at once, after which another one does."""
@@ -87,22 +88,8 @@ MOST_LEFT: Final = 32
 ROUNDS: Final = 64
 """Writes that one caller does for the others before it hands the rest to the flusher."""
 
-__all__ = ["AT_ONCE", "BULK", "COALESCE", "Outbox", "Unkept", "UnkeptLarge"]
+__all__ = ["AT_ONCE", "BULK", "COALESCE", "Outbox"]
 
-
-class Unkept(bytes):
-    """A frame that must not be sent again on another link: its owner re-issues it or fails it."""
-
-    __slots__ = ()
-
-
-class UnkeptLarge(LargeFrame):
-    """The same for a large frame."""
-
-    __slots__ = ()
-
-
-_UNKEPT: Final = (Unkept, UnkeptLarge)
 
 _Right = tuple[Any, list[int], Iterator[None]]
 """The send lock, its permit, and what yields once: to the thread that puts another right in its place."""
@@ -216,6 +203,17 @@ class Outbox:
         self.size += size
         if not self.drain(AT_ONCE):
             self._kick()
+
+    def post_control(self, frame: Frame) -> None:
+        """Queue a SUB, UNSUB or PONG. It neither sends nor waits; `check_control` is its bound."""
+        self.frames.append(frame)
+        size = len(frame)
+        self.size += size
+
+    def check_control(self) -> None:
+        """Raises BufferFull where more is queued than a full queue and what may have been kept for this link."""
+        if self.size >= self._limit + 2 * HIGH_WATER:
+            raise self._full()
 
     def leave(self, frame: Frame) -> bool:
         """Queue a frame that others will send (see `relay`); False when it has to be posted."""
@@ -432,6 +430,10 @@ class Outbox:
         """True when a thread that adds to the queue has to wait first."""
         return self.size + self.unsent >= HIGH_WATER or len(self.frames) >= HIGH_WATER_FRAMES
 
+    def has_room(self, deadline: Deadline) -> bool:
+        """Wait until the queue is not full; False when the time is up."""
+        return not self.is_full() or self._make_room(deadline)
+
     def _make_room(self, deadline: Deadline) -> bool:
         """Wait until the queue is not full: back-pressure instead of memory. False when the time is up.
 
@@ -487,7 +489,7 @@ class Outbox:
         if self.offline:
             if self.closed is not None:
                 raise self.closed()
-            if isinstance(frame, _UNKEPT):
+            if isinstance(frame, UNKEPT):
                 raise errors.ConnectionLost("not connected at the moment", sent=False)
             if self._offline_bytes + cost > self._limit:
                 return False
@@ -506,7 +508,7 @@ class Outbox:
         with self._account:
             # An Unkept frame that slipped in while the old link went down belongs to nobody any more. Another one
             # may slip in right now, without a lock: so the queue is emptied and refilled, never iterated.
-            kept = [frame for frame in self._take_all() if not isinstance(frame, _UNKEPT)]
+            kept = [frame for frame in self._take_all() if not isinstance(frame, UNKEPT)]
             refused = [frame for frame in kept if not takes(frame)]
             queue: list[Frame] = [*map(Unkept, first), *filter(takes, kept)]
             self.frames.extendleft(reversed(queue))
@@ -558,8 +560,8 @@ class Outbox:
             sending, self._sending = self._sending, None
             self._bytes_before += 0 if sending is None else sending.bytes_taken
             pending = [*(sending.untouched() if sending is not None and settled else ()), *self._take_all()]
-            kept = [frame for frame in pending if not isinstance(frame, _UNKEPT)]
-            withdrawn: list[Frame] = [frame for frame in pending if isinstance(frame, _UNKEPT)]
+            kept = [frame for frame in pending if not isinstance(frame, UNKEPT)]
+            withdrawn: list[Frame] = [frame for frame in pending if isinstance(frame, UNKEPT)]
             self.frames.extendleft(reversed(kept))
             self._offline_bytes = sum(map(len, kept)) + FRAME_OVERHEAD * len(kept)
             self.size = sum(map(len, kept))
@@ -567,11 +569,10 @@ class Outbox:
 
     def _take_all(self) -> list[Frame]:
         taken: list[Frame] = []
-        while True:
-            try:
+        with suppress(IndexError):
+            while True:
                 taken.append(self.frames.popleft())
-            except IndexError:
-                return taken
+        return taken
 
     def refuse(self, reason: Callable[[], BaseException]) -> None:
         """Take nothing more: callers that post or wait for room get `reason()`. What is queued can still be drained."""
@@ -585,7 +586,7 @@ class Outbox:
         self.refuse(reason)
         with self._account:
             self._sending = None
-            left = sum(not isinstance(frame, _UNKEPT) for frame in self._take_all())
+            left = sum(not isinstance(frame, UNKEPT) for frame in self._take_all())
             self.size = 0
             return left
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import protocol
 from jsclient import errors
-from jsclient._engine.outbox import Outbox, Unkept
+from jsclient._engine.outbox import Outbox
+from jsclient._engine.unkept import Unkept
 from jsclient.waiting import Ticket
 
 
@@ -72,6 +73,7 @@ class Pings:
             both: Iterator[Any] = filterfalse(sent.waiting.append, compress((ping,), sent.open))
             self.outbox.frames.extend(both)
             if sent.open:
+                self.outbox.size += len(protocol.PING)
                 return
         if ticket is not None:
             closed = self.outbox.closed

@@ -221,15 +221,17 @@ class Requests(ReplySink):
             if found is None and len(waiting) == 1 and not message.raw_subject.startswith(self._prefix or b""):
                 # An import rewrote the reply subject: with one request under way it can only be meant for that one.
                 found = next(iter(list(waiting.values())), None)
+            account = self.many.get(token)
             if found is not None and found[0].__class__ is Collector:
                 waiting.pop(token, None)
                 self.answers += found[0].take(token, message)
-            elif found is not None and (self.many[token].admit(message) if token in self.many else found[0].empty()):
+            elif found is not None and (found[0].empty() if account is None else account.admit(message)):
                 self.served = token
                 self.answers += 1
-                if alone or token in self.many:
+                if alone or account is not None:
                     found[0].put(message)
-                elif found[0].put_closed(message):
+                else:
+                    found[0].put_closed(message)
                     answered.append(found[0])
             elif found is not None or self.kept:
                 self._another(message, waited_for=found is not None)
@@ -275,7 +277,9 @@ class Requests(ReplySink):
         return True
 
     def under_way(self) -> list[bytes]:
-        return [token for token in list(self.waiting) if token not in self.many]
+        """The tokens of the requests that have no answer yet."""
+        accounts = self.many
+        return [t for t in list(self.waiting) if (account := accounts.get(t)) is None or not account.received]
 
     def withdrawn(self, frames: list[Frame]) -> None:
         """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""

@@ -23,10 +23,11 @@ from jsclient import errors, waiting
 from jsclient._engine import moving, server_errors
 from jsclient._engine.connecting import Connector
 from jsclient._engine.link import Link, tick
-from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox, Unkept
+from jsclient._engine.outbox import HIGH_WATER_FRAMES, Outbox
 from jsclient._engine.pings import Pings
 from jsclient._engine.server_errors import ServerErr, Verdict
 from jsclient._engine.taking import LARGE
+from jsclient._engine.unkept import Unkept
 from jsclient.durations import Deadline
 from jsclient.options import ConnectOptions
 from jsclient.states import ConnectionState
@@ -243,12 +244,11 @@ class Session:
         self.outbox.nudge()
 
     def _control(self, link: Link, events: list[Any]) -> None:
-        frames = self.outbox.frames
         pinged = False
         for event in events:
             if isinstance(event, protocol.Ping):
-                if len(frames) < MAX_PONGS:
-                    frames.append(PONG)
+                if len(self.outbox.frames) < MAX_PONGS:
+                    self.outbox.post_control(PONG)
                 pinged = True
             elif isinstance(event, protocol.Pong):
                 self._pong(link)

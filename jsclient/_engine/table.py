@@ -8,8 +8,9 @@ from collections.abc import Callable
 import protocol
 from jsclient import checks, errors
 from jsclient._engine.dispatcher import Dispatcher, Sink
-from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
+from jsclient._engine.outbox import AT_ONCE, Outbox
 from jsclient._engine.sinks import BaseSubscription
+from jsclient._engine.unkept import Unkept
 from jsclient._transport import Transport
 from protocol.frames import Frame
 
@@ -33,15 +34,17 @@ class Subscriptions:
         return b"%d" % next(self._sids)
 
     def add(self, subscription: BaseSubscription) -> None:
-        """Enter it and tell the server, without waiting for a link that takes nothing."""
+        """Enter it and tell the server, without waiting for a link that takes nothing. Raises BufferFull where far too
+        much waits for such a link."""
         frame = self._sub_frames(subscription)
+        self._outbox.check_control()
         try:
             self.sinks[subscription.sid] = subscription
             self._check_usable()  # after it is in the table: close() ends what it finds there
             # While offline it is enough to be in the table: see `link_up`.
             if not self._outbox.offline:
                 subscription.link = self._links
-                self._outbox.frames.append(Unkept(frame))
+                self._outbox.post_control(Unkept(frame))
             if self._outbox.frames and not self._outbox.offline and not self._outbox.drain(AT_ONCE):
                 self._kick()
             self._recall_reader()
@@ -64,15 +67,21 @@ class Subscriptions:
 
     def tell_unsubscribed(self, subscription: BaseSubscription, max_messages: int | None = None) -> None:
         """Tell the server; while offline the next link's subscriptions do, see `link_up`."""
+        if max_messages is None and self._outbox.is_full() and self._withdraw(subscription):
+            return
         while not self._outbox.offline:
             link = self._links
             # The server counts from the SUB of its link; once more if that was replaced just now.
             left = None if max_messages is None else max(1, max_messages - subscription.counted_from)
-            self._outbox.frames.append(Unkept(protocol.unsub(subscription.sid, left)))
+            self._outbox.post_control(Unkept(protocol.unsub(subscription.sid, left)))
             if link == self._links:
                 break
         if not self._outbox.ticking:
             self._kick()
+
+    def _withdraw(self, subscription: BaseSubscription) -> bool:
+        """Take back the SUB of a loop that subscribes and ends on a link that takes nothing; False if it was sent."""
+        return self._outbox.withdraw(Unkept(self._sub_frames(subscription)))
 
     def remove(self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False) -> None:
         """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
@@ -96,7 +105,8 @@ class Subscriptions:
         frames = [self._sub_frames(sub) for sub in live]
         refused = self._outbox.attach(stream, [b"".join(frames)] if frames else [], takes)
         late = self._not_subscribed()
-        self._outbox.frames.extend([Unkept(self._sub_frames(sub)) for sub in late])
+        for sub in late:
+            self._outbox.post_control(Unkept(self._sub_frames(sub)))
         for sub, limit in limits.items():
             if sub.unsubscribed:
                 self.tell_unsubscribed(sub)

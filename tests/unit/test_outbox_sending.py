@@ -22,8 +22,9 @@ import pytest
 
 from jsclient import errors
 from jsclient._engine import outbox, sending
-from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
+from jsclient._engine.outbox import AT_ONCE, Outbox
 from jsclient._engine.sending import BULK, Batch
+from jsclient._engine.unkept import Unkept
 from jsclient._transport import stream, tcp
 from jsclient._transport.stream import Buffer
 from jsclient._transport.tcp import TcpTransport

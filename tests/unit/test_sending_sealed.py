@@ -15,7 +15,8 @@ import pytest
 
 from jsclient import waiting
 from jsclient._engine import outbox, sending
-from jsclient._engine.outbox import AT_ONCE, Outbox, Unkept
+from jsclient._engine.outbox import AT_ONCE, Outbox
+from jsclient._engine.unkept import Unkept
 from jsclient._transport import sealing, stream, tcp, tls, ws
 from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.tls import default_tls_context, start_tls

@@ -89,7 +89,8 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
         return None if self._error is None else _copy(self._error)
 
     def add_done_callback(self, call: Callable[[PublishFuture], Any]) -> None:
-        """Call `call(future)` on the connection's events thread once it is resolved, or soon if it is already."""
+        """Call `call(future)` on the connection's events thread once it is resolved, or soon if it is already; here and
+        now where that thread has ended with the connection."""
         self._owner.watch(self, call)
 
     def to_concurrent(self) -> concurrent.futures.Future[PubAck]:
