@@ -68,7 +68,8 @@ class Connection:
         are acknowledged. 30 seconds by default (`drain_timeout`); then, and when the link is lost and what is buffered
         cannot be sent, DrainTimeout, after closing all the same. `wait=False` only asks for it: safe in signal
         handlers; in a handler or callback it is never waited for, because it waits for that handler.
-        What a consumer with ack policy none is being sent meanwhile is lost: the server counts it as delivered.
+        Of a pull consumer with ack policy none it waits, up to 5 s, for all that was asked for (`drain` of iterators).
+        A push consumer with ack policy none loses what the server is about to send.
         """
         self._engine.drain(timeout, wait)
 

@@ -33,6 +33,8 @@ class Clock:
 
 
 class Inbox:
+    received = 0
+
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self.mailbox = Mailbox()

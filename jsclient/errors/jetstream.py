@@ -98,6 +98,13 @@ class RangeIncomplete(JetStreamError):
     advice = "Read again, from the last sequence that came."
 
 
+class DrainIncomplete(JetStreamError):
+    """A drain ended while a consumer with ack policy none sent: it counts as delivered what did not come any more."""
+
+    meaning = "They are lost for this consumer, unless another client took them; they are still in the stream."
+    advice = "Use ack policy explicit where no message may be missed, or give the drain more time."
+
+
 class DataLost(RangeIncomplete):
     """Messages of the range are no longer in the stream: its head has moved, or its store was set back."""
 

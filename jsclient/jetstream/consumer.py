@@ -135,6 +135,12 @@ class Consumer(PullSource):
             return errors.MaxWaitingExceeded(409, "Exceeded MaxWaiting", text)
         return None
 
+    def ask_position(self, timeout: float) -> ConsumerInfo | None:
+        try:
+            return self.info(timeout)
+        except errors.JsClientError:
+            return None  # it is gone, no right to ask, or nobody answers
+
     # --- finite pulls ---------------------------------------------------------------------------------------
 
     @overload

@@ -355,7 +355,8 @@ FOREVER = {
 
 ITS_OWN_PARTS = {
     # Steps and arguments of calls that are tried above; what layers use of each other is bounded by those.
-    "Consumer.examine", "Consumer.why_nobody", "Engine.request_each",
+    "Consumer.examine", "Consumer.why_nobody", "Engine.request_each", "Consumer.ask_position", "Messages.run_out",
+    "TypedMessages.run_out",
     "Consumer.why_deleted", "PushConsumer.examine", "PushConsumer.why_deleted", "KeyValue.watch",
     "ObjectStore.watch", "SystemClient.events", "Engine.later_reply",
     "AsyncPublisher.publish_msg", "JetStream.publish_msg", "JetStream.publish_async", "JetStream.publish_msg_async",
@@ -376,9 +377,9 @@ NO_TIMEOUT_YET: set[str] = set()
 
 #: Names that wait in no class: looking, making, telling, and the steps that internal threads call.
 NEVER_NAMES = """
-    acked add add_group add_link_listener add_violation_listener advisories all_received assignment atomic_batch
-    begin_drain bound call cancel check check_draining check_headers check_process check_takes check_usable chunks
-    close closed_error complete consumer_of count count_of decode deliver deliveries discard encode
+    acked add add_group add_link_listener add_violation_listener advisories all_received ask_no_more assignment
+    atomic_batch begin_drain bound call cancel check check_draining check_headers check_process check_takes
+    check_usable chunks close closed_error complete consumer_of count count_of decode deliver deliveries discard encode
     encode_filter encoded end ends enter error event events fail failed fast_batch filters_of finish_drain flush
     for_handlers forget_reply forked frame get get_all hand_back health hold index info initial items jetstream
     json keys learn_pin learn_size leave link_event makes new_inbox not_started open_inbox open_sink

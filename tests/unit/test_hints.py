@@ -114,6 +114,7 @@ DURATION = re.compile(r"(^|_)(timeout|expires|heartbeat|ttl|delay|interval|wait|
 #: What applications neither call nor make, and the tools for tests.
 LAYERS = (
     *(
+        "jsclient.jetstream.Consumer.ask_position",
         "jsclient.jetstream.Consumer.examine",
         "jsclient.jetstream.Consumer.why_",
         "jsclient.workers.WorkerPool.take_for",

@@ -14,6 +14,7 @@ from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import handling
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, SHORTEST_CLOSE
 from jsclient.jetstream.consuming.pull_options import error_hook
+from jsclient.jetstream.consuming.run_out import RUN_OUT
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
 from jsclient.threads import Thread, start_all
@@ -153,8 +154,9 @@ class ConsumeContext(Taker):
         Raises DrainTimeout; then it is stopped. Called in the handler it does not wait.
         """
         deadline = Deadline.of(timeout, STOP_TIMEOUT)
-        self._messages.drain(deadline.at_most(FLUSH_TIMEOUT))
-        if self.runs_here():
+        here = self.runs_here()
+        self._messages.drain(deadline.at_most(RUN_OUT if self._messages.runs_out and not here else FLUSH_TIMEOUT))
+        if here:
             return
         if not self._done.wait(deadline.remaining()):
             self._messages.stop()
@@ -170,12 +172,16 @@ class ConsumeContext(Taker):
     # --- the end of the connection: see Taker -------------------------------------------------------------
 
     def begin_drain(self) -> None:
-        self._messages.withdraw()
+        self._messages.ask_no_more()
 
     def all_received(self) -> None:
-        self._messages.complete()
+        if not self._messages.runs_out:
+            self._messages.complete()
 
     def finish_drain(self, deadline: Deadline) -> None:
+        if self._messages.runs_out:
+            self._messages.run_out(deadline)
+            self._messages.complete()
         if wait_for(self._done, deadline, lambda: self._messages.connection.closed):
             return
         left = self._messages.buffered

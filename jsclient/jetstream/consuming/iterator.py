@@ -86,6 +86,8 @@ class MessageIterator(Taker):
     _settled = False  # the server knows that we take nothing more
     _closed = True  # until there is something to close
     _user = 0  # a thread that took from it
+    runs_out = False
+    """For layers: its consumer does not send again what was on its way when it is drained, see `run_out`."""
     reading: Any = None
     """For layers: how its messages become values."""
     _decode: Callable[[bytes], Any] | None = None
@@ -232,22 +234,31 @@ class MessageIterator(Taker):
         """After `withdraw` and a flush: the iteration ends with what is there."""
         self._intake.complete()
 
+    def ask_no_more(self) -> None:
+        """For layers: how a drain begins; `withdraw`, unless it `runs_out`."""
+        self.withdraw()
+
+    def run_out(self, deadline: Deadline) -> None:
+        """For layers: how it goes on where it `runs_out`, before `complete`: what was asked for comes."""
+
     def drain(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
         """Ask for nothing more; the iteration ends after what was received.
 
-        With ack policy none the server counts as delivered what it has sent, and forgets what still waits within it
-        when the subscription goes: that much may be missing.
-
-        `timeout`: seconds to wait for what is on its way.
+        `timeout`: seconds to wait for what is on its way. With ack policy none that is all that was asked for, as far
+        as it comes in this time; `on_error` is told how much was sent and did not come (DrainIncomplete).
         """
         check_timeout(plain(timeout))
+        deadline = Deadline(plain(timeout))
         with self._lock:
             if self.ending:
                 return
-            self.withdraw()
-        with contextlib.suppress(errors.JsClientError):  # nothing more can come over a link that is gone
-            if self.connection.is_connected:
-                self.connection.flush(timeout)
+            self.ask_no_more()
+        if self.runs_out:
+            self.run_out(deadline)
+        else:
+            with contextlib.suppress(errors.JsClientError):  # nothing more can come over a link that is gone
+                if self.connection.is_connected:
+                    self.connection.flush(timeout)
         self.complete()
 
     def close(self, timeout: float | dt.timedelta = FLUSH_TIMEOUT) -> None:
@@ -296,6 +307,9 @@ class MessageIterator(Taker):
         if not self._wants_acks:
             # Nobody waits for the application. It takes what is there also when it comes after the close: else it
             # depended on a millisecond whether a loop ended in order or with ConnectionClosed.
+            if self.runs_out:
+                self.ask_no_more()
+                self.run_out(deadline)
             self.withdraw()
             self.complete()
             self._drained = True

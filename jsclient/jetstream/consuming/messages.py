@@ -18,6 +18,7 @@ from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pull_source import PullSource
 from jsclient.jetstream.consuming.pump import WindowPump
+from jsclient.jetstream.consuming.run_out import RunOut
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.shared_options import with_shared_options
@@ -32,6 +33,8 @@ class Messages(MessageIterator):
     What no pull can survive (consumer deleted, request refused) is raised from the iterator; the rest goes to
     `on_error` and it goes on. It lives through reconnects, leader changes and missing heartbeats.
     """
+
+    _running_out: RunOut | None = None
 
     def __init__(self, source: PullSource, options: PullOptions) -> None:
         engine_of(source.nc).check_usable()
@@ -150,6 +153,27 @@ class Messages(MessageIterator):
         if self._pump.count(item):
             self.stop()
         return self._make(item, self._engine)
+
+    # --- a drain without acks -------------------------------------------------------------------------------
+
+    @property
+    def runs_out(self) -> bool:  # type: ignore[override]
+        """For layers: its consumer does not send again what was on its way when it is drained, see `run_out`."""
+        return not self._wants_acks
+
+    def ask_no_more(self) -> None:
+        if self._wants_acks:
+            self.withdraw()
+            return
+        with self._lock:
+            self._draining = True
+            if self._running_out is None:
+                self._running_out = RunOut(self._pump)
+                self._popleft = self._running_out.popleft
+
+    def run_out(self, deadline: Deadline) -> None:
+        if self._running_out is not None and not self._stopped:
+            self._report(self._running_out.run(deadline))
 
     # --- how it is with it ----------------------------------------------------------------------------------
 

@@ -52,6 +52,9 @@ ELECTION: Final = 10.0
 """Seconds after a reconnect in which a 503 rather means an election (4-8 s) than a missing consumer."""
 
 
+NO_MESSAGE: Final = (LinkEvent, Exception, Cancel)
+"""What else may stand in a mailbox."""
+
 FORGED: Final = -1
 """The number of no pull."""
 
@@ -125,8 +128,13 @@ class PullInbox:
                 size += message_size(item)
         return count, size
 
+    def statuses(self) -> list[Msg]:
+        """Those that came and that nobody has taken."""
+        items = tuple(self.mailbox.items)
+        return [item for item in items if not isinstance(item, NO_MESSAGE) and self.is_control(item)]
+
     def _is_message(self, item: Any) -> bool:
-        return not isinstance(item, (LinkEvent, Exception, Cancel)) and not self.is_control(item)
+        return not isinstance(item, NO_MESSAGE) and not self.is_control(item)
 
     def settle(self, graceful: bool = True, timeout: float = FLUSH_TIMEOUT, more: bool = False) -> list[Msg]:
         """UNSUB, and return the messages that the server had already sent and nobody took; `more`: the caller may have

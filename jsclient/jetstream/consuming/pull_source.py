@@ -14,6 +14,7 @@ from jsclient.message import Msg
 if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.errors import ConsumerDeleted, PullNoResponders
+    from jsclient.jetstream.api.models import ConsumerInfo
 
 EXAMINE_EVERY: Final = 5.0
 """Seconds between two CONSUMER.INFO that fetches of one handle send to find out about silence."""
@@ -73,6 +74,10 @@ class PullSource:
 
     def examine(self, timeout: float) -> Exception | Paused | None:
         """Ask the server why nothing comes; None when it does not tell within `timeout` seconds."""
+        return None
+
+    def ask_position(self, timeout: float) -> ConsumerInfo | None:
+        """For layers: ask how far the deliveries have come; None where nobody tells within `timeout` seconds."""
         return None
 
     def why_nobody(self, error: PullNoResponders, timeout: float) -> Exception | None:

@@ -343,6 +343,28 @@ class Pump(Generic[C]):
 
     # --- the end --------------------------------------------------------------------------------------------
 
+    def on_its_way(self) -> int:
+        """Messages that were asked for and have not come; those that the server said will not come do not count, also
+        where nobody has dealt with its status yet."""
+        with self.lock:
+            # In this order: what is taken in between counts as not come, until the next look.
+            left = self.state.outstanding(0)
+            if left:
+                left -= self.inbox.snapshot()[0] + sum(map(self._unserved, self.inbox.statuses()))
+            return max(left, 0)
+
+    def _unserved(self, message: Msg) -> int:
+        """Messages that will not come, by a status that nobody has dealt with yet."""
+        number = self.inbox.number(message)
+        asked = self.state.open.get(number) if number is not None else None
+        sent = message.status or UNREADABLE
+        verdict = classify(sent.code, sent.description, readable(message), self._subject)
+        if asked is None or verdict.kind == "alive":
+            return 0
+        if verdict.all_pulls:
+            return sum(each[0] for each in self.state.open.values())
+        return min((verdict.unserved or asked)[0], asked[0])
+
     def withdraw(self) -> None:
         """UNSUB: the server sends nothing more; what it has sent already still comes. Does not wait."""
         self.halted = True
