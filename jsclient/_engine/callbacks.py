@@ -39,7 +39,7 @@ class EventsThread:
         """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on.
 
         `always`: also when too many wait already, and on this thread when that of the callbacks has ended with the
-        connection. For what is told once, such as the end: who asks for it late would wait for ever.
+        connection. For what is told once, such as the end: a call that asks for it late would wait for ever.
         """
         if always and self._stopped:
             self._call(call, args)

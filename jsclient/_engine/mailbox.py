@@ -304,7 +304,8 @@ class Mailbox:
         self._tell_closed()
 
     def forked(self, reason: BaseException) -> None:
-        """This is a forked child: what is there is the parent's. Only who waits beneath a signal handler is told."""
+        """This is a forked child: what is there is the parent's. Only a call that waits beneath a
+        signal handler is told."""
         self.items.clear()
         self.closed = reason
         while self._waiters:

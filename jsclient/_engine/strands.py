@@ -201,7 +201,7 @@ class Strands:
     # --- threads ----------------------------------------------------------------------------------------
 
     def _wake(self) -> None:
-        # First: a worker whose time is up just then says that it came, and that must be the last word.
+        # First: if the time of that worker is up just then, it says that it came, and that must be the last word.
         self._waking = True
         try:
             ticket = self._idle.pop()

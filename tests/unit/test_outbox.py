@@ -20,9 +20,8 @@ from jsclient._engine.outbox import (
     FRAME_OVERHEAD,
     HIGH_WATER,
     Outbox,
-    Unkept,
-    UnkeptLarge,
 )
+from jsclient._engine.unkept import Unkept, UnkeptLarge
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from jsclient.testing import wait_until

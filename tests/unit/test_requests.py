@@ -199,8 +199,11 @@ def test_what_is_not_answered_in_time_is_missing() -> None:
 
 
 def test_what_waits_for_one_answer_is_under_way() -> None:
-    """A link that is left is kept until it is answered. A request for many answers has no last one to wait for."""
+    """A link that is left is kept until it is answered. A request for many answers has no last one to wait for: it is
+    kept until the first."""
     made = requests()
     one, many = begin(made, "a"), begin(made, "b")
     made.many[many[0]] = Replies()
+    assert made.under_way() == [one[0], many[0]]
+    made.many[many[0]].received = 1
     assert made.under_way() == [one[0]]

@@ -285,7 +285,7 @@ class AsyncPublisher:
             return
         with self.unacked.lock:
             watchers, future._watchers = future._watchers, None
-        # Behind the end there is no thread for callbacks, and no need of a limit: who asks late is called at once.
+        # Behind the end there is no thread for callbacks, and no need of a limit: a late one is called at once.
         call = self._engine.run_last_callback if self.nc.closed else self._engine.run_callback
         for watcher in watchers or ():
             if isinstance(watcher, waiting.Ticket):
