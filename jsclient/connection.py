@@ -244,6 +244,8 @@ class Connection:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
         if thread not in ("shared", "own"):
             raise errors.ConfigError(f'thread is "shared" or "own", not {thread!r}')
+        if thread == "own" and callback is None:
+            raise errors.ConfigError('thread="own" is for a callback, and there is none: give one, or iterate')
         if callback is not None:
             callback = handling(engine.options.instrumentation, callback)
         mailbox = Mailbox(pending_messages, pending_bytes, awaited=callback is None)

@@ -31,7 +31,7 @@ Kind = Literal["connected", "disconnected", "reconnected", "closed", "discovered
 @described
 @attrs.frozen
 class ConnectionEvent:
-    """One thing that happened; `kind` is the name of the callback that is told of the same, without its `on_`."""
+    """One thing that happened; the callback `on_<kind>` gets the same event."""
 
     kind: Kind
     """What happened."""

@@ -92,7 +92,7 @@ __all__ = ["AT_ONCE", "BULK", "COALESCE", "Outbox"]
 
 
 _Right = tuple[Any, list[int], Iterator[None]]
-"""The send lock, its permit, and what yields once: to the thread that puts another right in its place."""
+"""The send lock, its permit, and an iterator with one item: the thread that takes it replaces the right."""
 
 
 def _new_right() -> _Right:
@@ -130,7 +130,7 @@ class Outbox:
         self.write_timeout: float = min(write_timeout, FOREVER)
         self._stalled = False  # the last sender has waited in vain
         self._bounds: dict[int, Deadline] = {}  # thread -> see `sends_within`
-        # Below that size nobody need look at the queue: another thread is sending. No more than a hint.
+        # Until `size` reaches this a publisher need not try to send: another thread is sending. A hint only.
         self.relief: int = 0
         # Guards the account of what is queued while offline, and the switch between online and offline. Reentrant,
         # because a signal handler or a finalizer may publish on top of a thread that is in there.
@@ -218,7 +218,7 @@ class Outbox:
     def leave(self, frame: Frame) -> bool:
         """Queue a frame that others will send (see `relay`); False when it has to be posted."""
         size = len(frame)
-        if self.offline or self.size + size > COALESCE or len(self.frames) >= MOST_LEFT:
+        if self.offline or 2 * size > COALESCE or self.size + size > COALESCE or len(self.frames) >= MOST_LEFT:
             return False
         if self._right[0]._is_owned():
             return False  # on top of our own thread's sending: others cannot send

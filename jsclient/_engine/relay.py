@@ -16,7 +16,7 @@ Invariants:
 2. Whatever has waited steps, because it may have been opened: after a reply, a timeout, an exception, Ctrl-C.
 3. A ticket is opened, and only then removed from `answered`: an exception between the two must not forget a thread.
    Two threads that step at once may open the same ticket: the second opening and the second removal change nothing.
-   A thread that steps never opens its own ticket, which may still be in line: that would be the end of the token.
+   A thread that steps never opens its own ticket, which may still be in line: then no thread would hand the token on.
 4. A frame is left first, and then `running` is looked at once more; `step` clears `running`, and then looks at the
    frames. So one of the two sends. In the same way the reader appends to `answered` and then looks at `running`, and
    `step` looks at `answered` after it has cleared it.

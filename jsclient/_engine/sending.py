@@ -280,14 +280,14 @@ class Sending:
             try:
                 self.batches.remove(batch)
             except ValueError:
-                pass  # somebody on top of us has done it
+                pass  # a signal handler on this thread has done it
         return True
 
     def _forget(self, batch: Batch) -> None:
         try:
             self.batches.remove(batch)
         except ValueError:
-            pass  # somebody on top of us has done it
+            pass  # a signal handler on this thread has done it
 
     def _push_sealed(self, permit: list[int], timeout: float) -> bool:
         """Over a transport that changes the bytes on their way. It keeps what it has made of them and is not out."""
@@ -349,6 +349,6 @@ _OWN_CODE: Final = frozenset((__name__, *(f"jsclient._transport.{name}" for name
 
 
 def _straight(error: BaseException) -> bool:
-    """Raised by a call into C, and not by the code of a signal handler behind it."""
+    """True if a call into C has raised it, False if the code of a signal handler behind that call did."""
     trace = error.__traceback__
     return trace is not None and trace.tb_next is None

@@ -1,7 +1,7 @@
 """Callbacks of many subscriptions on few threads: one subscription's messages in order, different ones side by side.
 
 A strand is the callback of one subscription with what came for it. Its turn is a token: it is free, or the strand
-stands in the pool's line, or a worker has it in hand. A worker takes the first strand in line, calls its callback for
+stands in the pool's line, or a worker runs it. A worker takes the first strand in line, calls its callback for
 up to SLICE messages, and puts it back at the end if more have come and others wait.
 
 1. A worker that has found a mailbox empty gives the turn back, then looks into the mailbox again and tries to take the

@@ -170,3 +170,8 @@ def test_what_a_callback_publishes_leaves_before_its_thread_parks(server: NatsSe
         nc.flush()
         other.publish("flush", b"x")
         assert answers.next(timeout=5).data == b"x"
+
+
+def test_a_thread_of_its_own_is_for_a_callback(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc, pytest.raises(errors.ConfigError, match="callback"):
+        nc.subscribe("own.none", thread="own")
