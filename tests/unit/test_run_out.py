@@ -299,3 +299,17 @@ def test_a_status_of_a_pull_that_is_over_says_nothing(rig: Rig) -> None:
     rig.source.answers = [position(3)]
     assert rig.drain() == []
     assert rig.source.asked == 2
+
+
+def test_a_handler_on_top_of_a_drain_does_not_wait_for_it(rig: Rig) -> None:
+    """A signal handler that drains the connection, on top of the thread that drains the iterator."""
+    came: list[bool] = []
+
+    def struck() -> ConsumerInfo:
+        rig.messages.run_out(Deadline(None))
+        came.append(True)
+        return position(0)
+
+    rig.source.answers = [struck, position(0)]
+    assert rig.drain() == []
+    assert came

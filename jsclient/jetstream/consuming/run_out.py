@@ -11,6 +11,7 @@ delivered is compared with what has come, and what is missing is reported.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from contextlib import suppress
@@ -64,7 +65,7 @@ class RunOut:
         self._items = pump.mailbox.items
         self._taken: deque[Any] = deque(maxlen=KEPT)
         self._asked: ConsumerInfo | None = None
-        self._begun = False
+        self._runner = 0  # the thread that waits for it
         self._over = waiting.Gate()
         pump.halted = True
         pump.mailbox.popleft = self.popleft
@@ -81,10 +82,14 @@ class RunOut:
     def run(self, deadline: Deadline) -> errors.DrainIncomplete | None:
         """Wait for what was asked for, then UNSUB and wait for the rest. What is missing afterwards is returned, to one
         of those who drain: the others only wait."""
+        me = threading.get_ident()
         with self._pump.lock:
-            first, self._begun = not self._begun, True
+            first = not self._runner
+            if first:
+                self._runner = me
         if not first:
-            self._over.wait(deadline.remaining())
+            if self._runner != me:  # else a signal handler on top of the thread that it would wait for
+                self._over.wait(deadline.remaining())
             return None
         try:
             return self._run(deadline)
