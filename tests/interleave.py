@@ -147,7 +147,10 @@ def abandon(world: World) -> None:
 
 
 def explore(make: Callable[[], World]) -> int:
-    """Run every interleaving; returns the number of different states."""
+    """Run every interleaving; returns the number of different states.
+
+    A world goes on with the first of its choices; only the others begin anew and come to the same point step by step.
+    """
     seen: set[Hashable] = set()
     todo: list[list[tuple[int, bool]]] = [[]]
     ends = 0
@@ -155,22 +158,29 @@ def explore(make: Callable[[], World]) -> int:
         path = todo.pop()
         world = make()
         left = world.interrupts
-        for number, interrupt in path:
-            world.threads[number].advance(Interrupt() if interrupt else None)
-            left -= interrupt
-        key = (left, world.state(), tuple(thread.position() for thread in world.threads))
-        if key in seen:
-            abandon(world)
-            continue
-        seen.add(key)
-        choices = list(_choices(world, left))
-        if not any(not interrupt for _, interrupt in choices):
-            ends += 1
-            try:
-                world.check()
-            except AssertionError as error:
-                raise AssertionError(f"{error}\nafter {path}") from None
-        todo += [[*path, choice] for choice in choices]
+        for choice in path:
+            left -= _step(world, choice)
+        while (key := (left, world.state(), tuple(thread.position() for thread in world.threads))) not in seen:
+            seen.add(key)
+            choices = list(_choices(world, left))
+            if not any(not interrupt for _, interrupt in choices):
+                ends += 1
+                try:
+                    world.check()
+                except AssertionError as error:
+                    raise AssertionError(f"{error}\nafter {path}") from None
+                todo += [[*path, choice] for choice in choices]  # the check has changed this world
+                break
+            todo += [[*path, choice] for choice in choices[1:]]
+            path = [*path, choices[0]]
+            left -= _step(world, choices[0])
         abandon(world)
     assert ends, "no order has come to its end: `state` takes different states for the same"
     return len(seen)
+
+
+def _step(world: World, choice: tuple[int, bool]) -> bool:
+    """One thread goes on, or is struck; whether it was that."""
+    number, interrupt = choice
+    world.threads[number].advance(Interrupt() if interrupt else None)
+    return interrupt
