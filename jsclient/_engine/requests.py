@@ -256,9 +256,8 @@ class Requests(ReplySink):
             while len(self._early) >= MAX_EARLY:
                 self._early.pop(next(iter(list(self._early))), None)
             self._early[subject] = message
-        ticket = self.kept.get(
-            subject
-        )  # `keep` enters it first and looks for an early reply then: one of the two sees it
+        # `keep` enters the ticket first and looks for an early reply then: one of the two sees the other.
+        ticket = self.kept.get(subject)
         if ticket is not None and ticket.empty():
             another = self._early.pop(subject, None) if waited_for else message
             if another is not None:
