@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import attrs
@@ -146,26 +146,42 @@ def test_subscriptions_have_a_bound(stalled: Stalled) -> None:
     assert made[-1].subject == f"{subject}.{len(made) - 1}"
 
 
-def test_what_is_sent_again_in_a_move_keeps_its_cancel_token(
-    nc: jsclient.Connection, monkeypatch: pytest.MonkeyPatch
+def move_at_the_first_frame(
+    nc: jsclient.Connection,
+    monkeypatch: pytest.MonkeyPatch,
+    lose: Callable[[Any], None],
+    then: Callable[[], None] = lambda: None,
 ) -> None:
-    """The connection moves to another server just when the call sends: the second try could not be cancelled."""
-    deaf = nc.subscribe("deaf")
-    nc.flush()
+    """The connection moves to another server just when the next call sends. `lose`: what becomes of that frame; `then`:
+    called behind each later one."""
     engine = live_engine(nc)
     post = engine.outbox.post_at_once
     struck: list[Any] = []
 
     def moving(frame: Any) -> None:
-        if not struck:
-            struck.append(frame)
-            engine.session.moving_since = time.monotonic()
-            raise errors.ConnectionLost("not connected at the moment", sent=False)  # as the outbox does then
-        post(frame)
-        cancel.cancel()
+        if struck:
+            post(frame)
+            then()
+            return
+        struck.append(frame)
+        engine.session.moving_since = time.monotonic()
+        lose(frame)
 
     monkeypatch.setattr(engine.outbox, "post_at_once", moving)
+
+
+def test_what_is_sent_again_in_a_move_keeps_its_cancel_token(
+    nc: jsclient.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second try could not be cancelled."""
+    deaf = nc.subscribe("deaf")
+    nc.flush()
     cancel = jsclient.Cancel()
+
+    def refuse(frame: Any) -> None:
+        raise errors.ConnectionLost("not connected at the moment", sent=False)  # as the outbox does then
+
+    move_at_the_first_frame(nc, monkeypatch, refuse, cancel.cancel)
     with pytest.raises(errors.Cancelled):
         nc.request("deaf", timeout=20, cancel=cancel)
     deaf.close()
@@ -178,18 +194,8 @@ def test_requests_of_every_kind_are_sent_again_in_a_move(
     nc.subscribe("echo.move", lambda message: message.respond(message.data))
     nc.flush()
     engine = live_engine(nc)
-    post = engine.outbox.post_at_once
-    struck: list[Any] = []
-
-    def moving(frame: Any) -> None:
-        if not struck:
-            struck.append(frame)
-            engine.session.moving_since = time.monotonic()
-            engine.requests.withdrawn([frame])  # as the end of the old link does with what was not sent
-            return
-        post(frame)
-
-    monkeypatch.setattr(engine.outbox, "post_at_once", moving)
+    # As the end of the old link does with what was not sent.
+    move_at_the_first_frame(nc, monkeypatch, lambda frame: engine.requests.withdrawn([frame]))
     if kind == "many":
         assert [m.data for m in nc.request_many("echo.move", b"x", timeout=10, max_messages=1)] == [b"x"]
     else:
