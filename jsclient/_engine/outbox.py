@@ -3,8 +3,8 @@
 Appending takes no lock (append and join under one lock fell from 1.3-3 M/s with one thread to 0.1 M/s with 64;
 this keeps 0.44-0.51 of it). Two ways in:
 
-* `post` coalesces: async publishes and acks leave at 32 KiB, by the flusher within about 1 ms, or before any call of
-  ours blocks. `post_core` does the same at 96 KiB, but the first core publish after a quiet moment leaves at once: it
+* `post` coalesces: async publishes and acks leave at 64 KiB, by the flusher within about 1 ms, or before any call of
+  ours blocks. `post_core` does the same at 108 KiB, but the first core publish after a quiet moment leaves at once: it
   arrives after 80 us instead of 590, for 40 us of the sender's CPU instead of 62, as no thread is woken;
 * `post_now` appends, then sends at once what the kernel takes: requests, synchronous publishes, pulls, flushes. The
   caller sends its own bytes; a writer thread on this path costs a wake-up per request (p50 8.6-16 ms instead of 5.3
@@ -43,9 +43,9 @@ from protocol.frames import Frame
 if TYPE_CHECKING:
     from jsclient._transport import Transport
 
-COALESCE: Final = 32 * 1024
-"""Queued bytes that leave at once: 4-5 times cheaper than a write per message. With more (128 KiB) the server rests
-while the next messages of a window are made: asynchronous publishes were a tenth slower."""
+COALESCE: Final = 64 * 1024
+"""Queued bytes that leave at once: 4-5 times cheaper than a write per message. Beside 32 KiB asynchronous publishes of
+16 KiB take 0.8 of the CPU, small ones 0.97. With more (128 KiB) the server rests while the next ones are made."""
 
 QUIET: Final = 0.0002
 """Seconds since a core publish left at once, after which another one does."""
@@ -82,8 +82,8 @@ to stay but a signal handler on top of it."""
 AT_ONCE: Final = Deadline(0)
 """For senders that send only what the kernel takes without waiting."""
 
-MOST_LEFT: Final = 32
-"""Frames that may be left to others, see `leave`."""
+MOST_LEFT, MOST_LEFT_SIZE = 32, 32 * 1024
+"""Frames and bytes that may be left to others, see `leave`."""
 
 ROUNDS: Final = 64
 """Writes that one caller does for the others before it hands the rest to the flusher."""
@@ -218,7 +218,7 @@ class Outbox:
     def leave(self, frame: Frame) -> bool:
         """Queue a frame that others will send (see `relay`); False when it has to be posted."""
         size = len(frame)
-        if self.offline or 2 * size > COALESCE or self.size + size > COALESCE or len(self.frames) >= MOST_LEFT:
+        if self.offline or len(self.frames) >= MOST_LEFT or max(size, self.size) + size > MOST_LEFT_SIZE:
             return False
         if self._right[0]._is_owned():
             return False  # on top of our own thread's sending: others cannot send
@@ -363,7 +363,7 @@ class Outbox:
         return self._bytes_before + (0 if sending is None else sending.bytes_taken)
 
     def _push(self, permit: list[int], deadline: Deadline | None) -> bool:
-        """One write of up to 96 KiB; the caller holds the send lock. The clock is read only if the kernel is full."""
+        """One write of up to 108 KiB; the caller holds the send lock. The clock is read only if the kernel is full."""
         sending = self._sending
         if sending is None:
             return False
@@ -388,7 +388,7 @@ class Outbox:
             # On a link that has stalled the flusher waits for the kernel; publishers queue up to the high-water mark.
             if not self.drain(AT_ONCE if self._stalled else Deadline(PATIENCE)):
                 # Another thread is sending and looks again. Beside eight that publish, nine of ten publishes came here
-                # in vain, which was a third of what they cost: now one for each 32 KiB does.
+                # in vain, which was a third of what they cost: now one for each 64 KiB does.
                 self.relief = min(self.size + COALESCE, HIGH_WATER)
                 if not self.ticking:
                     self._kick()

@@ -74,7 +74,10 @@ class SealingTransport(Transport):
 
     @property
     def unsent(self) -> int:
-        return self._inner.unsent + self._plain.unsent + self._sealed.unsent
+        unsent, plain, sealed = self._inner.unsent, self._plain, self._sealed
+        if plain.blocks or sealed.blocks:  # seldom, and every write asks
+            unsent += plain.unsent + sealed.unsent
+        return unsent
 
     def set_tick(self, seconds: float) -> None:
         self._inner.set_tick(seconds)

@@ -26,8 +26,8 @@ from jsclient.durations import Deadline
 from jsclient.errors import ConfigError, TlsError
 from protocol.described import described
 
-ENCRYPT_SLICE: Final = 112 * 1024
-"""Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (96 KiB and the frame that
+ENCRYPT_SLICE: Final = 124 * 1024
+"""Bytes encrypted ahead of the socket: what a lost link takes with it. A coalesced write (108 KiB and the frame that
 exceeded it) fits: when it did not, its end was a record and a system call of its own, a fifth of what TLS cost."""
 
 _ALL: Final = (-1,)
