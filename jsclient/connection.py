@@ -257,7 +257,7 @@ class Connection:
         return subscription
 
     def barrier(self, call: Callable[[], Any] | None = None, *, timeout: Timeout = DEFAULT) -> None:
-        """Wait until the callbacks of subscriptions have handled every message that has come up to now.
+        """Wait until the callbacks of subscriptions, also ended ones, have handled every message that has come so far.
 
         30 seconds by default; then TimedOut, and Reentered in such a callback, which would wait for itself. With `call`
         it does not wait: that is called on the events thread then. After `flush` it covers what the server had sent.

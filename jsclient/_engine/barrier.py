@@ -40,7 +40,7 @@ def when_handled(strands: list[Strand], call: Callable[[], None]) -> None:
 def barrier(engine: LiveEngine, call: Callable[[], Any] | None, deadline: Deadline) -> None:
     """See `Connection.barrier`."""
     engine.check_usable()
-    strands = engine.strands_in_use()
+    strands = engine.strands_at_work()
     if call is not None:
         wanted = call  # for the type checker: it does not follow `call` into a function
         when_handled(strands, lambda: engine.run_callback(wanted))

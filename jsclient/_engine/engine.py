@@ -236,10 +236,11 @@ class LiveEngine:
         self.subscriptions.add(subscription)
         return subscription
 
-    def strands_in_use(self) -> list[Strand]:
-        """Of all subscriptions that have a callback."""
-        found = (getattr(sink, "strand", None) for sink in list(self.subscriptions.sinks.values()))
-        return [strand for strand in found if strand is not None]
+    def strands_at_work(self) -> list[Strand]:
+        """Of callbacks that have not handled all that came; also of subscriptions that have ended, which the table does
+        not have any more."""
+        found = (getattr(taker, "strand", None) for taker in self.takers.all())
+        return [strand for strand in found if strand is not None and not strand.is_idle]
 
     def remove_subscription(
         self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False

@@ -88,7 +88,8 @@ class Strand:
     @property
     def is_idle(self) -> bool:
         """True when everything that came was handled."""
-        return bool(self._turn) and not self._mailbox.items
+        # The mailbox first: a worker that has taken the last message from it keeps the turn until that is handled.
+        return not self._mailbox.items and bool(self._turn)
 
     def run(self) -> bool:
         """A worker, which has the turn: call the callback for what is there. True: more is there, and others wait."""

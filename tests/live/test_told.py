@@ -326,6 +326,41 @@ def test_a_barrier_waits_for_what_had_come_before_it(server: NatsServer) -> None
         assert done.get(timeout=20) == 400
 
 
+@pytest.mark.parametrize("thread", ["shared", "own"])
+@pytest.mark.parametrize("end", ["max_messages", "unsubscribe", "close"])
+def test_a_barrier_waits_for_a_subscription_that_has_ended(server: NatsServer, end: str, thread: Any) -> None:
+    """What it holds goes to its callback still; after `close` only the message that the callback is at."""
+    handled: list[bytes] = []
+    reentered: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    begun, gate = threading.Event(), threading.Event()
+
+    def slowly(message: jsclient.Msg) -> None:
+        begun.set()
+        assert gate.wait(20)
+        try:
+            nc.barrier(timeout=5)
+        except errors.Reentered as error:
+            reentered.put(error)
+        handled.append(message.data)
+
+    with jsclient.connect(server.url) as nc:
+        limit = 3 if end == "max_messages" else None
+        sub = nc.subscribe("ends", callback=slowly, max_messages=limit, thread=thread)
+        for number in range(3):
+            nc.publish("ends", b"%d" % number)
+        nc.flush()
+        assert begun.wait(20)
+        if end != "max_messages":
+            getattr(sub, end)()
+        assert sub.closed
+        with pytest.raises(errors.TimedOut):
+            nc.barrier(timeout=0.05)
+        gate.set()
+        nc.barrier(timeout=20)
+        assert handled == [b"0", b"1", b"2"][: 1 if end == "close" else 3]
+        assert reentered.get(timeout=20)
+
+
 def test_a_barrier_ends_with_the_connection(server: NatsServer) -> None:
     gate = threading.Event()
     nc = jsclient.connect(server.url)
