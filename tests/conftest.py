@@ -21,7 +21,7 @@ SPARK = importlib.util.find_spec("pyspark") is not None
 #: The folders of the tests that run against a real server: marked `live`, and nothing may be left behind by them.
 LIVE = ("live", "faults", "chaos", "examples", "spark")
 FULL = os.environ.get("JSCLIENT_FULL") == "1"
-LONGEST = "tests/chaos/test_soak.py"
+LONGEST = ("tests/chaos/test_soak.py", "tests/faults/test_groups_kills.py", "tests/unit/test_outbox_orders.py")
 
 
 def pytest_configure() -> None:
@@ -50,8 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """`pytest -n 2`: a file stays in one process, and the whole of Spark in one, where it has one session. The file
-    that lasts longest is the first, or all would wait for it in the end."""
+    """`pytest -n 2`: a file stays in one process, and the whole of Spark in one, where it has one session. The files
+    that last longest are the first, or all would wait for them in the end."""
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):
@@ -59,8 +59,9 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "tests/spark" if nodeid.startswith("tests/spark/") else super()._split_scope(nodeid)
 
         def _assign_work_unit(self, node: Any) -> None:
-            if LONGEST in self.workqueue:
-                self.workqueue.move_to_end(LONGEST, last=False)
+            for path in reversed(LONGEST):
+                if path in self.workqueue:
+                    self.workqueue.move_to_end(path, last=False)
             super()._assign_work_unit(node)
 
     return ByFile(config, log)

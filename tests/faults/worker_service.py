@@ -2,7 +2,8 @@
 
     python worker_service.py URL STREAM CONSUMER LOG THREADS FAIL_PERCENT SECONDS_PER_MESSAGE
 
-Every message handled successfully is a line in LOG, written and flushed before the ack.
+Every message handled successfully is a line in LOG, written before the ack. LOG.begun has a byte for each handler that
+has begun.
 """
 
 from __future__ import annotations
@@ -21,9 +22,11 @@ from jsclient.workers import WorkerPool
 def main() -> int:
     url, stream, consumer, log, threads, fail_percent, seconds = sys.argv[1:]
     descriptor = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    begun = os.open(f"{log}.begun", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
     busy = threading.Event()
 
     def handle(message: Any) -> None:
+        os.write(begun, b".")
         if random.random() * 100 < float(fail_percent):
             raise RuntimeError("the dice said no")
         busy.wait(float(seconds))
