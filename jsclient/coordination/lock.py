@@ -73,6 +73,8 @@ class Semaphore:
             raise errors.TimedOut(f"{self.name!r} is taken. Nothing was acquired. Try again, or wait with a timeout.")
         # Markers of releases and of leases that ran out (server 2.11) wake us; before that only our own clock does.
         with self._kv.watch(*self.keys, updates_only=True, meta_only=True) as changes:
+            if deadline.at_most(SHORTEST_TRY) >= SHORTEST_TRY:
+                lease = self._try(self._terms, deadline)  # its release may have come before the watch
             while lease is None:
                 if deadline.expired():
                     raise errors.TimedOut(

@@ -72,6 +72,18 @@ def test_one_holder_at_a_time_and_the_next_at_once(context: JetStream) -> None:
     second.acquire(5).release()
 
 
+def test_a_release_just_before_the_watch_is_not_missed(context: JetStream, monkeypatch: pytest.MonkeyPatch) -> None:
+    kv = coordination.lease_bucket(context, "missed", ttl=40.0)
+    first, second, watch = Lock(kv, "work", ttl=40.0).acquire(), Lock(kv, "work", ttl=40.0), KeyValue.watch
+
+    def released_first(self: KeyValue, *keys: str, **options: Any) -> Any:
+        first.release()
+        return watch(self, *keys, **options)
+
+    monkeypatch.setattr(KeyValue, "watch", released_first)
+    second.acquire(5).release()
+
+
 @pytest.mark.slow
 def test_a_lease_is_renewed_as_long_as_it_is_held(kv: KeyValue, ttl: float) -> None:
     lease = Lock(kv, "work", ttl=ttl).acquire(5)
