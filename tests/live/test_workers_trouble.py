@@ -16,6 +16,7 @@ from jsclient.connection import engine_of
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import PoolEvent, Reject, Retry, WorkerPool
+from tests.deadline_rig import in_calm
 from tests.pauses import time_passes
 
 
@@ -154,19 +155,25 @@ def test_a_message_that_kills_its_workers_is_given_up(stream: Stream, dead: Stre
 @pytest.mark.slow
 def test_waiting_behind_its_key_is_not_hanging(stream: Stream) -> None:
     """The limit counts from when the handler begins, and a message that waits here is not delivered again."""
-    fill(stream, 8)
-    consumer, calls = consumer_of(stream, ack_wait=0.6), list[bytes]()
 
-    def handle(message: Any) -> None:
-        calls.append(message.data)
-        time_passes(0.3, "the handler of the message before takes this long")
+    def handled() -> tuple[list[bytes], int]:
+        fill(stream, 8)
+        consumer, calls = consumer_of(stream, ack_wait=0.6), list[bytes]()
 
-    with WorkerPool(consumer, handle, threads=2, key=lambda message: message.subject, progress_limit=1.0) as pool:
-        wait_until(lambda: pool.snapshot().backlog > 0, 5)
-        assert pool.snapshot().in_flight <= 1
-        wait_until(settled(consumer, 8), 20)
-        assert pool.snapshot().hung == 0
-    assert calls == [b"%d" % index for index in range(8)]
+        def handle(message: Any) -> None:
+            calls.append(message.data)
+            time_passes(0.3, "the handler of the message before takes this long")
+
+        with WorkerPool(consumer, handle, threads=2, key=lambda message: message.subject, progress_limit=1.0) as pool:
+            wait_until(lambda: pool.snapshot().backlog > 0, 5)
+            assert pool.snapshot().in_flight <= 1
+            wait_until(settled(consumer, stream.info().state.last_seq), 20)
+            hung = pool.snapshot().hung
+        consumer.delete()
+        stream.purge()
+        return calls, hung
+
+    assert in_calm(handled, calm=0.3) == ([b"%d" % index for index in range(8)], 0)
 
 
 @pytest.mark.slow
