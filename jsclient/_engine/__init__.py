@@ -108,7 +108,7 @@ class Engine(Protocol):
 
     @property
     def post(self) -> Callable[[Frame], None]:
-        """Queue a frame; it leaves with others, within about a millisecond."""
+        """Queue a frame; it leaves with others, within three milliseconds."""
 
     @property
     def post_now(self) -> Callable[..., None]:

@@ -1,4 +1,4 @@
-"""The flusher thread: sends what is coalesced within about a millisecond, and is the clock of a connection.
+"""The flusher thread: sends what is coalesced within a few milliseconds, and is the clock of a connection.
 
 It is never on the path of a call that waits for a reply. It parks while nothing is queued and no timer runs.
 """
@@ -23,10 +23,14 @@ log = logging.getLogger("jsclient.flusher")
 TICK: Final = 0.001
 """Seconds between two looks at the outbox while it is in use."""
 
+CALM_TICK: Final = 0.003
+"""The same behind a look that found nothing: a thread that posts also waits for something, and sends before that. In a
+loop of fetches, each message acked, looks were a seventh of the CPU (70 us for each time that a thread wakes up)."""
+
 SLICE: Final = 0.1
 """Seconds that a write may wait for a slow server before timers get their turn."""
 
-IDLE_TICKS: Final = 20
+IDLE_TICKS: Final = 8
 """Empty looks after which the flusher parks; until then a publisher need not wake it."""
 
 SLOW_TICK: Final = 0.02
@@ -111,7 +115,8 @@ class Flusher:
                 empty = 0
                 continue
             sent = outbox.bytes_out
-            kicked = self._wait(TICK if busy else SLOW_TICK if outbox.holds_back() else None)
+            tick = CALM_TICK if outbox.calm else TICK
+            kicked = self._wait(tick if busy else SLOW_TICK if outbox.holds_back() else None)
             if self._stopping:
                 return
             self._fire_due()
@@ -124,7 +129,9 @@ class Flusher:
                     continue  # it moves and sends for itself
             if outbox.offline or not (outbox.frames or (outbox.holds_back() and outbox.bytes_out == sent)):
                 empty = 0 if kicked and not busy and not outbox.offline else min(empty + 1, IDLE_TICKS)
+                outbox.calm = not (relay.running or outbox.holds_back())
                 continue
+            outbox.calm = False
             if not busy:
                 # The first frame after a quiet time: let others join it.
                 outbox.ticking = outbox.crowded = True

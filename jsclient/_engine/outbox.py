@@ -116,7 +116,8 @@ class Outbox:
         self.size: int = 0
         self.offline: bool = True
         self.closed: Callable[[], BaseException] | None = None
-        self.ticking = False  # the flusher is awake and will drain within a millisecond
+        self.ticking = False  # the flusher is awake and will drain within three milliseconds
+        self.calm: bool = False  # it takes its time, as those that post also send: a core publish kicks it
         self.crowded: bool = False  # many frames come: they leave together
         self._first_sent = 0.0
         self._bytes_before = 0  # sent over links that have ended
@@ -180,7 +181,7 @@ class Outbox:
                     self._first_sent = now + CONVOY_PAUSE * took
                 return
         self.crowded = True  # until the flusher's next look
-        if not self.ticking:
+        if self.calm or not self.ticking:
             self._kick()
 
     def post_now(self, frame: Frame, deadline: Deadline | None = None) -> None:

@@ -163,7 +163,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
     """One delivered message. Any thread may ack it; of several threads exactly one succeeds.
 
     `ack`, `nak`, `term` and `in_progress` are coalesced publishes: they return at once and leave with the next
-    write, within about a millisecond, and before any call of ours that waits. They survive a lost connection. None
+    write, within three milliseconds, and before any call of ours that waits. They survive a lost connection. None
     of them tells whether the server got it: `double_ack` does. Even a confirmed ack does not survive a crash of the
     server in every case, so a message may come again: make processing idempotent.
     """

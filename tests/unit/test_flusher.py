@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from jsclient._engine.flusher import IDLE_TICKS, SLOW_TICK, Flusher
+from jsclient._engine.flusher import CALM_TICK, IDLE_TICKS, SLOW_TICK, TICK, Flusher
 from jsclient._engine.outbox import COALESCE
 from jsclient._engine.relay import Relay
 from jsclient.testing import wait_until
@@ -24,6 +24,7 @@ class Box:
         self.unsent = 0
         self.offline = False
         self.ticking = False
+        self.calm = False
         self.drains = 0
         self.bytes_out = 0
 
@@ -87,6 +88,26 @@ def test_it_goes_on_ticking_for_a_while_and_then_parks(made: Any) -> None:
     box.frames.append(b"y")  # no kick needed
     wait_until(lambda: not box.frames, 2)
     wait_until(lambda: not box.ticking, 2)
+
+
+def test_where_callers_send_themselves_it_looks_less_often_and_a_kick_wakes_it(made: Any) -> None:
+    flusher, box = made
+    waits: list[float | None] = []
+    wait = flusher._wait
+
+    def noted(limit: float | None) -> bool:
+        waits.append(limit)
+        return bool(wait(limit))
+
+    flusher._wait = noted
+    flusher.kick()  # for a frame that has left by the time it looks
+    wait_until(lambda: waits and waits[-1] is None)
+    assert waits.count(CALM_TICK) == IDLE_TICKS
+    assert box.calm
+    box.frames.append(b"x")
+    flusher.kick()
+    wait_until(lambda: not box.frames, 2)
+    assert TICK in waits, "the first frame after a quiet time waits for others as before"
 
 
 def test_no_frame_is_stranded_at_the_moment_of_parking(made: Any) -> None:

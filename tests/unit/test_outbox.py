@@ -533,6 +533,10 @@ def test_the_first_core_publish_after_a_quiet_moment_leaves_at_once() -> None:
     rig.outbox.crowded = False
     rig.outbox.post_core(b"4")
     assert bytes(wire.taken) == b"1234"
+    rig.outbox.ticking = rig.outbox.calm = True
+    rig.outbox.crowded, rig.outbox._first_sent = False, rig.outbox._first_sent + 1000
+    rig.outbox.post_core(b"5")
+    assert rig.kicks == 2, "a flusher that takes its time is woken: a core publish leaves within a millisecond"
 
 
 def test_a_slow_send_at_once_is_not_repeated_soon(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -165,7 +165,8 @@ class Remainder(Credit):
         super().__init__(max_bytes, numbers=numbers)
         self.messages = messages
         self.pull_bytes = pull_bytes
-        self.limited: bool = max_bytes > 0 or pull_bytes > 0
+        if pull_bytes:
+            self.limited = True
 
     def taken(self) -> int:
         return self.count

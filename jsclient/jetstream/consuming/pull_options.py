@@ -306,11 +306,14 @@ def options_for(given: PullOptionsDict, config: ConsumerConfig | None) -> PullOp
     return PullOptions(**given, first_messages=min(MAX_MESSAGES, most), most_messages=most)
 
 
+SMALL_FETCH: Final = MAX_BYTES // 4
+"""Bytes of all messages of a fetch up to which its pulls have no limit of bytes, which costs a status per pull. The
+server ends a connection for which 64 MiB wait (see MAX_BYTES)."""
+
+
 def bytes_of_a_pull(messages: int, size: int, config: ConsumerConfig | None) -> int:
     """The limit of each pull of a fetch of so many messages of that size; 0: none."""
-    # The server ends a connection for which 64 MiB wait (see MAX_BYTES). The limit costs a status per pull, so a
-    # fetch of few or small messages has none.
-    if messages * size <= MAX_BYTES // 4 or config is None:
+    if messages * size <= SMALL_FETCH or config is None:
         return 0
     if config.deliver_policy == "last_per_subject":
         return 0  # servers (2.9 to 2.15) forget a message of such a consumer when a pull has no bytes left for it

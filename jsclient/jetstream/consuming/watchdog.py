@@ -78,10 +78,10 @@ class Watchdog:
 
     def due(self, last_frame: float) -> float:
         """When to look next."""
-        alarm = self.alarm_at(last_frame)
-        if self._asked_about == alarm:
-            return alarm
-        return alarm - self.doubt
+        # `alarm_at`, without its call: every wait of a fetch is here.
+        since = max(last_frame, self.since) if self._frames_count else self.since
+        alarm = since + self.patience
+        return alarm if self._asked_about == alarm else alarm - self.doubt
 
     def look(self, now: float, last_frame: float) -> Look:
         """What to do now. Each silence is asked about once; after an alarm call `restart`."""
