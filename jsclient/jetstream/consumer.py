@@ -21,7 +21,6 @@ from jsclient.jetstream.consuming.fetch import NO_WAIT_TIMEOUT, Batch, Fetch
 from jsclient.jetstream.consuming.messages import Messages, each
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
 from jsclient.jetstream.consuming.pull_options import (
-    SMALL_FETCH,
     ErrorHook,
     FetchBatchesDict,
     FetchBytesDict,
@@ -103,8 +102,7 @@ class Consumer(PullSource):
         return config is not None and config.ack_policy == "none"
 
     def pull_bytes(self, messages: int) -> int:
-        small = messages * self._size <= SMALL_FETCH  # as usual: then no more is looked at
-        return 0 if small else bytes_of_a_pull(messages, self._size, self._config)
+        return bytes_of_a_pull(messages, self._size, self._config)
 
     def learn_size(self, nbytes: int) -> None:
         self._size = max(nbytes, self._size // 4)
@@ -220,7 +218,7 @@ class Consumer(PullSource):
                 no_wait=seconds == 0 or no_wait_then is not None,
             )
         )
-        deadline = None if reading is None else Deadline(seconds)
+        deadline = Deadline(seconds)
         batch = Fetch(
             self,
             max_messages,

@@ -202,12 +202,12 @@ def reading_of(
 
 
 def fetched(
-    batch: Batch[Any], deadline: Deadline | None, reading: Reading[Any] | None, instrument: Instrumentation | None
+    batch: Batch[Any], deadline: Deadline, reading: Reading[Any] | None, instrument: Instrumentation | None
 ) -> Batch[Any]:
-    """What a fetch returns: told to the instrument, and without what is left out. No `reading` needs no deadline."""
+    """What a fetch returns: told to the instrument, and without what is left out."""
     if instrument is not None:
         taken(instrument, batch)
-    return batch if reading is None or deadline is None else reading.sifted(batch, deadline)
+    return batch if reading is None else reading.sifted(batch, deadline)
 
 
 def refuse_without_decode(on_bad: OnBad, dead_letter: str | None, on_error: Any = None) -> None:
