@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from jsclient import errors
-from tests.publish_rig import Rig, Turn, clock, outcome
+from tests.publish_rig import Rig, Turn, answer_questions, clock, info, outcome
 
 __all__ = ["clock"]
 
@@ -134,4 +134,32 @@ def test_what_is_still_being_looked_for_ends_with_the_ack_timeout(clock: Turn) -
     clock(rig, 0.5)
     assert not future.done()
     clock(rig, 0.6)
+    assert outcome(future) is errors.PublishUnknown
+
+
+def test_what_waits_for_a_window_has_no_longer(clock: Turn) -> None:
+    """The window is known for 10 s. What waited for it got all of the time again, without end when that was short."""
+    rig = Rig(ack_timeout=30, duplicate_window=None)
+    future = rig.publish(msg_id="1")
+    waited = 0.0
+    while not future.done():
+        for frame in answer_questions(rig, info(120)):
+            if waited < 15:
+                rig.error(frame, 10158)
+        clock(rig, 0.25)
+        waited += 0.25
+    assert 29 < waited < 31
+    assert outcome(future) is errors.PublishUnknown
+
+
+def test_a_new_link_begins_it_anew(clock: Turn) -> None:
+    rig = Rig(ack_timeout=30)
+    future = rig.publish(msg_id="1")
+    clock(rig, 20)
+    rig.lose()
+    clock(rig, 5)
+    rig.come_back()
+    clock(rig, 20)
+    assert not future.done()
+    clock(rig, 11)
     assert outcome(future) is errors.PublishUnknown

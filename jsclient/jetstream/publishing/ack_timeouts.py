@@ -99,4 +99,5 @@ class AckTimeouts:
         if now - entry._first > rules.hold_for:
             recovery.end(entry, f"the link did not come back within {rules.hold_for:g} s")
         elif self._nc.is_connected and now - max(entry._first, recovery.link_since) > rules.ack_timeout:
-            recovery.end(entry, "the duplicate window of its stream could not be learned")
+            why = "the duplicate window of its stream was not known, or the queue had no room for it"
+            recovery.end(entry, f"for {rules.ack_timeout:g} s {why}")

@@ -64,6 +64,7 @@ class Recovery:
         self.by_hand = False
         self.due: bool = False
         self.link_since: float = 0.0
+        self._linked = 0.0  # the same moment on the clock of timeouts
         self._nc = owner.nc
         self._engine = engine_of(self._nc)
         self._rules = rules
@@ -211,8 +212,8 @@ class Recovery:
             behind = left and asking is not None and now - asking < HELD_UP
             if may is None or behind or not self._send(entry, now):
                 left[token] = entry
-            elif held:
-                entry._since = now  # the wait for its ack begins anew
+            elif held and entry._since < self._linked:
+                entry._since = now  # over a new link the wait for its ack begins anew
         return left
 
     def _may_send(self, entry: Entry, now: float) -> bool | None:
@@ -286,7 +287,7 @@ class Recovery:
     def link_event(self, event: LinkEvent) -> None:
         if event is LinkEvent.RECONNECTED:
             self.owner.refusals.forget_answers()
-            self.link_since = elapsed()
+            self.link_since, self._linked = elapsed(), time.monotonic()
             self.proceed()
         elif event is LinkEvent.DISCONNECTED:
             self._lost()
