@@ -6,6 +6,7 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
@@ -91,7 +92,7 @@ class Asker:
             deadline = timeout
         else:
             deadline = Deadline(self._timeout if timeout is DEFAULT else resolve(timeout, None))
-        if waiting.on_reader():
+        if get_ident() in waiting.readers:
             self._not_on_reader("request")
         if cancel is not None:
             cancel.check()
@@ -99,7 +100,7 @@ class Asker:
         if engine.draining or self._outbox.offline:  # the engine first: in a forked child it refuses
             self._prepare_request(deadline, cancel)
         requests, relay = self._requests, self._relay
-        if not requests.is_open:
+        if requests.prefix is None:
             self._encode(subject, payload, b"x", headers)  # bad input fails before the inbox is subscribed
         token, reply, ticket = requests.new()
         under_way = requests.waiting
@@ -110,7 +111,8 @@ class Asker:
             frame = Unkept(pub(with_reply(start, reply), body))
         try:
             under_way[token] = (ticket, subject)
-            requests.check_open()
+            if requests.prefix is None:
+                requests.check_open()
             if cancel is not None:
                 cancel.enter(ticket, partial(_put_error, ticket, cancel))
             if relay.running:
@@ -195,7 +197,7 @@ class Asker:
         under_way.pop(token, None)
         if under_way:
             link = self._session.link
-            if link is not None and (link.reading.lent or link.reading.is_ours()):
+            if link is not None and (link.reading.lent or link.reading.lock._is_owned()):
                 link.reading.recall()  # it may be ours to read, and they count on it
 
     def _was_in_the_move(self, ended: BaseException) -> bool:

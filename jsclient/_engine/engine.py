@@ -258,7 +258,11 @@ class LiveEngine:
     def lent_reading(self) -> Reading | None:
         """Called before a wait: a thread that may read does so; a handler on top of a turn ends that turn first."""
         link = self.session.link
-        return link.reading if link is not None and (link.reading.lent or link.reading.is_ours()) else None
+        if link is None:
+            return None
+        reading = link.reading
+        # `is_ours` looks at the lock, too; every request is here, and as a rule this saves that call.
+        return reading if reading.lent or (reading.lock._is_owned() and reading.is_ours()) else None
 
     def lends(self) -> bool:
         """Reader thread: the last chunk woke somebody, and nobody else waits for what comes next."""
@@ -456,7 +460,7 @@ class LiveEngine:
 
     @property
     def is_connected(self) -> bool:
-        return self.session.link is not None and not self.closed
+        return self.session.link is not None and not self.session.closing.is_set()
 
     @property
     def server_info(self) -> protocol.ServerInfo:

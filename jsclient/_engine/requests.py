@@ -143,21 +143,17 @@ class Requests(ReplySink):
         self.waiting: dict[bytes, tuple[Any, str]] = {}  # token -> (ticket, subject of the request)
         self._early: dict[bytes, Msg] = {}  # reply subject -> what came before the first reply was looked at
         self.kept: dict[bytes, Ticket[Any]] = {}  # reply subject -> the ticket for its further replies
-        self._prefix: bytes | None = None
+        self.prefix: bytes | None = None
+        """How the subject of each reply begins; None until the wildcard inbox is subscribed."""
         self.served: bytes = b""  # the token that was answered last
         self.answers: int = 0
         self.many: dict[bytes, Replies] = {}  # token -> the account of a request that waits for more than one reply
         self._cut = 0
         self._refusal: Callable[[], BaseException] | None = None
 
-    @property
-    def is_open(self) -> bool:
-        """True once the wildcard inbox is subscribed."""
-        return self._prefix is not None
-
     def new(self) -> tuple[bytes, bytes, Ticket[Any]]:
         """(token, reply subject, ticket) for a request; the wildcard inbox is subscribed at first use."""
-        prefix = self._prefix
+        prefix = self.prefix
         if prefix is None:
             prefix = self._open_inbox()
         token = new_token()
@@ -165,14 +161,14 @@ class Requests(ReplySink):
 
     def _open_inbox(self) -> bytes:
         with self._lock:
-            prefix = self._prefix
+            prefix = self.prefix
             if prefix is None:
                 self._refusal = None
                 prefix = self._subscribe(self)
                 self._cut = len(prefix)
-                self._prefix = prefix
+                self.prefix = prefix
                 if self._refusal is not None:  # it came before the line above
-                    self._prefix = None
+                    self.prefix = None
             return prefix
 
     def ask_each(
@@ -184,7 +180,7 @@ class Requests(ReplySink):
         read: Callable[[Collector, Deadline], None],
     ) -> tuple[dict[int, Msg], BaseException | None]:
         """One request to each subject; see `Asker.request_each`. `read`: read the replies, if this thread may."""
-        prefix = self._prefix
+        prefix = self.prefix
         if prefix is None:
             prefix = self._open_inbox()
         tokens = [new_token() for _ in subjects]
@@ -209,7 +205,7 @@ class Requests(ReplySink):
 
     def check_open(self) -> None:
         """Called right after a token was entered: raises the refusal of the inbox if it came before that."""
-        if self._prefix is None and self._refusal is not None:
+        if self.prefix is None and self._refusal is not None:
             raise self._refusal()
 
     def deliver(self, messages: list[Msg], nbytes: int) -> None:
@@ -218,7 +214,7 @@ class Requests(ReplySink):
         for message in messages:
             token = message.raw_subject[self._cut :]
             found = waiting.get(token)
-            if found is None and len(waiting) == 1 and not message.raw_subject.startswith(self._prefix or b""):
+            if found is None and len(waiting) == 1 and not message.raw_subject.startswith(self.prefix or b""):
                 # An import rewrote the reply subject: with one request under way it can only be meant for that one.
                 found = next(iter(list(waiting.values())), None)
             account = self.many.get(token)
@@ -236,7 +232,7 @@ class Requests(ReplySink):
             elif found is not None or self.kept:
                 self._another(message, waited_for=found is not None)
         if answered:
-            self._relay.start()
+            self._relay.start(len(waiting))
 
     def keep(self, message: Msg, ticket: Ticket[Any]) -> None:
         """The request was answered by `message`, and further replies to it shall be heard, too."""
@@ -284,7 +280,7 @@ class Requests(ReplySink):
 
     def withdrawn(self, frames: list[Frame]) -> None:
         """The link went down before a byte of these was sent; told before `fail`, so that the waiter hears it first."""
-        prefix = self._prefix
+        prefix = self.prefix
         if prefix is None:
             return
         for frame in frames:
@@ -309,5 +305,5 @@ class Requests(ReplySink):
         """The server does not permit the inbox: all waiting requests are told, and the next request makes a new one."""
         # Without the lock: this is the reader, and the holder of the lock may be waiting for the server.
         self._refusal = make
-        self._prefix = None
+        self.prefix = None
         self.fail(make)

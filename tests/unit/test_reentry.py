@@ -214,7 +214,7 @@ def test_a_request_on_top_of_the_first_request() -> None:
     def run(one: Any) -> None:
         made = requesting.Requests(lambda _: b"_INBOX.x.", None)  # type: ignore[arg-type]
         one(made.new, made.new)
-        assert made.is_open
+        assert made.prefix is not None
 
     at_every_point(requesting, run)
 

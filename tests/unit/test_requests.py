@@ -47,14 +47,14 @@ def reply(subject: bytes, payload: bytes = b"") -> Msg:
 def test_the_inbox_is_subscribed_once() -> None:
     subscribed: list[int] = []
     made = Requests(lambda _: subscribed.append(1) or PREFIX, relay())  # type: ignore[func-returns-value]
-    assert not made.is_open
+    assert made.prefix is None
     threads = [threading.Thread(target=begin, args=(made, "s")) for _ in range(16)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     assert len(subscribed) == 1
-    assert made.is_open
+    assert made.prefix is not None
     assert len(made.waiting) == 16
     made.refuse(lambda: errors.PermissionViolation("no"))
     begin(made, "s")
