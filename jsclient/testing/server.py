@@ -27,6 +27,11 @@ START_TIMEOUT = 20.0
 #: SIGTERM ends a server within milliseconds; after this it is killed.
 STOP_TIMEOUT = 8.0
 
+#: A port that was free may be taken when the server listens on it: by a connection that goes out, or by the server
+#: itself, which asks for any port for its monitor first, and may be given the one that it had before a restart.
+START_TRIES = 3
+TAKEN = "address already in use"
+
 RELOAD_TIMEOUT = 20.0
 RELOADED = re.compile("Reloaded server configuration|Failed to reload")
 
@@ -89,7 +94,20 @@ class NatsServer:
     # --- life -------------------------------------------------------------------------------------------
 
     def start(self) -> NatsServer:
-        """Start the process and return when it accepts connections; RuntimeError with its log when it does not."""
+        """Start the process and return when it accepts connections; RuntimeError with its log when it does not.
+
+        A server that finds its port taken is started again, three times in all.
+        """
+        tries = 1
+        while True:
+            try:
+                return self._start()
+            except RuntimeError as error:
+                if tries == START_TRIES or TAKEN not in str(error):
+                    raise
+            tries += 1
+
+    def _start(self) -> NatsServer:
         if self.running:
             return self
         folder = Path(self._make_folder())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -10,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from jsclient.testing import Cluster, LeafPair, NatsServer, Proxy, certificates, running_servers, wait_until
+from jsclient.testing import (
+    Cluster,
+    LeafPair,
+    NatsServer,
+    Proxy,
+    certificates,
+    find_server,
+    free_port,
+    running_servers,
+    wait_until,
+)
 
 
 class Raw:
@@ -132,6 +143,29 @@ def test_lame_duck_is_announced() -> None:
 def test_a_server_that_cannot_start_says_why() -> None:
     with pytest.raises(RuntimeError, match="did not start"), NatsServer("nonsense: {"):
         pass
+
+
+@pytest.mark.parametrize("taken", [2, 3])
+def test_a_server_that_takes_its_own_port_is_started_again(taken: int, tmp_path: Path) -> None:
+    """Its monitor has any port, and was given that of its clients: once in some ten thousand restarts. Here as often as
+    wanted: twice it starts, three times are too often."""
+    program, count = tmp_path / "nats-server", tmp_path / "count"
+    port = free_port()
+    program.write_text(
+        f"#!/bin/sh\necho >> {count}\n"
+        f'if [ $(wc -l < {count}) -le {taken} ]; then exec {find_server()} "$@" -m {port}; fi\n'
+        f'exec {find_server()} "$@"\n'
+    )
+    program.chmod(0o755)
+    with contextlib.closing(NatsServer(port=port, binary=str(program))) as server:
+        if taken == 3:
+            with pytest.raises(RuntimeError, match="address already in use"):
+                server.start()
+            assert not server.running
+            return
+        assert server.start().port == port
+        with Raw(server):
+            assert server.monitor_url != f"http://127.0.0.1:{port}"
 
 
 @pytest.mark.slow
