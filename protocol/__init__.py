@@ -11,7 +11,6 @@ from protocol.errors import (
     NamingError,
     ProtocolError,
     SubjectError,
-    WebSocketError,
 )
 from protocol.events import Err, Event, Info, Msg, Ok, Ping, Pong
 from protocol.frames import PING, PONG, Frame, LargeFrame, encode_connect, hpub, pub, pub_start, reply_of, sub, unsub
@@ -51,7 +50,6 @@ __all__ = [
     "ServerInfo",
     "Status",
     "SubjectError",
-    "WebSocketError",
     "check_filter",
     "check_name",
     "check_queue",

@@ -4,7 +4,6 @@ ProtocolError                 the peer sent something that is not the NATS proto
 +-- LimitExceeded             ... or more of it than we are willing to hold
 +-- InvalidInfo               an INFO that cannot be understood
 +-- MalformedHeaders          a header block inside an intact frame: only this one message is bad
-+-- WebSocketError            a broken websocket handshake or frame
 InvalidArgument (ValueError)  the caller wants to send something that must not reach the wire
 +-- SubjectError              subject, reply or queue group
 +-- NamingError                name of a stream, consumer, bucket ...
@@ -82,17 +81,6 @@ class MalformedHeaders(ProtocolError):
 
     meaning = "Only this message is affected: its payload is whole, and the messages behind it are read."
     advice = "Correct its sender; its payload can be used without the headers."
-
-
-class WebSocketError(ProtocolError):
-    """The websocket handshake or framing is broken. `code` is the close code to answer with (RFC 6455 7.4.1)."""
-
-    advice = "Close the link and make a new one. If it comes again, see whether this is the websocket port of a server."
-    code: int
-
-    def __init__(self, message: str, events: list[Any] | None = None, code: int = 1002) -> None:
-        super().__init__(message, events)
-        self.code = code
 
 
 class InvalidArgument(Told, ValueError):

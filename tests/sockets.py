@@ -5,6 +5,10 @@ from __future__ import annotations
 import socket
 from typing import Any
 
+from websockets.client import ClientProtocol
+from websockets.protocol import State
+from websockets.uri import WebSocketURI
+
 
 class ProxySocket(socket.socket):
     """Sends in Python code, as the sockets of packages for proxies do."""
@@ -14,3 +18,15 @@ class ProxySocket(socket.socket):
 
     def sendmsg(self, *args: Any) -> int:
         return super().sendmsg(*args)
+
+
+def opened_websocket() -> ClientProtocol:
+    """A websocket whose handshake is over."""
+    return ClientProtocol(WebSocketURI(False, "h", 80, "/", ""), state=State.OPEN)
+
+
+def mask(data: bytes, key: bytes) -> bytes:
+    """XOR with the repeated key of 4 bytes."""
+    size = len(data)
+    repeated = (key * (size // 4 + 1))[:size]
+    return (int.from_bytes(data, "little") ^ int.from_bytes(repeated, "little")).to_bytes(size, "little")

@@ -5,7 +5,6 @@ Invariants, for any bytes in any chunks:
 - nothing but ProtocolError is raised, by feeding or by looking at what came out;
 - memory held stays below the limits; after an error everything is refused;
 - `parse_columns` and `complete_frames` take only what the reference takes, and the same bytes;
-- a websocket hands on the same bytes, and refuses the same streams, whatever the chunking.
 
 Prints the seed and the offending bytes and exits 1 on the first finding.
 """
@@ -17,7 +16,6 @@ import random
 import re
 import sys
 import time
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -39,7 +37,6 @@ from protocol import (
     complete_frames,
     parse_columns,
 )
-from protocol.websocket import Deflate, Handshake, WebSocket, mask
 
 SMALL_LIMITS = (300, 120, 400)  # payload, line, INFO: small, so that the fuzzer finds its way to them
 COLUMN_LIMITS = (10**10, 64 * 1024, 1024 * 1024)
@@ -256,69 +253,6 @@ def check_columns(data: bytes) -> None:
         expect(complete_frames(data, sid, limit=len(events)) == end, "limit of the walk")
 
 
-def server_frame(rng: random.Random, first: int, payload: bytes) -> bytes:
-    size = len(payload)
-    if size < 126 and rng.random() < 0.9:
-        return bytes((first, size)) + payload
-    return bytes((first, 126)) + size.to_bytes(2, "big") + payload
-
-
-def check_websocket(rng: random.Random, data: bytes) -> None:
-    compress = rng.random() < 0.5
-    frames = b""
-    pieces = chunks(rng, data)
-    if rng.random() < 0.5:
-        for piece in pieces:
-            body = Deflate().compress(piece) if compress else piece
-            frames += server_frame(rng, 0xC2 if compress else 0x82, body)
-            if rng.random() < 0.1:
-                frames += bytes((rng.choice((0x89, 0x8A)), 4)) + b"ping"
-    else:
-        body = Deflate().compress(data) if compress else data
-        parts = chunks(rng, body)
-        for index, part in enumerate(parts):
-            first = (0x80 if index == len(parts) - 1 else 0) | ((0x42 if compress else 2) if index == 0 else 0)
-            frames += server_frame(rng, first, part)
-
-    def receive(stream: bytes, cut: list[bytes]) -> tuple[bytes, bool]:
-        websocket = WebSocket(Deflate() if compress else None, max_frame=5000, max_inflated=5000)
-        out, refused = feed_all(websocket.feed, cut)
-        websocket.outgoing()
-        return b"".join(out), refused
-
-    expect(receive(frames, chunks(rng, frames)) == (data, False), "websocket changes the stream")
-    broken = mutate(rng, frames)
-    (whole, refused), (cut, refused_too) = receive(broken, [broken]), receive(broken, chunks(rng, broken))
-    # Of a broken compressed block more comes out when it is fed in smaller pieces; else the bytes are the same.
-    same = whole == cut or (refused and compress and (whole.startswith(cut) or cut.startswith(whole)))
-    expect(same and refused == refused_too, f"websocket chunking of {broken!r}")
-    sent = WebSocket(Deflate() if compress else None, random=rng.randbytes).frame(data)
-    start = {126: 4, 127: 10}.get(sent[1] & 0x7F, 2)
-    body = mask(sent[start + 4 :], sent[start : start + 4])
-    plain = zlib.decompress(body + b"\0\0\xff\xff\x03\0", -15) if sent[0] & 0x40 else body
-    expect(plain == data, "our own websocket frame does not hold what was given")
-
-
-RESPONSE = (
-    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Accept: ICX+Yqv66kxgM0FcWaLWlFLwTAI=\r\n"
-    b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover\r\n\r\n"
-)
-
-
-def check_handshake(rng: random.Random, data: bytes) -> None:
-    answer = mutate(rng, RESPONSE) + data
-    handshake = Handshake("h", compress=True, random=lambda n: bytes(n))
-    for piece in chunks(rng, answer):
-        try:
-            websocket = handshake.feed(piece)
-            if websocket is not None:
-                websocket.feed(b"")
-                return
-        except ProtocolError:
-            return
-
-
 def one_round(rng: random.Random) -> bytes:
     return mutate(rng, b"".join(rng.choice(CASES) for _ in range(rng.randrange(1, 5))))
 
@@ -333,8 +267,6 @@ def run(seconds: float, seed: int, rounds: int | None = None) -> int:
         try:
             check_parser(rng, data)
             check_columns(data)
-            check_websocket(rng, data)
-            check_handshake(rng, data)
         except Exception as error:
             print(f"FINDING at seed {seed} round {done}: {type(error).__name__}: {error}\ninput: {data!r}")
             return 1

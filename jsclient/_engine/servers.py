@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
@@ -92,6 +93,8 @@ class ServerPool:
         servers += parse_urls(texts) if texts or not servers else []
         if len({server.websocket for server in servers}) > 1:
             raise ConfigError("websocket URLs (ws, wss) and plain ones (nats, tls) cannot be mixed in one connection")
+        if servers[0].websocket and importlib.util.find_spec("websockets") is None:
+            raise ConfigError("ws:// and wss:// URLs need an extra: pip install 'jsclient[websocket]'")
         unique = list({(server.scheme, server.host, server.port): server for server in servers}.values())
         if self._randomize:
             self._rng.shuffle(unique)

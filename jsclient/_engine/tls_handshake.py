@@ -29,8 +29,10 @@ def greet(
     if server.websocket:
         if server.wants_tls or options.wants_tls:
             stream = _start_tls(stream, server, options, deadline)
+        from jsclient._transport.ws import start_websocket  # needs an extra
+
         headers = options.ws_headers() if callable(options.ws_headers) else options.ws_headers or {}
-        stream = transport.start_websocket(
+        stream = start_websocket(
             stream,
             server.host,
             server.port,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
 import traceback
 from collections.abc import Iterator
 from typing import Any
@@ -185,6 +186,12 @@ def test_a_token_in_the_query_never_shows(
 def test_headers_of_the_handshake_are_refused(ws_server: NatsServer) -> None:
     with pytest.raises(errors.ConfigError, match="Upgrade"):
         jsclient.connect(ws_server.websocket_url, ws_headers={"Upgrade": "x"})
+
+
+def test_without_the_extra(ws_server: NatsServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "websockets", None)
+    with pytest.raises(errors.ConfigError, match=r"pip install 'jsclient\[websocket\]'"):
+        jsclient.connect(ws_server.websocket_url)
 
 
 def test_ws_and_nats_are_not_mixed(ws_server: NatsServer) -> None:

@@ -22,10 +22,8 @@ from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.tls import default_tls_context, start_tls
 from jsclient._transport.ws import WebSocketTransport
 from jsclient.testing.certs import Certificates, certificates
-from protocol import websocket
 from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
-from protocol.websocket import WebSocket, mask
-from tests.sockets import ProxySocket
+from tests.sockets import ProxySocket, mask, opened_websocket
 from tests.unit import test_outbox_sending as plain
 
 traced = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the points are those of 3.11")
@@ -37,9 +35,7 @@ SCENE: list[Frame] = [
 
 
 class Strike(plain.Strike):
-    files = frozenset(
-        module.__file__ for module in (outbox, sending, sealing, stream, tcp, tls, ws, waiting, websocket)
-    )
+    files = frozenset(module.__file__ for module in (outbox, sending, sealing, stream, tcp, tls, ws, waiting))
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +59,7 @@ class Line:
                 transport = start_tls(transport, _client(certs), "localhost", 5)
                 done.result(5)
         self.framed = kind in ("ws", "wss")
-        self.transport: Any = WebSocketTransport(transport, WebSocket()) if self.framed else transport
+        self.transport: Any = WebSocketTransport(transport, opened_websocket()) if self.framed else transport
         ours_now = socket.socket(fileno=self.transport.fileno())
         ours_now.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
         ours_now.detach()
