@@ -105,6 +105,7 @@ lint: $(STAMP)
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy $(if $(filter 0,$(SPARK)),--allow-subclassing-any --no-warn-unused-ignores)
 	@$(PY) tools/layers.py
+	@$(PY) tools/prose.py
 	@$(PY) tools/typing_check.py
 
 # Branches, per package, of the tests that need no Spark: REPORT="--include='jsclient/jetstream/*'" shows a part of it.
