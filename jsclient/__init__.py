@@ -10,7 +10,6 @@ JetStream is in `jsclient.jetstream`, buckets in `jsclient.keyvalue` and `jsclie
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 
 import protocol as _protocol
@@ -69,8 +68,6 @@ __all__ = [
     "live_connections",
     "shared",
 ]
-
-logging.getLogger("jsclient").addHandler(logging.NullHandler())
 
 
 def connect(

@@ -70,7 +70,7 @@ class EventsThread:
             self._to_start.append(None)
             if self._later is not None:
                 self._later(NO_THREAD_PAUSE, self._start)
-            log.error("no thread for the callbacks of the connection: %s", errors.brief(error))
+            log.error("no thread for the callbacks of the connection: %s", errors.brief(error), exc_info=error)
         finally:
             if thread is not None and thread.began:
                 self._thread = thread

@@ -97,7 +97,12 @@ class Connector:
             if result is not None:
                 raise
             self._owner.clock.call_later(NO_THREAD_PAUSE, self.spawn)
-            log.error("no thread to reconnect with, trying again in %g s: %s", NO_THREAD_PAUSE, errors.brief(error))
+            log.error(
+                "no thread to reconnect with, trying again in %g s: %s",
+                NO_THREAD_PAUSE,
+                errors.brief(error),
+                exc_info=error,
+            )
             return
         self._thread = thread  # not before: close() joins it, from any thread
 

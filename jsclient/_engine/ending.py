@@ -125,7 +125,7 @@ class Ending:
     def fail(self, error: BaseException) -> None:
         """The session has ended for good (called by it, on one of its threads)."""
         engine = self._engine
-        log.error("connection %d ends: %s", engine.number, error)
+        log.error("connection %d ends: %s", engine.number, errors.brief(error))
         engine.report_error(error, None)
         self.close_now(wait=False, error=error)
 
@@ -155,7 +155,12 @@ class Ending:
         try:
             Thread(name, self._drain_quietly, seconds).start()
         except (errors.NoThread, MemoryError) as error:
-            log.error("no thread to drain connection %d with, trying again: %s", engine.number, errors.brief(error))
+            log.error(
+                "no thread to drain connection %d with, trying again: %s",
+                engine.number,
+                errors.brief(error),
+                exc_info=error,
+            )
             engine.clock.call_later(NO_THREAD_PAUSE, lambda: self._drain_in_background(seconds))
 
     def _drain_quietly(self, seconds: float | None) -> None:

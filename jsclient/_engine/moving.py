@@ -60,7 +60,7 @@ def _start(session: Session, link: Link) -> None:
         Thread(name, _move, session, link).start()
     except (errors.NoThread, MemoryError) as error:
         link.leaving = False
-        log.error("no thread to leave a lame duck with: %s", errors.brief(error))
+        log.error("no thread to leave a lame duck with: %s", errors.brief(error), exc_info=error)
 
 
 def _move(session: Session, old: Link) -> None:

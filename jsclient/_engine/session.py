@@ -143,7 +143,7 @@ class Session:
         except protocol.ProtocolError as broken:
             self._deliver_before(broken)
             error = errors.ConnectionLost(f"the server sent something that is not NATS: {broken.what}")
-            log.error("protocol error from %s: %s", link.server.url, broken.what)
+            log.error("protocol error from %s: %s", link.server.url, broken.what, exc_info=broken)
         except OSError as broken:
             error = errors.ConnectionLost(f"the link to {link.server.url} broke: {broken}")
         except BaseException as unexpected:

@@ -230,7 +230,12 @@ class Strands:
                 worker.start()
             except (errors.NoThread, MemoryError) as error:  # or the interpreter is going down: the reader goes on
                 self._watch(NO_THREAD_PAUSE)
-                log.error("no thread for callbacks, trying again in %g s: %s", NO_THREAD_PAUSE, errors.brief(error))
+                log.error(
+                    "no thread for callbacks, trying again in %g s: %s",
+                    NO_THREAD_PAUSE,
+                    errors.brief(error),
+                    exc_info=error,
+                )
                 return
             finally:
                 if worker is None or not worker.began:

@@ -128,7 +128,8 @@ class Telling:
         if heard or self._instrument is not None:
             self.tell(ConnectionEvent("error", error, subscription), error, subscription)
         if not heard:
-            log.error("%s%s", error, f" (subscription {subscription.subject!r})" if subscription is not None else "")
+            where = f" (subscription {subscription.subject!r})" if subscription is not None else ""
+            log.error("%s%s", errors.brief(error), where, exc_info=error)
 
     def report_slow_consumer(self, subscription: Subscription) -> None:
         self.slow_consumers += 1

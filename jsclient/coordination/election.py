@@ -86,7 +86,7 @@ class Election:
                 return
             except errors.ConfigError as error:
                 self.error = error
-                log.error("the election %s cannot be held: %s", self.name, error)
+                log.error("the election %s cannot be held: %s", self.name, error, exc_info=error)
                 return
             except errors.TimedOut:
                 continue  # somebody else leads

@@ -38,8 +38,11 @@ class JsClientError(Exception):
 
 def brief(error: BaseException) -> str:
     """What happened, for a text that quotes an error and says by itself what it means."""
-    what = getattr(error, "what", None)  # those of `protocol` have it, too
-    return what.removesuffix(".") if isinstance(what, str) else str(error)
+    try:
+        what = getattr(error, "what", None)  # those of `protocol` have it, too
+        return what.removesuffix(".") if isinstance(what, str) else str(error)
+    except Exception:  # an error of the application that cannot even be printed
+        return "(without a text)"
 
 
 def _rebuild(cls: type[JsClientError], args: tuple[Any, ...], state: dict[str, Any]) -> JsClientError:

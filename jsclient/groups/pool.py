@@ -455,7 +455,7 @@ class GroupPool(Taker):
 
     def reported(self, error: Exception) -> None:
         """For layers: an error that reading survives."""
-        log.warning("member %s of %s: %s", self.member, self.group.name, error)
+        log.warning("member %s of %s: %s", self.member, self.group.name, error, exc_info=error)
         self.event("failed", None, error)
 
     def snapshot(self) -> stats.PoolSnapshot:
@@ -477,7 +477,7 @@ class GroupPool(Taker):
     def _end_by(self, error: BaseException | None) -> None:
         if self.error is None and error is not None:
             self.error = error
-            log.error("member %s of %s ends: %s", self.member, self.group.name, error or repr(error))
+            log.error("member %s of %s ends: %s", self.member, self.group.name, errors.brief(error), exc_info=error)
             self.event("failed", None, error)
         self.stopping = True
         self.wake()

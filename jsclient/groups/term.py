@@ -139,7 +139,7 @@ class Term:
         try:
             return self.pool.records.crash_before()
         except errors.JsClientError as error:
-            log.warning("it is not noted that the process of %r died: %s", message, error)
+            log.warning("it is not noted that the process of %r died: %s", message, error, exc_info=error)
             return True
 
     def begin_alone(self, item: Item) -> None:

@@ -511,7 +511,9 @@ class ObjectStore:
                     timeout = deadline.at_most(PURGE_TIMEOUT)
                     self._stream.purge(subject=chunk_subject(self.bucket, nuid), timeout=timeout)
             except JsClientError as error:
-                logger.warning("chunks of %r stay in object store %s for now: %s", name, self.bucket, error)
+                logger.warning(
+                    "chunks of %r stay in object store %s for now: %s", name, self.bucket, error, exc_info=error
+                )
                 continue
             with self._lock:
                 self._leftovers.pop((name, nuid), None)
@@ -523,12 +525,16 @@ class ObjectStore:
         try:
             subject = chunk_subject(self.bucket, replaced.nuid)
         except BadObjectMeta as error:
-            logger.warning("%r in object store %s had no chunks of its own: %s", replaced.name, self.bucket, error)
+            logger.warning(
+                "%r in object store %s had no chunks of its own: %s", replaced.name, self.bucket, error, exc_info=error
+            )
             return
         try:
             self._stream.purge(subject=subject, timeout=deadline.at_most(PURGE_TIMEOUT))
         except JsClientError as error:
-            logger.warning("chunks of %r stay in object store %s for now: %s", replaced.name, self.bucket, error)
+            logger.warning(
+                "chunks of %r stay in object store %s for now: %s", replaced.name, self.bucket, error, exc_info=error
+            )
             self._remember(replaced.name, replaced.nuid)
 
     def __reduce__(self) -> Any:

@@ -138,7 +138,7 @@ class Upload:
         except StreamNotFound:
             pass  # the whole store is gone
         except JsClientError as error:
-            logger.warning("chunks of an unfinished upload stay in %s for now: %s", self._bucket, error)
+            logger.warning("chunks of an unfinished upload stay in %s for now: %s", self._bucket, error, exc_info=error)
             return list(self._futures)
         return None
 

@@ -197,7 +197,7 @@ class Endpoint(Taker):
                 self._tell(error, "endpoint %s of service %s answered with an error: %s")
         except BaseException as error:  # also SystemExit: it would end this worker, and nobody would answer any more
             failure = f"500:{one_line(repr(error))}"
-            self._tell(error, "the handler of endpoint %s of service %s failed: %s", trace=True)
+            self._tell(error, "the handler of endpoint %s of service %s failed: %s")
             self._answer_error(request, "500", one_line(repr(error)), b"")
         elapsed = time.perf_counter_ns() - started
         with self._lock:
@@ -215,11 +215,11 @@ class Endpoint(Taker):
         except JsClientError as error:
             self._tell(error, "endpoint %s of service %s could not answer with an error: %s")
 
-    def _tell(self, error: BaseException, text: str, trace: bool = False) -> None:
+    def _tell(self, error: BaseException, text: str) -> None:
         """To `on_error` of the service, or to the log when there is none."""
         on_error = self._service.config.on_error
         if on_error is None:
-            log.error(text, self.name, self._service.config.name, error, exc_info=error if trace else None)
+            log.error(text, self.name, self._service.config.name, brief(error), exc_info=error)
             return
         try:
             on_error(self, error)

@@ -267,7 +267,7 @@ class Service(Group):
             if self.nc.is_connected:
                 self.nc.flush(timeout=deadline.remaining())
         except (NatsConnectionError, TimedOut) as error:
-            log.warning("service %s stopped, but not cleanly: %s", self.config.name, error)
+            log.warning("service %s stopped, but not cleanly: %s", self.config.name, error, exc_info=error)
         finally:
             self._engine.remove_link_listener(self._on_link_event)
             self._stopped.set()

@@ -196,7 +196,7 @@ class WorkerPool(Taker):
             first = self.error is None
             self.error = self.error or error
         if first:
-            log.error("the pool of %s ends: %s", self.consumer, error or repr(error))
+            log.error("the pool of %s ends: %s", self.consumer, errors.brief(error), exc_info=error)
         return first
 
     def _worker_ended(self, count: int) -> None:
@@ -406,7 +406,9 @@ class WorkerPool(Taker):
         try:
             Thread(name, call).start()
         except (errors.NoThread, MemoryError) as error:
-            log.error("no thread for the %s of the pool of %s: %s", what, self.consumer, errors.brief(error))
+            log.error(
+                "no thread for the %s of the pool of %s: %s", what, self.consumer, errors.brief(error), exc_info=error
+            )
             return False
         return True
 
@@ -416,7 +418,7 @@ class WorkerPool(Taker):
             tell(self.options.on_event, PoolEvent(kind, message, error, seconds))
 
     def _reported(self, error: Exception) -> None:
-        log.warning("%s: %s", self.consumer, error)
+        log.warning("%s: %s", self.consumer, error, exc_info=error)
         self.event("failed", None, error)
 
     def snapshot(self) -> stats.PoolSnapshot:
@@ -478,7 +480,7 @@ class WorkerPool(Taker):
             try:
                 self.connection.flush(max(deadline.at_most(2.0), 0.1))
             except errors.JsClientError as error:
-                log.warning("the last acks may not have arrived: %s", error)
+                log.warning("the last acks may not have arrived: %s", error, exc_info=error)
         return StopReport(finished, tuple(running), self._messages.given_back)
 
     def _release_in_background(self) -> None:

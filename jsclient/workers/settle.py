@@ -75,7 +75,7 @@ class Settler:
     def not_acked(message: JetStreamMsg, error: errors.JsClientError) -> None:
         """Nothing to worry about where the handler did it."""
         if not isinstance(error, errors.MsgAlreadyAcked):
-            log.warning("the ack of %r was not sent or not confirmed: %s", message, error)
+            log.warning("the ack of %r was not sent or not confirmed: %s", message, error, exc_info=error)
 
     def failed(
         self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, seconds: float
@@ -101,7 +101,9 @@ class Settler:
         try:
             later.store(self._pool.consumer, self._later, message, delay, attempt)
         except errors.JsClientError as error:
-            log.warning("%r is not known to be stored for later, it is delayed by a nak: %s", message, error)
+            log.warning(
+                "%r is not known to be stored for later, it is delayed by a nak: %s", message, error, exc_info=error
+            )
             return False
         self._quietly(message, message.ack)
         return True
@@ -134,6 +136,7 @@ class Settler:
             worker.counters.rejected += 1
         else:
             worker.counters.failed += 1
+            log.warning("%r is given up after %d deliveries: %s", message, deliveries, reason, exc_info=error)
         if message.is_acked:
             self._pool.event("rejected" if rejected else "failed", message, error)
             return True  # the handler has settled it already
@@ -178,7 +181,12 @@ class Settler:
         try:
             dead_letters.publish(self._pool.consumer.js, self._options.dead_letter, message, reason, deliveries)
         except errors.JsClientError as error:
-            log.error("the dead letter of %r is not known to be stored, it will be tried again: %s", message, error)
+            log.error(
+                "the dead letter of %r is not known to be stored, it will be tried again: %s",
+                message,
+                error,
+                exc_info=error,
+            )
             if len(self._unstored) < REASONS_KEPT:
                 self._unstored[key] = reason
             return False
@@ -203,7 +211,7 @@ class Settler:
         except errors.MsgAlreadyAcked:
             pass
         except errors.JsClientError as error:
-            log.warning("%r was not settled, it comes again after ack_wait: %s", message, error)
+            log.warning("%r was not settled, it comes again after ack_wait: %s", message, error, exc_info=error)
 
     # --- order by key -----------------------------------------------------------------------------------
 
@@ -271,7 +279,7 @@ class Settler:
         try:
             result = double_ack_many(good)
         except errors.JsClientError as error:
-            log.warning("the acks of a batch were not sent: %s", error)
+            log.warning("the acks of a batch were not sent: %s", error, exc_info=error)
             return
         if result.unconfirmed:
             log.warning("%d acks of a batch were not confirmed: those may come again", len(result.unconfirmed))

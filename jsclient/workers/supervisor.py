@@ -220,7 +220,7 @@ class Supervisor:
         try:
             return Child(slot.number, self._command)
         except OSError as error:
-            log.error("no process could be started: %s", error)
+            log.error("no process could be started: %s", error, exc_info=error)
             return None
 
     def _ended(self, slot: Slot, child: Child) -> None:

@@ -113,7 +113,7 @@ class ConsumeContext(Taker):
             self.error = self.error or error
         self._messages.stop()
         if first:
-            log.error("consume of %s ended: %s", self._messages.source, error or repr(error))
+            log.error("consume of %s ended: %s", self._messages.source, errors.brief(error), exc_info=error)
             if self._on_error is not None:
                 try:
                     self._on_error(error, None)

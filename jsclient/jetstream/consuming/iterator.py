@@ -388,7 +388,7 @@ def call_hook(hook: Any, value: Any, text: str | None) -> None:
     """Call a hook of the application; what it raises must not end the consume. Without a hook `text` is logged."""
     if hook is None:
         if text is not None:
-            log.warning(text, value)
+            log.warning(text, value, exc_info=value)
         return
     try:
         hook(value)

@@ -160,7 +160,12 @@ class Reading(Generic[T]):
 
 
 def _not_stored(message: JetStreamMsg, trouble: BaseException, tell: Tell) -> None:
-    log.error("the dead letter of %r is not known to be stored: the message comes again: %s", message, trouble)
+    log.error(
+        "the dead letter of %r is not known to be stored: the message comes again: %s",
+        message,
+        trouble,
+        exc_info=trouble,
+    )
     if isinstance(trouble, Exception):
         tell(trouble, message)
     _quietly(message, partial(message.nak, AGAIN))
@@ -184,7 +189,7 @@ def _quietly(message: JetStreamMsg, action: Callable[[], Any]) -> None:
     try:
         action()
     except errors.JsClientError as error:
-        log.warning("%r was not settled, it comes again after ack_wait: %s", message, error)
+        log.warning("%r was not settled, it comes again after ack_wait: %s", message, error, exc_info=error)
 
 
 def reading_of(
