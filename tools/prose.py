@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
 import io
 import json
 import re
@@ -38,7 +39,7 @@ TELLING = "told|said|asked|believed|known|refused|seen|shown|counted|taken|kept"
 RULES = {
     "clause first": (rf"^(?:{CLAUSES})\b(?!.*\?$)", "begin with the thing, or with 'If' or 'When'"),
     "that of": (r"\b(?:that|those|the ones?) of\b", "repeat the noun"),
-    "is no": (rf"\b{BE} no\b(?! (?:longer|more))", "say what it is, or 'there is no'"),
+    "is no": (rf"(?<!there )\b{BE} no\b(?! (?:longer|more))", "say what it is, or 'there is no'"),
     "so that": (r"\bso that\b", "'to' for a purpose, 'so' for a result"),
     "semicolons": (r";.*;", "two semicolons: make sentences or a list"),
     "colons": (r": .*: ", "two colons: make sentences or a list"),
@@ -160,8 +161,9 @@ def literal(node: ast.expr) -> str:
 
 
 def paragraphs(line: int, docstring: str) -> Iterator[Text]:
-    for part in re.split(r"(\n\s*\n)", docstring):
-        if part.strip() and not re.match(r"\s{8,}\S|\s*>>>", part):
+    """Without examples, which are indented or begin with a prompt."""
+    for part in re.split(r"(\n\s*\n)", inspect.cleandoc(docstring)):
+        if part.strip() and not re.match(r" {4}|>>>", part):
             yield Text(line, "docstring", " ".join(part.split()))
         line += part.count("\n")
 

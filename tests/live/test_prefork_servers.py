@@ -53,7 +53,7 @@ def get(port: int, path: str) -> str:
 def test_gunicorn_preload(server: NatsServer, js: JetStream) -> None:
     pytest.importorskip("gunicorn", reason="gunicorn is not installed")
     port = free_port()
-    command = ["gunicorn", "--preload", "--workers", "3", "--bind", f"127.0.0.1:{port}", "wsgi_app:app"]
+    command = ["gunicorn", "--preload", "--workers", "3", "--bind", f"127.0.0.1:{port}", "wsgi_inherited:app"]
     process = subprocess.Popen(
         [sys.executable, "-m", *command], env=environment(server), stderr=subprocess.DEVNULL, cwd=APPS
     )

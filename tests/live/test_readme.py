@@ -1,4 +1,4 @@
-"""The examples of the README files and of the site's pages run as they stand, against a private server."""
+"""The examples of the README files and of the site's pages run unchanged and print what the pages show."""
 
 from __future__ import annotations
 
@@ -14,21 +14,26 @@ import pytest
 import jsclient
 from jsclient.jetstream import JetStream, PubAck
 from jsclient.testing import NatsServer
+from tests import tutorials
 
 ROOT = Path(__file__).parents[2]
-BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
-USUAL = "nats://127.0.0.1:4222"
 
 
-def blocks(path: Path) -> list[str]:
-    return BLOCK.findall(path.read_text(encoding="utf-8"))
+def programs(path: Path) -> list[tutorials.Program]:
+    return [step for step in tutorials.steps(path) if isinstance(step, tutorials.Program)]
 
 
 # Blocks marked `python spark` need a JVM: tests/spark/test_readme.py runs them.
 # Packages for engines and not for programs have none: tests/live/test_batch_engines.py is one.
 APART = {"spark", "exactly", "planning"}
 CHAPTERS = [path for path in sorted((ROOT / "jsclient").rglob("README.md")) if not APART & set(path.parts)]
-PAGES = [path for path in sorted((ROOT / "tools" / "docs" / "pages").glob("*.md")) if blocks(path)]
+# tests/live/test_tutorials.py follows these step by step.
+TUTORIALS = {"start", "service", "troubleshooting"}
+PAGES = [
+    path
+    for path in sorted((ROOT / "tools" / "docs" / "pages").glob("*.md"))
+    if path.stem not in TUTORIALS and programs(path)
+]
 NAMES = [str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *CHAPTERS, *PAGES]]
 
 
@@ -46,13 +51,19 @@ def test_examples_run_in_order(server: NatsServer, name: str) -> None:
     """Twice: a reader of a chapter runs a program again, and meets what the first run has left on the server."""
     if "/arrow/" in name:
         pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    found = list(enumerate(blocks(ROOT / name), 1))
+    found = list(enumerate(programs(ROOT / name), 1))
+    with jsclient.connect(server.url) as nc:  # what earlier pages have left
+        js = JetStream(nc)
+        for stream in list(js.stream_names()):
+            js.delete_stream(stream)
     assert found
-    again = [(number, code) for number, code in found if USUAL in code]  # the others have servers of their own
-    for turn, programs in (("first", found), ("second", again)):
-        for number, code in programs:
-            program = compile(code.replace(USUAL, server.url), f"<{name} example {number}, {turn} run>", "exec")
-            exec(program, {"__name__": "__main__"})
+    for number, program in found:
+        printed = tutorials.run(program, f"<{name} example {number}>", server.url)
+        if program.output is not None:
+            tutorials.check(f"{name} example {number}", program.output, printed)
+    for number, program in found:
+        if tutorials.USUAL in program.code:  # the others have servers of their own
+            tutorials.run(program, f"<{name} example {number}, second run>", server.url)
     for connection in jsclient.live_connections():
         connection.close()  # what jsclient.shared made lives as long as the process
 
@@ -60,7 +71,7 @@ def test_examples_run_in_order(server: NatsServer, name: str) -> None:
 def test_the_example_of_help_runs(server: NatsServer) -> None:
     """`help(JetStream)` begins with it."""
     indented = re.findall(r"(?:^(?:    .*)?\n)+", inspect.getdoc(JetStream) or "", re.M)
-    code = textwrap.dedent(next(block for block in indented if block.strip())).replace(USUAL, server.url)
+    code = textwrap.dedent(next(block for block in indented if block.strip())).replace(tutorials.USUAL, server.url)
     names: dict[str, object] = {"jsclient": jsclient, "JetStream": JetStream}
     exec(compile(code, "help(JetStream)", "exec"), names)
     assert isinstance(names["ack"], PubAck)

@@ -30,7 +30,15 @@ FOREIGN_TABLES = ("nats.go", "nats-py", "Kafka", "Celery, RQ", "question")
 #: Words of servers, of Python, of Spark and of other products that stand in texts and not in our sources.
 FOREIGN = {
     *("AsyncResult", "SimpleQueue", "SSLSocket", "setswitchinterval", "getpid", "on_commit", "ack_confirmed"),
-    *("connz", "sync_interval", "response_type", "server_name", "startingOffsetsByTimestampStrategy", "ErrHandler"),
+    *(
+        "NullHandler",
+        "connz",
+        "sync_interval",
+        "response_type",
+        "server_name",
+        "startingOffsetsByTimestampStrategy",
+        "ErrHandler",
+    ),
 }
 #: Last parts of module names that texts also use for something else: a session, a fixture, a column.
 ALSO_VALUES = {"spark", "jetstream", "protocol"}

@@ -94,7 +94,7 @@ def test_the_pages_have_what_is_replaced(tmp_path: Path, monkeypatch: pytest.Mon
     text = copy.read_text(encoding="utf-8")
     assert "nats-server 9.9.9, " in text
     assert "load average 0 to 0, medians of 5 interleaved rounds.\n" in text
-    assert "| messages(), ack each | 300,000/s, 1.67 us | 100,000/s, 5.00 us | 3.0x CPU, 3.0x time | - | - |\n" in text
+    assert "| messages(), ack each | 300,000/s, 1.67 µs | 100,000/s, 5.00 µs | 3.0x CPU, 3.0x time | - | - |\n" in text
     assert text.count("| 128 bytes |") == 1
     readme.refresh(results, rows([0.1] * 5, [3.0]))
     assert copy.read_text(encoding="utf-8") == text

@@ -38,16 +38,7 @@ TITLES = {
 }
 
 #: What the README shows; the page on performance shows all of TITLES.
-SHORT = [
-    "core-publish",
-    "core-subscribe",
-    "request",
-    "publish-sync",
-    "publish-async",
-    "fetch-100",
-    "messages-ack",
-    "kv-get",
-]
+SHORT = ["core-publish", "request", "publish-sync", "fetch-100", "messages-ack"]
 
 #: A cell holds two figures, and the text above the table says which. One column each would be ten columns.
 HEAD = "| 128 bytes | jsclient | nats-py | nats-py needs | nats.go | nats.c |\n|---|---|---|---|---|---|\n"
@@ -101,7 +92,7 @@ def cell(name: str, result: report.Result | None) -> str:
         return "-"
     if name.startswith("object"):
         return f"{1 / result.rate:.2f} s, {result.cpu / 1e6:.2f} s"
-    return f"{result.rate:,.0f}/s, {result.cpu:.2f} us"
+    return f"{result.rate:,.0f}/s, {result.cpu:.2f} µs"
 
 
 def measured(rows: list[dict[str, Any]]) -> str:

@@ -112,6 +112,7 @@ def glossary_page() -> str:
 
 def rewrite(path: Path, text: str, pages: dict[Path, str], folder: Path) -> str:
     """The text of a page with its programs shown and its links pointing to pages."""
+    text = text.replace("\n```output\n", "\n```text\n")
     text = SHOW.sub(lambda match: shown(path, match[1]), text)
     text = text.replace("<!-- errors -->\n", errors_table()) if path.parent == PAGES else text
 

@@ -1,7 +1,4 @@
-"""A WSGI application under `gunicorn --preload`: the module is imported in the master, the views run in forked workers.
-
-The recipe: options at import time, `jsclient.shared(options)` in the view.
-"""
+"""A WSGI application for gunicorn, also with `--preload`: options at import time, the connection in the view."""
 
 from __future__ import annotations
 
@@ -13,19 +10,10 @@ import jsclient
 from jsclient.jetstream import JetStream
 
 OPTIONS = jsclient.ConnectOptions(servers=os.environ["NATS_URL"])
-# What not to do: this connection belongs to the master. It is here to show that a worker is told so.
-IN_MASTER = jsclient.connect(OPTIONS)
 
 
 def app(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
-    if environ["PATH_INFO"] == "/inherited":
-        try:
-            IN_MASTER.publish("web.x", b"")
-            answer = "published"
-        except jsclient.errors.ForkedConnection:
-            answer = "ForkedConnection"
-    else:
-        ack = JetStream(jsclient.shared(OPTIONS)).publish("web.hits", str(os.getpid()))
-        answer = str(ack.seq)
+    js = JetStream(jsclient.shared(OPTIONS))  # one connection per worker process, made at its first request
+    ack = js.publish("web.hits", str(os.getpid()))
     start_response("200 OK", [("Content-Type", "text/plain")])
-    return [answer.encode()]
+    return [str(ack.seq).encode()]
