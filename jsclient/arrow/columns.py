@@ -35,6 +35,7 @@ class Message(NamedTuple):
     subject: bytes
     headers: bytes | None  # the raw block
     payload: bytes
+    stored: int  # nanoseconds since 1970
 
 
 class Documents(Protocol):
@@ -115,7 +116,14 @@ class BatchBuilder:
     def _one(self, row: int) -> Message:
         """One message of this batch, as it was stored."""
         headers = self._headers[row] if self._any_headers else None
-        return Message(self._stream, self._sequences[row], self._subjects[row], headers, self._payloads[row])
+        return Message(
+            self._stream,
+            self._sequences[row],
+            self._subjects[row],
+            headers,
+            self._payloads[row],
+            self._timestamps[row],
+        )
 
     def _column_stream(self) -> pa.Array:
         return pa.repeat(pa.scalar(self._stream, pa.string()), len(self))

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+import datetime as dt
+from collections import deque
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
-from jsclient.errors import NotJetStreamMessage
+from jsclient import errors, waiting
+from jsclient.durations import DEFAULT, Deadline, Timeout
+from jsclient.jetstream.api.headers import MSG_ID
+from jsclient.jetstream.message import timestamp_ns
+from jsclient.nuid import next_nuid
+from jsclient.threads import Thread
 from protocol import Headers
 from protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
+    from jsclient.jetstream.api.models import PubAck
+    from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.message import JetStreamMsg
 
 REASON: Final = "Dead-Letter-Reason"
@@ -24,18 +34,20 @@ _DROPPED: Final = "Nats-"
 
 MAX_REASON: Final = 500
 
+ORIGIN: Final = (SUBJECT, STREAM, CONSUMER, SEQUENCE, TIME)
+"""Headers that two letters of one message have in common; reason and deliveries differ with each attempt."""
+
+LOOK: Final = 3.0
+"""Seconds for the look at the stored message after an ack with `duplicate`."""
+
 
 def one_line(text: str) -> str:
     """Text that fits into a header."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
-def letter_of(message: JetStreamMsg, reason: str, deliveries: int) -> tuple[Headers, str | None]:
-    """The headers and the message id of its dead letter.
-
-    The id is `<stream>.<consumer>.<stream sequence>`: a second try within the duplicate window of the dead-letter
-    stream stores nothing.
-    """
+def letter_of(js: JetStream, message: JetStreamMsg, reason: str, deliveries: int) -> tuple[Headers, str | None]:
+    """The headers and the message id of its dead letter; see `origin_id`. `js` received the message."""
     headers = Headers(headers_of(message))
     headers[REASON] = one_line(reason)[:MAX_REASON]
     subject = message.subject  # as it is, so that a replay finds back; of all that it may hold only NUL does not fit
@@ -43,13 +55,135 @@ def letter_of(message: JetStreamMsg, reason: str, deliveries: int) -> tuple[Head
     headers[DELIVERIES] = str(deliveries)
     try:
         meta = message.metadata
-    except NotJetStreamMessage:
+    except errors.NotJetStreamMessage:
         return headers, None  # an account import rewrote the ack subject: where it comes from is not known
     headers[STREAM] = meta.stream
     headers[CONSUMER] = meta.consumer
     headers[SEQUENCE] = str(meta.stream_seq)
     headers[TIME] = meta.timestamp.isoformat()
-    return headers, f"{meta.stream}.{meta.consumer}.{meta.stream_seq}"
+    domain = meta.domain or domain_of(js)
+    return headers, origin_id(domain, meta.stream, meta.consumer, meta.stream_seq, meta.timestamp_ns // 1000)
+
+
+# --- which message it is --------------------------------------------------------------------------------------
+
+
+def domain_of(js: JetStream) -> str:
+    """The domain that `js` reaches, `_` where there is none; for an API of another account its prefix."""
+    prefix = js.api.prefix[:-1]
+    if prefix == "$JS.API":
+        return js.nc.server_info.domain or "_"
+    return prefix.removeprefix("$JS.").removesuffix(".API")
+
+
+def in_domain(js: JetStream, domain: str) -> JetStream:
+    """The same for the streams of a domain that a server has named."""
+    return js if not domain or js.api.is_imported or domain == domain_of(js) else js.nc.jetstream(domain=domain)
+
+
+def origin_id(domain: str, stream: str, consumer: str, sequence: int, stored: int | str) -> str:
+    """The message id of what is stored because of one message: the same for each attempt, different for others.
+
+    Streams of two domains may have the same name, and a re-created stream counts from 1. So the domain and
+    the time at which the message was `stored` (in microseconds) belong to the id.
+    """
+    return f"{domain}.{stream}.{consumer}.{sequence}.{stored}"
+
+
+def microseconds(moment: dt.datetime | None) -> int:
+    """A server's time as a part of an id; 0 where the server does not give one."""
+    return 0 if moment is None else timestamp_ns(moment) // 1000
+
+
+# --- storing --------------------------------------------------------------------------------------------------
+
+
+def store(
+    js: JetStream, subject: str, data: bytes, headers: Headers, message_id: str | None, timeout: Timeout = DEFAULT
+) -> PubAck:
+    """Store a letter and wait for the PubAck; raises what `publish` raises.
+
+    An ack with `duplicate` tells only that the stream has seen the id. The letter is stored again under
+    another id unless the stored message is this letter.
+    """
+    deadline = Deadline.of(timeout, js.publish_timeout)
+    ack = js.publish(subject, data, headers=headers, msg_id=message_id, timeout=deadline)
+    if not ack.duplicate or message_id is None or is_letter(js, ack, data, headers, message_id, deadline):
+        return ack
+    return js.publish(subject, data, headers=headers, msg_id=another_id(message_id), timeout=deadline)
+
+
+def another_id(message_id: str) -> str:
+    """An id that nothing else has, for a letter if the stream has seen its first one."""
+    return f"{message_id}.{next_nuid()}"
+
+
+def is_letter(
+    js: JetStream, ack: PubAck, data: bytes, headers: Headers, message_id: str, timeout: Timeout = DEFAULT
+) -> bool:
+    """True if the message that an ack with `duplicate` names is this letter; False if the look fails."""
+    try:
+        return is_stored(js, ack, data, headers, message_id, ORIGIN, timeout)
+    except errors.ConnectionClosed:
+        raise
+    except errors.JsClientError:
+        return False
+
+
+def is_stored(
+    js: JetStream,
+    ack: PubAck,
+    data: bytes,
+    headers: Headers,
+    message_id: str,
+    compared: Any,
+    timeout: Timeout = DEFAULT,
+) -> bool:
+    """True if the message that an ack with `duplicate` names has the same id, payload and `compared` headers.
+
+    Raises MessageNotFound if it is gone, and what `get_msg` raises.
+    """
+    deadline = Deadline.of(timeout, js.api.timeout)
+    stream = in_domain(js, ack.domain).stream(ack.stream, fetch_info=False)
+    stored = stream.get_msg(ack.seq, direct=False, timeout=deadline.at_most(LOOK))
+    same = stored.data == data and stored.headers.get(MSG_ID) == message_id
+    return same and all(stored.headers.get(name) == headers.get(name) for name in compared)
+
+
+class Looks:
+    """Calls that wait for servers, one at a time on a separate thread: for callbacks, which must not wait."""
+
+    def __init__(self) -> None:
+        self._calls: deque[Callable[[], None]] = deque()
+        self._lock = waiting.new_lock()
+        self._running = False
+
+    def add(self, call: Callable[[], None]) -> None:
+        """Call it soon; raises NoThread or MemoryError if it cannot be."""
+        with self._lock:
+            self._calls.append(call)
+            if self._running:
+                return
+            self._running = True
+        try:
+            Thread("jsclient-dead-letters", self._run).start()
+        except BaseException:
+            with self._lock:
+                self._running = False
+                self._calls.remove(call)
+            raise
+
+    def _run(self) -> None:
+        while True:
+            with self._lock:
+                if not self._calls:
+                    self._running = False
+                    return
+                call = self._calls.popleft()
+            call()
+
+
+# --- headers --------------------------------------------------------------------------------------------------
 
 
 def headers_of(message: JetStreamMsg) -> list[tuple[str, str]]:

@@ -9,11 +9,11 @@ from jsclient.arrow.columns import Message
 from jsclient.arrow.documents import Bad, DocumentColumns
 from jsclient.arrow.formats import CORRUPT, Unsupported
 from jsclient.exactly.sending import context
+from jsclient.jetstream.dead_letters import REASON, SEQUENCE, STREAM, SUBJECT, domain_of, one_line, origin_id, store
 from jsclient.jetstream.publishing.asynchronous import AsyncPublisher
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SOURCE_COLUMNS, TEXTS, schema_of
 from jsclient.spark.telling import tell
-from jsclient.workers.dead_letters import REASON, SEQUENCE, STREAM, SUBJECT, one_line
 from protocol import Headers
 from protocol.errors import InvalidHeader
 
@@ -102,18 +102,15 @@ class DeadLetters:
         publisher = AsyncPublisher(self._js, stall_wait=self._options.reconnect_timeout)
         subject = self._options.dead_letter_subject or ""
         try:
-            futures = [
-                publisher.publish(
-                    subject,
-                    message.payload,
-                    headers=_headers(message, reason),
-                    # A task that is tried again stores them once, within the window of their stream.
-                    msg_id=f"{message.stream}.spark.{message.seq}",
+            sent = []
+            for message, reason in bad:
+                headers, id_ = _headers(message, reason), self._id(message)
+                sent.append(
+                    (message, headers, id_, publisher.publish(subject, message.payload, headers=headers, msg_id=id_))
                 )
-                for message, reason in bad
-            ]
-            for future in futures:
-                future.result()
+            for message, headers, id_, future in sent:
+                if future.result().duplicate:  # an earlier try of this task, or another message
+                    store(self._js, subject, message.payload, headers, id_)
         except errors.JsClientError as error:
             text = self._options.hide(f"{type(error).__name__}: {errors.brief(error)}")
             raise JetStreamSparkError(
@@ -122,6 +119,10 @@ class DeadLetters:
                 "stream for it?",
             ) from error
         self._count += len(bad)
+
+    def _id(self, message: Message) -> str:
+        """A task that is tried again stores a message once, within the window of the dead-letter stream."""
+        return origin_id(domain_of(self._js), message.stream, "spark", message.seq, message.stored // 1000)
 
     def finish(self) -> None:
         if self._count:

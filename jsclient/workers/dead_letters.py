@@ -17,6 +17,7 @@ from jsclient.jetstream.dead_letters import (
     headers_of,
     letter_of,
     one_line,
+    store,
 )
 from jsclient.workers.options import DEAD_LETTER_TIMEOUT
 from jsclient.workers.outcomes import Reject
@@ -53,5 +54,5 @@ def reason_of(error: BaseException) -> str:
 
 def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, deliveries: int) -> Any:
     """Store the message under `subject` and wait for the PubAck; raises what `JetStream.publish` raises."""
-    headers, message_id = letter_of(message, reason, deliveries)
-    return js.publish(subject, message.data, headers=headers, msg_id=message_id, timeout=DEAD_LETTER_TIMEOUT)
+    headers, message_id = letter_of(js, message, reason, deliveries)
+    return store(js, subject, message.data, headers, message_id, DEAD_LETTER_TIMEOUT)

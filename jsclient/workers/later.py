@@ -12,7 +12,9 @@ import logging
 from typing import TYPE_CHECKING, Final
 
 from jsclient import errors
+from jsclient.durations import Deadline
 from jsclient.jetstream import Schedule
+from jsclient.jetstream import dead_letters as origins
 from jsclient.workers import dead_letters
 from jsclient.workers.options import DEAD_LETTER_TIMEOUT
 from protocol import Headers, matches
@@ -24,6 +26,8 @@ log: logging.Logger = logging.getLogger("jsclient.workers")
 
 ATTEMPT: Final = "Retry-Attempt"
 FIRST_SEQUENCE: Final = "Retry-First-Sequence"
+RETRY: Final = "retry"
+"""In the place of a consumer, in the ids of what is stored for later."""
 SINCE: Final = (2, 12)
 
 
@@ -63,23 +67,32 @@ def attempts_before(message: JetStreamMsg) -> int:
 def store(consumer: Consumer, prefix: str, message: JetStreamMsg, delay: float, attempt: int) -> None:
     """Store the message for later and wait for the PubAck; raises what `publish` raises.
 
-    Stored twice, because the ack of the original was lost, it is one: its id is made of the first sequence and the
-    attempt (within the duplicate window of the stream).
+    Stored twice, because the ack of the original was lost, it is one (within the duplicate window of the stream): its
+    id is made of this message. Raises PublishUnknown if the stream has seen the id and stored something else as it.
     """
+    js, meta = consumer.js, message.metadata
     first = _header(message, FIRST_SEQUENCE)
-    first = first if first.isdigit() else str(message.stream_seq)
+    first = first if first.isdigit() else str(meta.stream_seq)
     headers = Headers(dead_letters.headers_of(message))
     headers[ATTEMPT] = str(attempt)
     headers[FIRST_SEQUENCE] = first
     when = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=delay)
-    consumer.js.publish(
-        f"{prefix}.{message.stream_seq}",
+    domain = meta.domain or origins.domain_of(js)
+    own = origins.origin_id(domain, meta.stream, RETRY, meta.stream_seq, meta.timestamp_ns // 1000)
+    deadline = Deadline(DEAD_LETTER_TIMEOUT)
+    ack = js.publish(
+        f"{prefix}.{meta.stream_seq}",
         message.data,
         headers=headers,
-        msg_id=f"retry.{first}.{attempt}",
+        msg_id=own,
         schedule=Schedule.at(when, target=message.subject),
-        timeout=DEAD_LETTER_TIMEOUT,
+        timeout=deadline,
     )
+    if ack.duplicate and not origins.is_stored(js, ack, message.data, headers, own, (FIRST_SEQUENCE,), deadline):
+        raise errors.PublishUnknown(
+            f"stream {ack.stream!r} knows the id of the retry of message {meta.stream_seq}, and stored something else "
+            "as it. The message stays where it is. It is delivered again."
+        )
 
 
 def _header(message: JetStreamMsg, name: str) -> str:

@@ -29,9 +29,11 @@ from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.hints import Unpack
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PubAck, RawStreamMsg
+from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
 from jsclient.shared_options import with_shared_options
 from jsclient.workers import dead_letters as names
+from jsclient.workers.adopting import LOST, UNREACHABLE, Adopting
 from protocol import Headers
 from protocol.described import described, described_like
 from protocol.errors import BAD_JSON, ProtocolError
@@ -39,7 +41,6 @@ from protocol.errors import BAD_JSON, ProtocolError
 _LETTER: Final = "Dead-Letter-"
 _REPLAYED: Final = "Replayed-"
 REPLAYS: Final = "Replayed-Count"
-LOST: Final = "Dead-Letter-Lost"
 PAGE: Final = 500
 
 ADVISORY_SUBJECTS: Final = (
@@ -233,8 +234,9 @@ class DeadLetters:
     def replay(self, letter: Letter | int, *, to: str | None = None, timeout: Timeout = DEFAULT) -> PubAck:
         """Publish a letter again, to its original subject or `to`, and remove it when that is stored.
 
-        The message id is made of stream and sequence of the letter: what a crash between the two steps repeats within
-        the duplicate window of the target is stored once. Raises what `publish` raises; the letter is then still there.
+        The message id is made of domain, stream, sequence and time of the letter: what a crash between the two steps
+        repeats within the duplicate window of the target is stored once. Raises what `publish` raises, and
+        PublishUnknown if the target knows the id but has removed the message. The letter is then still there.
         """
         timeout = whole(timeout)
         letter = self.get(letter, timeout=timeout) if isinstance(letter, int) else letter
@@ -246,15 +248,31 @@ class DeadLetters:
             raise errors.InvalidSubject(
                 f"letter {letter.seq} came from {target!r}. It stays where it is. Name a subject with to=."
             )
-        ack = self._js.publish(
-            target,
-            letter.data,
-            headers=_replay_headers(letter),
-            msg_id=f"replay.{self.stream_name}.{letter.seq}",
-            timeout=timeout,
-        )
+        headers = _replay_headers(letter)
+        domain, died = origins.domain_of(self._js), origins.microseconds(letter.died)
+        own = origins.origin_id(domain, self.stream_name, "replay", letter.seq, died)
+        ack = self._js.publish(target, letter.data, headers=headers, msg_id=own, timeout=timeout)
+        if ack.duplicate:
+            self._check_replayed(letter, ack, headers, own, timeout)
         self.delete(letter, timeout=timeout)
         return ack
+
+    def _check_replayed(self, letter: Letter, ack: PubAck, headers: Headers, own: str, timeout: Timeout) -> None:
+        """Raises PublishUnknown unless the message that has this id in the target is this replay."""
+        cause: Exception | None = None
+        try:
+            if origins.is_stored(self._js, ack, letter.data, headers, own, headers, timeout):
+                return
+        except errors.ConnectionClosed:
+            raise
+        except errors.JsClientError as error:
+            cause = error
+        why = "is another message" if cause is None else f"cannot be read ({errors.brief(cause)})"
+        raise errors.PublishUnknown(
+            f"stream {ack.stream!r} knows the id of letter {letter.seq}: an earlier replay may be stored. Its message "
+            f"{ack.seq} {why}. The letter stays where it is. If the replay was handled, delete the letter; if not, "
+            "replay it after the duplicate window of that stream."
+        ) from cause
 
     def replay_all(
         self,
@@ -344,12 +362,14 @@ class DeadLetters:
         """Make letters of messages that services in other languages gave up; returns how many.
 
         Reads advisories from `consumer` (see `advisory_consumer`), fetches each message from its stream and stores it
-        under `subject`, then acknowledges the advisory. Call it from time to time; several processes may.
+        under `subject`, then acknowledges the advisory. Call it from time to time; several processes may. If the
+        domain of an advisory cannot be reached, the advisory is not counted and is delivered again after a minute.
 
         `limit`: so many advisories at most (500).
         """
         made = 0
         timeout = whole(timeout)
+        adopting = Adopting(self._js, self._stream, self.subject, subject, timeout)
         for advisory in consumer.fetch_no_wait(limit, timeout=timeout):
             try:
                 told = parse_advisory(advisory.data)
@@ -357,38 +377,12 @@ class DeadLetters:
                 advisory.term("not an advisory")
                 continue
             if isinstance(told, (MaxDeliveries, MessageTerminated)) and told.stream != self.stream_name:
-                self._adopt(told, subject, timeout)
+                if not adopting.adopt(told):
+                    advisory.nak(UNREACHABLE)
+                    continue
                 made += 1
             advisory.double_ack(timeout)
         return made
-
-    def _adopt(self, told: MaxDeliveries | MessageTerminated, subject: str, timeout: Timeout) -> None:
-        reason = "max_deliver"
-        if isinstance(told, MessageTerminated):
-            reason = f"terminated: {told.reason}" if told.reason else "terminated"
-        pairs: builtins.list[tuple[str, str]] = []
-        data, original, sent = b"", "", None
-        try:
-            origin = self._js.stream(told.stream, fetch_info=False)
-            message = origin.get_msg(told.stream_seq, direct=False, timeout=timeout)
-        except (errors.MessageNotFound, errors.StreamNotFound):
-            pairs.append((LOST, "true"))
-        else:
-            kept = message.headers.items()
-            pairs += [pair for pair in kept if not pair[0].startswith(("Nats-", _LETTER))]
-            data, original, sent = message.data, message.subject, message.time
-        pairs += [
-            (names.REASON, names.one_line(reason)[: names.MAX_REASON]),
-            (names.SUBJECT, original),
-            (names.STREAM, told.stream),
-            (names.CONSUMER, told.consumer),
-            (names.SEQUENCE, str(told.stream_seq)),
-            (names.DELIVERIES, str(told.deliveries)),
-        ]
-        if sent is not None:
-            pairs.append((names.TIME, sent.isoformat()))
-        message_id = f"{told.stream}.{told.consumer}.{told.stream_seq}"
-        self._js.publish(subject, data, headers=Headers(pairs), msg_id=message_id, timeout=timeout)
 
     def export(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> Iterator[bytes]:
         """JSON lines of the letters that fit, payloads in base64."""

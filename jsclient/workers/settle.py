@@ -288,8 +288,8 @@ class Settler:
 
 
 def _key_of(message: JetStreamMsg) -> Any:
-    """What stays the same when a message is delivered again."""
+    """The same for all deliveries of a message; a message of a re-created stream has another one."""
     try:
-        return message.stream_seq
+        return message.stream_seq, message.metadata.timestamp_ns
     except errors.NotJetStreamMessage:
         return (message.subject, message.data)

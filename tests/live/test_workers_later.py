@@ -74,6 +74,24 @@ def test_attempts_are_counted_through_schedules(js: JetStream, server: NatsServe
     wait_until(lambda: js.stream("JOBS").info().state.messages == 0, 5)
 
 
+def test_messages_of_the_same_first_sequence_are_not_taken_for_one(js: JetStream, server: NatsServer) -> None:
+    """One of them was moved here from another stream, with its headers."""
+    calls: list[bytes] = []
+
+    def handle(message: Any) -> None:
+        calls.append(message.data)
+        if calls.count(message.data) < 3:
+            raise RuntimeError("not yet")
+
+    options: dict[str, Any] = {"later": "later.jobs", "later_from": 0.0, "backoff": [0.1]}
+    with WorkerPool(queue(js, server), handle, threads=1, **options) as pool:
+        js.publish("jobs.a", b"own")
+        js.publish("jobs.a", b"moved", headers={"Retry-First-Sequence": "1"})
+        wait_until(lambda: pool.snapshot().handled == 2, 20)
+    assert sorted(calls) == [b"moved"] * 3 + [b"own"] * 3
+    wait_until(lambda: js.stream("JOBS").info().state.messages == 0, 5)
+
+
 def test_where_a_retry_would_go_wrong_it_is_refused(js: JetStream, server: NatsServer) -> None:
     consumer = queue(js, server)
     with pytest.raises(errors.ConfigError, match="excludes key= and manual="):

@@ -84,6 +84,22 @@ def test_records_that_do_not_fit(js: Js, reading: Callable[..., Any], stream_nam
     assert [row.value is None for row in rows] == [False, True, True, False]
 
 
+def test_dead_letters_of_a_stream_that_is_made_again(
+    js: Js, reading: Callable[..., Any], server: NatsServer, stream_name: str
+) -> None:
+    """The same sequences in the same stream, within the duplicate window; each read twice."""
+    js.create(f"{stream_name}_dead")
+    options = {"valueFormat": "json", "badRecords": "dead-letter", "deadLetterSubject": f"{stream_name}_dead.x"}
+    for text in (b"first", b"second"):
+        js.create(stream_name)
+        put(js, stream_name, text)
+        for _ in range(2):
+            assert reading(stream_name, "seq bigint, id bigint", **options).collect() == []
+        JetStream(js.nc).delete_stream(stream_name)
+    stream = JetStream(js.nc).stream(f"{stream_name}_dead")
+    assert [message.data for message in stream.get_batch(10)] == [b"first", b"second"]
+
+
 def test_dead_letters(js: Js, reading: Callable[..., Any], server: NatsServer, stream_name: str) -> None:
     js.create(stream_name)
     js.create(f"{stream_name}_dead")

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream.context import JetStream
     from jsclient.jetstream.publishing.future import PublishFuture
     from jsclient.message import Msg
+    from protocol import Headers
 
 OnBadOrdered: TypeAlias = Literal["raise", "skip"]
 """As `OnBad`; an ordered consumer has no acks, so nothing can be rejected."""
@@ -67,6 +68,8 @@ class Reading(Generic[T]):
     dead_letter: str
     settles: bool
     """Whether "skip" and "reject" tell the server: the consumer has ack policy explicit."""
+    looks: dead_letters.Looks = attrs.field(factory=dead_letters.Looks, eq=False, repr=False)
+    """For what must not wait on the events thread."""
 
     @property
     def lazy(self) -> bool:
@@ -141,22 +144,44 @@ class Reading(Generic[T]):
         if self.on_bad == "skip":
             _quietly(message, partial(_terminate, message, errors.brief(error)))
             return
-        headers, message_id = dead_letters.letter_of(message, errors.brief(error), _deliveries(message))
-        settle = partial(self._stored, message, error, tell)
+        headers, message_id = dead_letters.letter_of(self.js, message, errors.brief(error), _deliveries(message))
+        settle = partial(self._answered, message, headers, message_id, error, tell)
         try:
             future = self.js.publish_async(self.dead_letter, message.data, headers=headers, msg_id=message_id)
             future.add_done_callback(settle)
         except errors.JsClientError as trouble:
             _not_stored(message, trouble, tell)
 
-    @staticmethod
-    def _stored(message: JetStreamMsg, error: Exception, tell: Tell, future: PublishFuture) -> None:
+    def _answered(
+        self,
+        message: JetStreamMsg,
+        headers: Headers,
+        message_id: str | None,
+        error: Exception,
+        tell: Tell,
+        future: PublishFuture,
+    ) -> None:
         """The stream of the dead letters has answered, on the events thread."""
         trouble = future.exception(0)
-        if trouble is None:
-            _quietly(message, partial(_terminate, message, errors.brief(error)))
-        else:
+        if trouble is not None:
             _not_stored(message, trouble, tell)
+        elif message_id is None or not future.result(0).duplicate:
+            _quietly(message, partial(_terminate, message, errors.brief(error)))
+        else:  # the letter may be another one, and the look for it takes a request: not on the events thread
+            look = partial(self._look, message, headers, message_id, error, tell)
+            try:
+                self.looks.add(look)
+            except (errors.NoThread, MemoryError) as none:
+                _not_stored(message, none, tell)
+
+    def _look(self, message: JetStreamMsg, headers: Headers, message_id: str, error: Exception, tell: Tell) -> None:
+        """After an ack with `duplicate`: terminate the message only if the stream has its letter."""
+        try:
+            dead_letters.store(self.js, self.dead_letter, message.data, headers, message_id)
+        except errors.JsClientError as trouble:
+            _not_stored(message, trouble, tell)
+        else:
+            _quietly(message, partial(_terminate, message, errors.brief(error)))
 
 
 def _not_stored(message: JetStreamMsg, trouble: BaseException, tell: Tell) -> None:
