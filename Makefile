@@ -104,7 +104,8 @@ lint: $(STAMP)
 	@$(PY) -m ruff check .
 	@$(PY) -m ruff format --check .
 	@$(PY) -m mypy $(if $(filter 0,$(SPARK)),--allow-subclassing-any --no-warn-unused-ignores)
-	@$(PY) tools/layers.py
+	@$(VENV)/bin/lint-imports setup.cfg --no-cache >$(VENV)/imports.log 2>&1 || { cat $(VENV)/imports.log; exit 1; }
+	@$(PY) tools/rules.py
 	@$(PY) tools/prose.py
 	@$(PY) tools/typing_check.py
 

@@ -9,7 +9,7 @@ by one step: the thread takes the right to run (`_right`), or its starter takes 
 has seen that the thread is dead. The interpreter holds the bound method that a thread enters with until the thread
 ends; a weak reference to it calls C code, and no Python code, which could want memory, too.
 
-`tools/layers.py` finds threads that are made in another way.
+ruff finds threads that are made in another way.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ of any thread, both between any two bytecodes. No call that they make may hang: 
 says so. Therefore:
 
 * Every lock is made by `new_lock` or `new_turn`. It is reentrant, so that a call on top of its own holder enters, and
-  free again in a forked child. `tools/layers.py` finds locks that are made elsewhere.
+  free again in a forked child. ruff finds locks that are made elsewhere.
 * Under a `new_lock` there are only steps in memory, and at most a send that does not wait: no other I/O, no wait (which
-  `Thread.start` is, too), no code of the user. `tools/layers.py` finds calls that wait. Steps that a nested call could
+  `Thread.start` is, too), no code of the user. `tools/rules.py` finds calls that wait. Steps that a nested call could
   spoil are done without a lock, each as one call into C (see `pings`, and the table of subscriptions in `table`).
 * A `new_turn` is held across waits. A call on top of the thread that has it is refused with `Reentered` (`check_turn`).
 * A call that would wait for the thread beneath it is refused: `get` raises `Reentered` when its thread is the reader of

@@ -77,7 +77,7 @@ class _Numbers(dict[int, bytes]):
 
 pub_end: Final = _Numbers(b" %d\r\n").__getitem__
 """By the size of the payload: how a line ends. Start, end, payload and CRLF, joined, are a frame, as in `pub`. The
-hottest loops (JOINERS in tools/layers.py) join these pieces themselves, because a call is a tenth of a publish."""
+hottest loops join these pieces themselves, because a call is a tenth of a publish."""
 
 header_size: Final = _Numbers(b" %d").__getitem__
 """By the size of the headers: what stands before the end of a line of HPUB."""

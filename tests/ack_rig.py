@@ -6,12 +6,13 @@ import json
 import random
 from typing import Any
 
+from tests.pull_rig import Connection, Server
+
 from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream.consuming.pull_inboxes import pool_of
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
-from tests.pull_rig import Connection, Server
 
 SILENCE = errors.RequestTimeout("nothing")
 CONFIRMED = Msg(b"_INBOX.1", b"1", None, b"")

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.pauses import time_passes
 
 from jsclient.testing import NatsServer, running_servers, wait_until
-from tests.pauses import time_passes
 
 HERE = Path(__file__).parent
 SPARK = importlib.util.find_spec("pyspark") is not None

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.conftest import FULL
 
 import jsclient
 from jsclient import backup, coordination, errors, groups, services, waiting
@@ -20,7 +21,6 @@ from jsclient.connection import engine_of
 from jsclient.durations import Deadline
 from jsclient.testing import wait_until
 from jsclient.workers import DeadLetters, WorkerPool
-from tests.conftest import FULL
 
 TIMEOUT = 0.3 if FULL else 0.15
 ALLOWED = 0.2

@@ -5,10 +5,11 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from tests.publish_rig import FakeConnection, FakeJetStream
+
 from jsclient import errors
 from jsclient.message import Msg
 from protocol import frames
-from tests.publish_rig import FakeConnection, FakeJetStream
 
 COMMITTED = b'{"stream":"S","seq":3,"batch":"b","count":3}'
 REFUSED = b'{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 5"},"stream":"S","seq":0}'

@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any
 
+from tests.publish_rig import FakeConnection, FakeJetStream
+
 from jsclient.jetstream.publishing.fast_batch import COMMIT, COMMIT_END, START
 from jsclient.message import Msg
-from tests.publish_rig import FakeConnection, FakeJetStream
 
 Answer = Callable[[int, int], Any]
 """What the server says to message (number, operation): plain JSON, bytes, a link event, nothing, or an error of the

@@ -7,11 +7,12 @@ import random
 from types import SimpleNamespace
 from typing import Any
 
+from tests.pull_rig import Connection, Server
+
 from jsclient import errors, waiting
 from jsclient.jetstream.consuming.fetch import Batch, Ended
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
-from tests.pull_rig import Connection, Server
 
 END = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
 

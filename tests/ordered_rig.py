@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server
 
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.pull_rig import Connection, Server
 
 MADE = dt.datetime(2024, 1, 1, tzinfo=dt.timezone.utc)
 SILENCE = errors.RequestTimeout("nothing")

@@ -1,6 +1,6 @@
 """Time that passes in a test, and why: for the few tests that are about time itself, or about what nobody tells.
 
-Everything else waits for a condition (`jsclient.testing.wait_until`). `tools/layers.py` finds other ways to sleep.
+Everything else waits for a condition (`jsclient.testing.wait_until`). `tools/rules.py` finds other ways to sleep.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """What lives beneath a Connection: dialling, reading, sending, waiting. Not part of the public API.
 
 `Engine` is all that the layers above (JetStream, buckets, services, workers, Spark) use of it, beside the public
-face of `jsclient.Connection`. They get it from `jsclient.connection.engine_of`. What else they need, what an inbox is,
-how something ends together with its connection, stands in `__all__`: they import nothing from the modules in here
-(`tools/layers.py`).
+face of `jsclient.Connection`. They get it from `jsclient.connection.engine_of`. `__all__` has the rest: inboxes, and
+how something ends together with its connection. import-linter checks that nothing else is imported from here.
 """
 
 from __future__ import annotations

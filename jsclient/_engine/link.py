@@ -57,7 +57,7 @@ class Link:
         self.last_lent: float
         self.next_ping = self.last_lent = time.monotonic()  # the reader's
         self.error: BaseException | None = None  # why it went down; the first reason counts
-        self.reader: threading.Thread | None = None
+        self.reader: threading.Thread | None = None  # noqa: TID251
 
     def line_moves(self, taken: int, unsent: int) -> bool:
         """Once per ping: whether the server has read since the last one. The kernel was full then, and has taken more.
@@ -79,7 +79,7 @@ def open_link(
     options: ConnectOptions,
     authenticator: Authenticator,
     *,
-    abandoned: threading.Event,
+    abandoned: threading.Event,  # noqa: TID251
     must_encrypt: bool = False,
     on_stream: Callable[[Transport], None],
     on_digest: Callable[[Any], None],
@@ -133,7 +133,7 @@ def _discard(stream: Transport) -> None:
         stream.close()
 
 
-def _dial(server: Server, options: ConnectOptions, deadline: Deadline, abandoned: threading.Event) -> Transport:
+def _dial(server: Server, options: ConnectOptions, deadline: Deadline, abandoned: threading.Event) -> Transport:  # noqa: TID251
     try:
         return transport.connect_tcp(
             server.host,

@@ -27,7 +27,7 @@ def connect_tcp(
     timeout: float | None,
     local_address: str | tuple[str, int] | None = None,
     socket_factory: SocketFactory | None = None,
-    abandoned: threading.Event | None = None,
+    abandoned: threading.Event | None = None,  # noqa: TID251
     randomize: bool = False,
 ) -> TcpTransport:
     """Connect to the first address of `host` that answers.
@@ -74,7 +74,7 @@ def _connect_one(
     address: tuple[object, ...],
     timeout: float | None,
     local_address: str | tuple[str, int] | None,
-    abandoned: threading.Event | None,
+    abandoned: threading.Event | None,  # noqa: TID251
 ) -> socket.socket:
     sock = socket.socket(family, kind, proto)
     try:
@@ -94,7 +94,7 @@ def _connect_one(
     return sock
 
 
-def _wait_connected(sock: socket.socket, deadline: Deadline, abandoned: threading.Event | None) -> None:
+def _wait_connected(sock: socket.socket, deadline: Deadline, abandoned: threading.Event | None) -> None:  # noqa: TID251
     while True:
         if abandoned is not None and abandoned.is_set():
             raise OSError(errno.ECANCELED, "the attempt was given up")

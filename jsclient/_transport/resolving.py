@@ -53,7 +53,7 @@ def _resolve(host: str, port: int, flags: int = 0) -> Addresses:
     return list(dict.fromkeys(socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)))
 
 
-def addresses(host: str, port: int, deadline: Deadline, abandoned: threading.Event | None = None) -> Addresses:
+def addresses(host: str, port: int, deadline: Deadline, abandoned: threading.Event | None = None) -> Addresses:  # noqa: TID251
     """What `getaddrinfo` says about streams to a host, each once. Raises OSError, also when the time is up."""
     try:
         return _resolve(host, port, socket.AI_NUMERICHOST)  # an address needs no resolver

@@ -136,7 +136,7 @@ class GroupPool(Taker):
         """The name of this member."""
         self.records: Records = Records.of(group, _replicas(group))
         """For layers."""
-        self.ready: threading.Condition = waiting.new_condition()
+        self.ready: threading.Condition = waiting.new_condition()  # noqa: TID251
         """For layers."""
         self.done: OrderedDict[tuple[int, int], None] = OrderedDict()
         """For layers."""

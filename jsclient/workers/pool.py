@@ -556,7 +556,7 @@ class WorkerPool(Taker):
         return self._engine.refuse_pickle(self)
 
 
-def worker_threads(pool: WorkerPool) -> Iterator[threading.Thread]:
+def worker_threads(pool: WorkerPool) -> Iterator[threading.Thread]:  # noqa: TID251
     """The threads of a pool; for tests and debuggers."""
     return (worker.thread for worker in pool._workers if worker.thread is not None)
 

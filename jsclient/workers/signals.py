@@ -11,7 +11,7 @@ from jsclient.waiting import Gate
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
-def until_signal(ended: threading.Event) -> int | None:
+def until_signal(ended: threading.Event) -> int | None:  # noqa: TID251
     """Wait for SIGTERM, SIGINT or the event; returns the signal's number. Restores the handlers. Main thread only."""
     received: list[int] = []
     wake = Gate()  # an Event's lock may be held by the very thread that the handler interrupts

@@ -8,10 +8,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 import attrs
-
-from jsclient.jetstream import ConsumerInfo
 from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
 from tests.chaos.register import NONE, Entry, Finding, heedless, judge
+
+from jsclient.jetstream import ConsumerInfo
 
 #: subject or key -> its messages, in the order of the stream
 Log = Mapping[str, Sequence[Entry]]

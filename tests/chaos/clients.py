@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Any
 
 import attrs
+from tests.chaos.history import History, Op
 
 import jsclient
 from jsclient import errors, keyvalue
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.publishing.future import PublishFuture
 from jsclient.keyvalue import KeyValueEntry
-from tests.chaos.history import History, Op
 
 BUCKET, APPENDS, SEQUENCE, QUEUE, CONSUMER = "chaos", "APPENDS", "SEQUENCE", "QUEUE", "C"
 #: Operations on one key until the next one is taken: short histories are checked quickly.

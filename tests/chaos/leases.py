@@ -18,14 +18,14 @@ from collections import defaultdict
 from collections.abc import Iterable
 
 import attrs
+from tests.chaos.nemesis import NODES, Event, Nemesis, schedule
+from tests.chaos.rig import Rig
 
 import jsclient
 from jsclient import coordination, errors
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
 from jsclient.testing import wait_until
-from tests.chaos.nemesis import NODES, Event, Nemesis, schedule
-from tests.chaos.rig import Rig
 
 BUCKET = "leases"
 STREAM = f"KV_{BUCKET}"

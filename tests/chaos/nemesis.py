@@ -9,12 +9,12 @@ import time
 from collections.abc import Callable, Iterator
 
 import attrs
+from tests.chaos.clocks import set_clock, settable
+from tests.chaos.rig import Rig
 
 from jsclient import errors
 from jsclient.jetstream import JetStream
 from jsclient.testing import Proxy
-from tests.chaos.clocks import set_clock, settable
-from tests.chaos.rig import Rig
 
 #: kind -> weight. What is done to servers; one at a time.
 NODES = {

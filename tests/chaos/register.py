@@ -11,7 +11,6 @@ import math
 from collections.abc import Iterable, Sequence
 
 import attrs
-
 from tests.chaos import wgl
 from tests.chaos.history import OK, REFUSED, UNKNOWN, Op
 

@@ -8,12 +8,13 @@ import json
 from types import TracebackType
 from typing import Any
 
+from tests.chaos.wire import Wire
+
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream
 from jsclient.testing import Cluster, NatsServer, Proxy, server_version, wait_until
 from jsclient.testing.wait import free_port
-from tests.chaos.wire import Wire
 
 #: No route is learnt from others: a server that knew the real ports would go round the proxies.
 NODE = """

@@ -7,16 +7,16 @@ from collections import defaultdict
 from typing import Any
 
 import attrs
-
-from jsclient import errors, keyvalue
-from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
-from jsclient.keyvalue import KeyValueConfig
-from jsclient.testing import wait_until
 from tests.chaos import checkers, clients
 from tests.chaos.history import History
 from tests.chaos.nemesis import Event, Nemesis, schedule
 from tests.chaos.register import Entry, Finding
 from tests.chaos.rig import Rig, wait_current
+
+from jsclient import errors, keyvalue
+from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
+from jsclient.keyvalue import KeyValueConfig
+from jsclient.testing import wait_until
 
 KV_STREAM = f"KV_{clients.BUCKET}"
 STREAMS = [KV_STREAM, clients.APPENDS, clients.SEQUENCE, clients.QUEUE]

@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+from tests.chaos.growth import Trend, trend
 
 import jsclient
 from jsclient import errors, keyvalue
 from jsclient.jetstream import ConsumeContext, ConsumerConfig, JetStream, StreamConfig
 from jsclient.keyvalue import KeyValueConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.chaos.growth import Trend, trend
 
 #: figure -> how much it may grow in the whole run before it is called a leak
 TOLERANCE = {"rss MiB": 6.0, "descriptors": 2.0, "threads": 2.0, "objects": 4000.0}

@@ -9,9 +9,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from jsclient.jetstream import StreamConfig
 from tests.chaos import clients
 from tests.spark.conftest import ROOT, settings
+
+from jsclient.jetstream import StreamConfig
 
 COPIES = "COPIES"
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-
 from tests.chaos.report import text_of
 from tests.chaos.rig import Rig
 from tests.chaos.run import Run

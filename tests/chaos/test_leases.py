@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 
 import pytest
-
 from tests.chaos.leases import Hold, Resource, check, run
 from tests.chaos.rig import Rig
 

@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.chaos.upgrade import Upgrade
 
 from jsclient.testing import find_server
-from tests.chaos.upgrade import Upgrade
 
 
 def old_server() -> str | None:

@@ -19,13 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import attrs
-
-import jsclient
-from jsclient import errors, objectstore
-from jsclient.jetstream import ConsumerConfig, JetStream
-from jsclient.objectstore import ObjectStoreConfig
-from jsclient.testing import Cluster, NatsServer, find_server, wait_until
-from jsclient.testing.find import server_version
 from tests.chaos import checkers, clients, users
 from tests.chaos.history import OK, History
 from tests.chaos.nemesis import Event
@@ -33,6 +26,13 @@ from tests.chaos.picture import svg_of
 from tests.chaos.register import Finding
 from tests.chaos.rig import not_current, wait_current
 from tests.chaos.run import KV_STREAM, SETTLE, Result, dump, logs, make_streams
+
+import jsclient
+from jsclient import errors, objectstore
+from jsclient.jetstream import ConsumerConfig, JetStream
+from jsclient.objectstore import ObjectStoreConfig
+from jsclient.testing import Cluster, NatsServer, find_server, wait_until
+from jsclient.testing.find import server_version
 
 DURABLES = ("fetch", "messages", "consume", "pool")
 PUSHED = "push"

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from tests.chaos import clients
+
 from jsclient import errors, objectstore, services
 from jsclient.jetstream import StreamConfig
 from jsclient.workers import WorkerPool
-from tests.chaos import clients
 
 OBJECTS, BATCHES, FAST = "chaos-objects", "BATCHES", "FAST"
 SIZE = 200_000

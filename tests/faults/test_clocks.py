@@ -21,13 +21,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.chaos.clocks import set_clock, settable
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import coordination, keyvalue
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
-from tests.chaos.clocks import set_clock, settable
-from tests.pauses import time_passes
 
 pytestmark = [pytest.mark.faults, pytest.mark.slow, pytest.mark.timeout(120)]
 

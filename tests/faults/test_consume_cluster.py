@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.testing import Cluster, NatsServer, wait_until
-from tests.pauses import time_passes
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 

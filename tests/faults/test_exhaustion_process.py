@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests import threads_rig
 
 import jsclient
 from jsclient import coordination, errors, groups
@@ -24,7 +25,6 @@ from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamCo
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import WorkerPool
-from tests import threads_rig
 
 resource = pytest.importorskip("resource")
 

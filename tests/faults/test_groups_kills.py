@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors, groups, keyvalue
@@ -20,7 +21,6 @@ from jsclient.groups import Filter
 from jsclient.jetstream import JetStream, StreamConfig, SubjectTransform
 from jsclient.keyvalue import KeyValueConfig
 from jsclient.testing import Cluster, NatsServer, wait_until
-from tests.pauses import time_passes
 
 MEMBER = Path(__file__).with_name("group_member.py")
 PROCESSES = 4

@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.engines import live_engine
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(240)]
 

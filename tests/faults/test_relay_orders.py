@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.interleave import explore
 from tests.unit.test_relay import Chain, Ended
 

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.deadline_rig import in_calm
+from tests.engines import live_engine
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
@@ -14,9 +17,6 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.testing import NatsServer, wait_until
-from tests.deadline_rig import in_calm
-from tests.engines import live_engine
-from tests.pauses import time_passes
 
 
 @pytest.fixture

@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any, Literal
 
 import pytest
+from tests.deadline_rig import ALLOWED, Lateness
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.deadline_rig import ALLOWED, Lateness
 
 pa = pytest.importorskip("pyarrow")
 

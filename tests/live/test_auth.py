@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.jwts import Operator, creds_text, new_seed
 
 import jsclient
 from jsclient import errors
 from jsclient.auth import nkeys
 from jsclient.testing import FakeServer, NatsServer, wait_until
-from tests.jwts import Operator, creds_text, new_seed
 
 # Made at run time: the test looks for them also in tracebacks, which quote the source.
 MARKER = secrets.token_hex(8)

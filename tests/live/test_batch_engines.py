@@ -11,12 +11,12 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient.connection import Connection
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer
-from tests.pauses import time_passes
 
 pa = pytest.importorskip("pyarrow")
 

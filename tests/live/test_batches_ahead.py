@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
@@ -18,7 +19,6 @@ from jsclient.instruments import Instrumentation, Operation
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consuming.batches_ahead import FAR
 from jsclient.testing import NatsServer, Proxy, server_version, wait_until
-from tests.pauses import time_passes
 
 WANT = 10
 COUNT = 300

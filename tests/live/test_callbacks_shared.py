@@ -10,12 +10,12 @@ from functools import partial
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
 from jsclient.testing import NatsServer, wait_until
-from tests.engines import live_engine
-from tests.pauses import time_passes
 
 Count = Callable[[int, int], int]
 

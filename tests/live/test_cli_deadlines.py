@@ -19,14 +19,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
+from tests.conftest import FULL
+from tests.deadline_rig import Lateness
+from tests.live.test_cli import environ
 
 import jsclient
 from jsclient.cli import main
 from jsclient.cli.commands import parser
 from jsclient.testing import NatsServer, Proxy
-from tests.conftest import FULL
-from tests.deadline_rig import Lateness
-from tests.live.test_cli import environ
 
 TIMEOUT = 0.3
 ALLOWED = 0.3

@@ -17,6 +17,7 @@ from unittest import mock
 
 import attrs
 import pytest
+from tests.live.test_cli import cli, environ, lines
 
 import jsclient
 from jsclient import coordination, errors, services
@@ -25,7 +26,6 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.monitor import Monitor
 from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.waiting import Gate
-from tests.live.test_cli import cli, environ, lines
 
 ACCOUNTS = """
 system_account: SYS

@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.test_cli import cli
 
 import jsclient
 from jsclient.cli.commands import parser
 from jsclient.cli.stream_settings import changed, settings
 from jsclient.jetstream import JetStream, Placement, StreamConfig
 from jsclient.testing import NatsServer
-from tests.live.test_cli import cli
 
 Run = Callable[[str], tuple[int, str]]
 

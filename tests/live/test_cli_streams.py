@@ -7,11 +7,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.live.test_cli import cli, lines
 
 import jsclient
 from jsclient.jetstream import JetStream
 from jsclient.testing import NatsServer
-from tests.live.test_cli import cli, lines
 
 
 @pytest.fixture

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import ConnectionState, errors
 from jsclient.connection import engine_of
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import FakeServer, NatsServer, ScriptFailed, info_line, wait_until
-from tests.pauses import time_passes
 
 Count = Callable[[int, int], int]
 

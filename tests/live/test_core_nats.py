@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
+from tests.sockets import ProxySocket
 
 import jsclient
 from jsclient import ConnectionState, errors
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer
-from tests.engines import live_engine
-from tests.sockets import ProxySocket
 
 
 @pytest.fixture

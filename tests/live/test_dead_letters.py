@@ -6,13 +6,13 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from tests.live.test_cli import cli, lines
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import DeadLetters, Reject, WorkerPool
-from tests.live.test_cli import cli, lines
 
 
 @pytest.fixture

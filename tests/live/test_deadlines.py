@@ -27,6 +27,8 @@ from typing import Any
 import attrs
 import msgspec
 import pytest
+from tests.conftest import FULL
+from tests.deadline_rig import ALLOWED, LEASE, PUSH, TIMEOUT, Env, Lateness, fill
 
 import jsclient
 from jsclient import backup, coordination, errors, groups, monitor, services
@@ -38,8 +40,6 @@ from jsclient.connection import engine_of
 from jsclient.groups.message import of_member
 from jsclient.system import SystemClient
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.conftest import FULL
-from tests.deadline_rig import ALLOWED, LEASE, PUSH, TIMEOUT, Env, Lateness, fill
 
 pytestmark = pytest.mark.timeout(120)
 

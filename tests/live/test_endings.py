@@ -19,10 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-import jsclient
-from jsclient import errors
-from jsclient.testing import Cluster, NatsServer, Proxy, wait_until
 from tests import endings_rig
 from tests.endings_rig import (
     ALL,
@@ -47,6 +43,10 @@ from tests.endings_rig import (
     Way,
     set_up,
 )
+
+import jsclient
+from jsclient import errors
+from jsclient.testing import Cluster, NatsServer, Proxy, wait_until
 
 
 @pytest.fixture

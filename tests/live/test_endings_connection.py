@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
@@ -24,7 +25,6 @@ from jsclient.jetstream import ConsumerConfig, JetStream, JetStreamMsg, StreamCo
 from jsclient.services import ServiceConfig, add_service
 from jsclient.testing import NatsServer, Proxy, wait_until
 from jsclient.workers import WorkerPool
-from tests.engines import live_engine
 
 CONFIG = ServiceConfig(name="endings", version="1.0.0")
 

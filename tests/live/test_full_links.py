@@ -9,14 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.deadline_rig import ALLOWED, PUSH, TIMEOUT, Lateness, fill
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
 from jsclient import jetstream as jets
 from jsclient.durations import Deadline
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.deadline_rig import ALLOWED, PUSH, TIMEOUT, Lateness, fill
-from tests.engines import live_engine
 
 pytestmark = pytest.mark.timeout(120)
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.live.test_cli import cli, lines
 
 import jsclient
 from jsclient import errors, groups
@@ -20,7 +21,6 @@ from jsclient.groups.left_behind import LeftBehind
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig, SubjectTransform
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import PoolEvent, Reject
-from tests.live.test_cli import cli, lines
 
 Count = Callable[[int, int], int]
 

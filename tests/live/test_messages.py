@@ -11,6 +11,8 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.engines import live_engine
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
@@ -18,8 +20,6 @@ from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consumer import Consumer
 from jsclient.jetstream.consuming.pull_options import MAX_BYTES, Paused, PullOptions, PullOptionsDict, Resumed
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.engines import live_engine
-from tests.pauses import time_passes
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.live.test_cli import cli
 
 import jsclient
 from jsclient import errors
@@ -16,7 +17,6 @@ from jsclient.keyvalue import BASE64_KEYS, create_key_value
 from jsclient.objectstore import create_object_store
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import DeadLetters, Reject, WorkerPool
-from tests.live.test_cli import cli
 
 ODD = "odd.\udc80"  # the byte 0x80, as Python's surrogateescape shows it
 

@@ -10,14 +10,14 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.deadline_rig import fill
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
 from jsclient._engine.outbox import HIGH_WATER, HIGH_WATER_FRAMES
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.deadline_rig import fill
-from tests.engines import live_engine
 
 
 @attrs.frozen

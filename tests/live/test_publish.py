@@ -7,12 +7,12 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, PubMsg, Schedule, StreamConfig
 from jsclient.testing import NatsServer, wait_until
-from tests.engines import live_engine
 
 
 @pytest.fixture

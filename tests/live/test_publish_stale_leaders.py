@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
@@ -16,7 +17,6 @@ from jsclient.jetstream import JetStream
 from jsclient.jetstream.publishing import verdict as publish_verdict
 from jsclient.testing import FakeServer
 from jsclient.testing.fake import FakeClient
-from tests.engines import live_engine
 
 SYNC, ASYNC = "publish", "publish_async"
 both_ways = pytest.mark.parametrize("way", [SYNC, ASYNC])

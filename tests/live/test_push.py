@@ -8,13 +8,13 @@ import time
 from collections.abc import Iterator
 
 import pytest
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.jetstream.consuming.push import PushConsumer
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.pauses import time_passes
 
 
 @pytest.fixture

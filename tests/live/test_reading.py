@@ -9,12 +9,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.engines import live_engine
 
 
 def borrowed(nc: jsclient.Connection) -> int:

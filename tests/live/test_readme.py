@@ -10,11 +10,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests import tutorials
 
 import jsclient
 from jsclient.jetstream import JetStream, PubAck
 from jsclient.testing import NatsServer
-from tests import tutorials
 
 ROOT = Path(__file__).parents[2]
 

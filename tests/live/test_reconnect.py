@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import ConnectionState, LinkEvent, errors
@@ -24,7 +25,6 @@ from jsclient._engine import ReplySink
 from jsclient._transport.tcp import TcpTransport
 from jsclient.connection import engine_of
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.engines import live_engine
 
 Count = Callable[[int, int], int]
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
 from jsclient.testing import FakeServer, NatsServer, ScriptFailed, wait_until
-from tests.engines import live_engine
 
 
 @pytest.fixture

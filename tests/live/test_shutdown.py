@@ -11,14 +11,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import ConnectionState, Msg, errors
 from jsclient.connection import engine_of
 from jsclient.jetstream import AsyncPublisher, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.engines import live_engine
-from tests.pauses import time_passes
 
 
 @pytest.fixture

@@ -8,12 +8,12 @@ import time
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
 from jsclient.testing import NatsServer, wait_until
-from tests.engines import live_engine
-from tests.pauses import time_passes
 
 
 def test_next_and_its_timeouts(server: NatsServer) -> None:

@@ -11,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
+from tests.threads_rig import no_threads
 
 import jsclient
 from jsclient import errors, threads
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, Proxy, wait_until
-from tests.engines import live_engine
-from tests.threads_rig import no_threads
 
 
 @pytest.fixture

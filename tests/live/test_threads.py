@@ -8,12 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
-from tests.engines import live_engine
 
 Count = Callable[[int, int], int]
 

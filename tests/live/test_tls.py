@@ -11,6 +11,7 @@ from typing import Any
 
 import attrs
 import pytest
+from tests.engines import live_engine
 
 import jsclient
 from jsclient import TLSOptions, errors
@@ -25,7 +26,6 @@ from jsclient.testing import (
     info_line,
     wait_until,
 )
-from tests.engines import live_engine
 
 
 @pytest.fixture(scope="module")

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.live.test_cli import environ
 
 import jsclient
 from jsclient.cli.top import CONSUMERS, STREAMS, layout
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.monitor import Monitor
 from jsclient.testing import NatsServer, wait_until
-from tests.live.test_cli import environ
 
 Count = Callable[[int, int], int]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests import tutorials
 
 from jsclient.testing import NatsServer
-from tests import tutorials
 
 PAGES = Path(__file__).parents[2] / "tools" / "docs" / "pages"
 

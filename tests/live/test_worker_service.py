@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.test_cli import cli, environ
 
 import jsclient
 from jsclient import groups
 from jsclient.jetstream import ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
-from tests.live.test_cli import cli, environ
 
 APP = """
 import os

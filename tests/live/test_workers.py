@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from tests.deadline_rig import in_calm
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import BatchFailed, PoolEvent, Reject, Retry, WorkerPool
-from tests.deadline_rig import in_calm
-from tests.pauses import time_passes
 
 Count = Callable[[int, int], int]
 

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.deadline_rig import in_calm
+from tests.pauses import time_passes
 
 import jsclient
 from jsclient import errors
@@ -16,8 +18,6 @@ from jsclient.connection import engine_of
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
 from jsclient.workers import PoolEvent, Reject, Retry, WorkerPool
-from tests.deadline_rig import in_calm
-from tests.pauses import time_passes
 
 
 @pytest.fixture

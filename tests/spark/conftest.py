@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.conftest import our_threads
 
 import jsclient
 from jsclient.jetstream.api.requests import Api
 from jsclient.testing import NatsServer, wait_until
-from tests.conftest import our_threads
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

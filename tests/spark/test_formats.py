@@ -8,13 +8,13 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.spark.conftest import Js
 
 import jsclient
 from jsclient.jetstream import JetStream
 from jsclient.spark import JetStreamDataSource, from_spark, publish_partition
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.testing import NatsServer
-from tests.spark.conftest import Js
 
 FLAT = "seq bigint, id bigint, name string, price decimal(10,2), at timestamp, tags array<string>, more map<string,int>"
 NESTED = "seq bigint, value struct<id:bigint,name:string>"

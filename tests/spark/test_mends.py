@@ -349,7 +349,7 @@ def test_connections_outlive_a_slow_trigger(server: NatsServer, monkeypatch: pyt
     with pool.connection(server.url) as nc:
         first = nc.client_id
     later = time.monotonic() + 120
-    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: later, sleep=time.sleep))
+    monkeypatch.setattr(pool, "time", SimpleNamespace(monotonic=lambda: later, sleep=time.sleep))  # noqa: TID251
     assert pool._pool._old() == [], "what the thread that closes idle connections would close"
     with pool.connection(server.url) as nc:
         assert nc.client_id == first

@@ -10,11 +10,12 @@ import pytest
 
 pytest.importorskip("pyarrow")
 
+from tests.pull_rig import Connection, Server, Stored, some_stored
+from tests.unit.test_pull_statuses import GOES_ON, QUIET, every_status
+
 from jsclient.arrow.pulling import RangeConsumer
 from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline
-from tests.pull_rig import Connection, Server, Stored, some_stored
-from tests.unit.test_pull_statuses import GOES_ON, QUIET, every_status
 
 
 class Access:

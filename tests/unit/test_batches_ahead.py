@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server, Source, Stored
 
 from jsclient import errors
 from jsclient.cancel import Cancel
@@ -17,7 +18,6 @@ from jsclient.jetstream.consuming.pull_options import PullOptions, window_for
 from jsclient.jetstream.consuming.pull_request import terms_for
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
-from tests.pull_rig import Connection, Server, Source, Stored
 
 WANT = 5
 FAR = 0.3

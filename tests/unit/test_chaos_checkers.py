@@ -6,13 +6,13 @@ import math
 from typing import Any
 
 import pytest
-
-from jsclient.jetstream import ClusterInfo, ConsumerConfig, ConsumerInfo, SequenceInfo
 from tests.chaos import checkers, clocks, nemesis
 from tests.chaos.history import NOT_STORED, OK, OPEN, REFUSED, UNKNOWN, Op
 from tests.chaos.nemesis import schedule
 from tests.chaos.register import NONE, Entry, Finding
 from tests.chaos.wire import Wire
+
+from jsclient.jetstream import ClusterInfo, ConsumerConfig, ConsumerInfo, SequenceInfo
 
 LOG = {"q.a": [Entry(1, b"<a:1>"), Entry(2, b"<a:2>")]}
 ACK, ERROR = b'{"stream":"S","seq":1}', b'{"error":{"code":400,"err_code":10071},"stream":"S","seq":0}'

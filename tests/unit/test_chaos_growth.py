@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-
 from tests.chaos.growth import trend
 
 TIMES = [float(second) for second in range(600)]

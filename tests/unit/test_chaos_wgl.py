@@ -7,7 +7,6 @@ import math
 import random
 
 import pytest
-
 from tests.chaos import wgl
 from tests.chaos.history import NOT_STORED, OK, REFUSED, UNKNOWN, Op
 from tests.chaos.register import ABSENT, Entry, State, judge, step

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server, Source, Stored
 
 from jsclient import errors, waiting
 from jsclient.durations import Deadline
@@ -17,7 +18,6 @@ from jsclient.jetstream.consuming.consume import ConsumeContext
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.testing import wait_until
-from tests.pull_rig import Connection, Server, Source, Stored
 
 COUNT = 3
 

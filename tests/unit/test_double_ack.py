@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.ack_rig import CONFIRMED, NOBODY, Asked, delivered, info
 
 from jsclient import errors
 from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
-from tests.ack_rig import CONFIRMED, NOBODY, Asked, delivered, info
 
 
 def test_of_many_those_that_were_forgotten_are_told_and_the_others_asked_again() -> None:

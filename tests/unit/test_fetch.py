@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server, Source, Stored, message
 
 from jsclient import errors
 from jsclient.jetstream.consuming import watchdog
@@ -16,7 +17,6 @@ from jsclient.jetstream.consuming.pull_request import PullTerms
 from jsclient.jetstream.message import JetStreamMsg
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.pull_rig import Connection, Server, Source, Stored, message
 
 WAITS = PullTerms(expires=5.0)
 INSTANT = PullTerms(expires=0.0, no_wait=True)

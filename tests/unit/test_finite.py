@@ -8,10 +8,10 @@ import threading
 from typing import Any
 
 import pytest
+from tests.finite_rig import END, LOST, Consumer
 
 from jsclient import errors, waiting
 from jsclient.jetstream.consuming.finite import FiniteRead, OrderedRead
-from tests.finite_rig import END, LOST, Consumer
 
 
 def read_of(consumer: Any, end_seq: int | None = None, **options: Any) -> FiniteRead:

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from tests.pauses import time_passes
 
 from jsclient._engine.flusher import CALM_TICK, IDLE_TICKS, SLOW_TICK, TICK, Flusher
 from jsclient._engine.outbox import COALESCE
 from jsclient._engine.relay import Relay
 from jsclient.testing import wait_until
-from tests.pauses import time_passes
 
 
 class Box:

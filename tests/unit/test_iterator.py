@@ -8,6 +8,7 @@ import threading
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server, Source, Stored
 
 from jsclient import errors
 from jsclient.cancel import Cancel
@@ -16,7 +17,6 @@ from jsclient.jetstream.consuming.iterator import call_hook
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import Paused, PullOptions
 from jsclient.jetstream.consuming.pump import Told
-from tests.pull_rig import Connection, Server, Source, Stored
 
 COUNT = 10
 

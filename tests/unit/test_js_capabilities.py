@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.api_rig import FakeConnection
 
 from jsclient import errors
 from jsclient.jetstream.api.capabilities import Capabilities
 from jsclient.jetstream.api.models import ConsumerConfig, StreamConfig
 from jsclient.jetstream.api.requests import Api
 from protocol import ServerInfo
-from tests.api_rig import FakeConnection
 
 
 def level_answer(level: int) -> dict[str, Any]:

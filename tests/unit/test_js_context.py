@@ -7,11 +7,11 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests import publish_rig
+from tests.api_rig import FakeConnection
 
 from jsclient import codecs, errors
 from jsclient.jetstream import JetStream
-from tests import publish_rig
-from tests.api_rig import FakeConnection
 
 ABSENT = {"error": {"code": 404, "err_code": 10059, "description": "stream not found"}}
 IN_USE = {"error": {"code": 400, "err_code": 10058, "description": "stream name already in use"}}

@@ -7,12 +7,12 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.api_rig import FakeConnection
 
 from jsclient import errors
 from jsclient.jetstream.api.models import Success
 from jsclient.jetstream.api.requests import Api, check_error, error_of
 from protocol import Headers
-from tests.api_rig import FakeConnection
 
 
 def api(*answers: Any, **options: Any) -> tuple[Api, FakeConnection]:

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server, Source, Stored, message
 
 from jsclient import errors
 from jsclient.durations import Deadline
@@ -13,7 +14,6 @@ from jsclient.jetstream.consuming.messages import Messages, each
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.pull_rig import Connection, Server, Source, Stored, message
 
 
 class Rig:

@@ -6,11 +6,11 @@ import pickle
 from typing import Any
 
 import pytest
+from tests.ordered_rig import GONE, SILENCE, sent, stream
 
 from jsclient import errors
 from jsclient.jetstream.consuming.fetch import Ended
 from jsclient.jetstream.consuming.ordered import OrderedConsumer
-from tests.ordered_rig import GONE, SILENCE, sent, stream
 
 
 class Rig:

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.ordered_rig import GONE, SILENCE, a_question_ends_with_the_call, sent, stream
 
 from jsclient import errors
 from jsclient.cancel import Cancel
@@ -19,7 +20,6 @@ from jsclient.jetstream.consuming.typed import Reading
 from jsclient.jetstream.consuming.typed_message import UnreadMsg
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.ordered_rig import GONE, SILENCE, a_question_ends_with_the_call, sent, stream
 
 HEADERS = b"NATS/1.0\r\nA: b\r\n\r\n"
 

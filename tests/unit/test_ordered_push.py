@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 import pytest
+from tests.ordered_rig import GONE, SILENCE, a_question_ends_with_the_call, sent, stream
 
 from jsclient import errors
 from jsclient.jetstream.consuming.ordered_push import OrderedPushConsumer, OrderedPushMessages, OrderedPushSource
@@ -15,7 +16,6 @@ from jsclient.jetstream.consuming.ordered_sequence import OrderedOptions, Ordere
 from jsclient.jetstream.consuming.push_intake import PushOptions
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.ordered_rig import GONE, SILENCE, a_question_ends_with_the_call, sent, stream
 
 
 class Rig:

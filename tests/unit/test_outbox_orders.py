@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 
 from jsclient import waiting
 from jsclient._engine import outbox as outbox_module
@@ -21,7 +22,6 @@ from jsclient._engine import sending as sending_module
 from jsclient._engine.outbox import AT_ONCE, Outbox
 from jsclient._engine.sending import Batch, Sending
 from jsclient._transport.stream import permitted
-from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 
 OF_SENDING = ("push", "_send", "_take_one", "_take", "_forget", "_count")
 

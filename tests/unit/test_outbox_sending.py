@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 import pytest
+from tests.sockets import ProxySocket
 
 from jsclient import errors
 from jsclient._engine import outbox, sending
@@ -30,7 +31,6 @@ from jsclient._transport.stream import Buffer
 from jsclient._transport.tcp import TcpTransport
 from jsclient.durations import Deadline
 from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
-from tests.sockets import ProxySocket
 
 FILES = {module.__file__ for module in (outbox, sending, stream, tcp)}
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from jsclient import errors
 from tests.publish_rig import Rig, Turn, answer_questions, clock, info, outcome
+
+from jsclient import errors
 
 __all__ = ["clock"]
 

@@ -6,11 +6,11 @@ import threading
 from typing import Any
 
 import pytest
+from tests.publish_rig import FakeConnection, Rig, outcome
 
 from jsclient import errors
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from protocol.frames import LARGE_PAYLOAD
-from tests.publish_rig import FakeConnection, Rig, outcome
 
 
 @pytest.mark.parametrize(

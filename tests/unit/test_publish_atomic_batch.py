@@ -6,11 +6,11 @@ import pickle
 from typing import Any
 
 import pytest
+from tests.delivery_rig import LOST, NO_LEADER, NOBODY, REFUSED, SILENCE, UNSENT, Line, stream
 
 from jsclient import errors
 from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
 from jsclient.jetstream.publishing.future import PubMsg
-from tests.delivery_rig import LOST, NO_LEADER, NOBODY, REFUSED, SILENCE, UNSENT, Line, stream
 
 
 def batch_of(*answers: Any, **options: Any) -> AtomicBatch[Any]:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.delivery_rig import Line, stream
 
 from jsclient import errors
 from jsclient.jetstream.publishing.atomic_rows import AtomicRows
-from tests.delivery_rig import Line, stream
 
 
 def rows_of(*answers: Any) -> AtomicRows:

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server
 
 from jsclient import errors
 from jsclient.cancel import Cancel
@@ -19,7 +20,6 @@ from jsclient.jetstream.publishing.attempts import (
 )
 from jsclient.jetstream.publishing.options import Capabilities
 from jsclient.states import LinkEvent
-from tests.pull_rig import Connection, Server
 
 
 def block(**given: Any) -> bytes | None:

@@ -8,13 +8,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.delivery_rig import LOST, NO_LEADER, NOBODY, REFUSED, SILENCE, UNSENT, Line, stream
 
 from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream.publishing import delivery
 from jsclient.jetstream.publishing.delivery import Delivery
 from jsclient.jetstream.publishing.streams import EXISTS, FORBIDDEN, NONE, UNAVAILABLE
-from tests.delivery_rig import LOST, NO_LEADER, NOBODY, REFUSED, SILENCE, UNSENT, Line, stream
 
 ACK = b'{"stream":"S","seq":7}'
 NOTED = b'{"stream":"S","seq":0,"duplicate":true}'

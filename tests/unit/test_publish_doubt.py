@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.publish_rig import Rig, Turn, clock, outcome
 
 from jsclient import errors
 from jsclient.durations import Deadline, elapsed
@@ -14,7 +15,6 @@ from jsclient.jetstream.publishing import delivery, recovery
 from jsclient.jetstream.publishing.streams import Streams
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.publish_rig import Rig, Turn, clock, outcome
 
 __all__ = ["clock"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.publish_rig import Rig
 
 from jsclient import errors
 from jsclient.durations import Deadline
-from tests.publish_rig import Rig
 
 
 def test_it_ends_with_the_last_ack_or_says_how_many_are_missing() -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.fast_rig import NOBODY, Answer, Line, ack, end, on, stream
 
 from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream.publishing.fast_batch import APPEND, COMMIT_END, PING, START, FastBatch
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.states import LinkEvent
-from tests.fast_rig import NOBODY, Answer, Line, ack, end, on, stream
 
 
 def batch_of(answer: Answer | None = None, **options: Any) -> FastBatch[Any]:

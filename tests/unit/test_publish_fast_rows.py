@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.fast_rig import NOBODY, Answer, ack, end, on, stream
 
 from jsclient import errors
 from jsclient.jetstream.publishing import fast_rows
@@ -12,7 +13,6 @@ from jsclient.jetstream.publishing.fast_batch import APPEND, COMMIT_END, PING, S
 from jsclient.jetstream.publishing.fast_rows import FastRowPublisher
 from jsclient.jetstream.publishing.rules import Rules
 from jsclient.states import LinkEvent
-from tests.fast_rig import NOBODY, Answer, ack, end, on, stream
 
 RULES = Rules(ack_timeout=5.0, resend_after=1.0, retry_wait=0.001, copies_allowed=True)
 LOST = errors.ConnectionLost("lost")

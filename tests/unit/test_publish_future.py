@@ -7,11 +7,11 @@ import pickle
 import threading
 
 import pytest
+from tests.publish_rig import FakeConnection, Rig
 
 from jsclient import errors
 from jsclient.jetstream.publishing.future import PublishFuture, PubMsg
 from protocol import Headers
-from tests.publish_rig import FakeConnection, Rig
 
 
 def acked(rig: Rig) -> PublishFuture:

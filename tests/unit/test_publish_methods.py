@@ -6,13 +6,13 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.delivery_rig import LOST, SILENCE, Line
 
 from jsclient import errors
 from jsclient.jetstream.publishing.atomic_batch import AtomicBatch
 from jsclient.jetstream.publishing.fast_batch import FastBatch
 from jsclient.jetstream.publishing.future import PubMsg
 from jsclient.jetstream.publishing.methods import Publishing
-from tests.delivery_rig import LOST, SILENCE, Line
 
 ACK = b'{"stream":"S","seq":7}'
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.publish_rig import HEADERS, Rig, Turn, answer_questions, clock, info, outcome
 
 from jsclient import errors
-from tests.publish_rig import HEADERS, Rig, Turn, answer_questions, clock, info, outcome
 
 __all__ = ["clock"]
 

@@ -7,9 +7,9 @@ import time
 import weakref
 
 import pytest
+from tests.publish_rig import Rig, Turn, clock, outcome
 
 from jsclient import errors
-from tests.publish_rig import Rig, Turn, clock, outcome
 
 __all__ = ["clock"]
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.publish_rig import Rig, Turn, clock, outcome
 
 from jsclient import errors
-from tests.publish_rig import Rig, Turn, clock, outcome
 
 __all__ = ["clock"]
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.publish_rig import FakeConnection, FakeJetStream, clock
 
 from jsclient import errors
 from jsclient.jetstream.publishing import unacked
@@ -15,7 +16,6 @@ from jsclient.jetstream.publishing.rules import Rules
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
 from protocol import frames
-from tests.publish_rig import FakeConnection, FakeJetStream, clock
 
 __all__ = ["clock"]
 

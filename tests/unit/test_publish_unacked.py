@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.publish_rig import Rig, clock, outcome
 
 from jsclient import errors
 from jsclient.states import LinkEvent
-from tests.publish_rig import Rig, clock, outcome
 
 __all__ = ["clock"]
 

@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server, Source, some_stored
 
 from jsclient.jetstream.consuming.batches_ahead import BatchesAhead
 from jsclient.jetstream.consuming.fetch import Batch, Ended, Fetch
@@ -13,7 +14,6 @@ from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.pull_request import terms_for
 from jsclient.jetstream.message import JetStreamMsg
-from tests.pull_rig import Connection, Server, Source, some_stored
 
 every_seed = pytest.mark.parametrize("seed", range(0, 2000, 200))
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Inbox, Server, Stored, message
 
 from jsclient import errors
 from jsclient.cancel import Cancel
@@ -15,7 +16,6 @@ from jsclient.jetstream.consuming import pull_inboxes
 from jsclient.jetstream.consuming.pull_inboxes import FORGED, IDLE_INBOXES, PullInbox, nak_all, pool_if_any, pool_of
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.pull_rig import Connection, Inbox, Server, Stored, message
 
 NEXT = "$JS.API.CONSUMER.MSG.NEXT.S.C"
 INFO = "$JS.API.CONSUMER.INFO.S.C"

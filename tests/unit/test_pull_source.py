@@ -6,10 +6,11 @@ import random
 import time
 from typing import Any
 
+from tests.pull_rig import Connection, Server
+
 from jsclient import errors
 from jsclient.jetstream.consuming.pull_source import AckedConsumer, PullSource, QuestionLimit
 from jsclient.message import Msg
-from tests.pull_rig import Connection, Server
 
 
 def source() -> PullSource:

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server, Source, Stored, message
 
 from jsclient import errors
 from jsclient.durations import Deadline
@@ -22,7 +23,6 @@ from jsclient.jetstream.consuming.watchdog import Watchdog
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
 from jsclient.testing import wait_until
-from tests.pull_rig import Connection, Server, Source, Stored, message
 
 QUIET = PullTerms(expires=30.0, heartbeat=5.0)
 PENDING = "Nats-Pending-Messages: {}\r\nNats-Pending-Bytes: {}\r\n"

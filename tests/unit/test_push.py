@@ -6,13 +6,13 @@ import pickle
 from typing import Any
 
 import pytest
+from tests.ordered_rig import MADE, sent, stream
 
 from jsclient import errors
 from jsclient.jetstream import ConsumerConfig
 from jsclient.jetstream.api.models import ConsumerInfo
 from jsclient.jetstream.consuming.push import PushConsumer
 from jsclient.message import Msg
-from tests.ordered_rig import MADE, sent, stream
 
 CONFIG = ConsumerConfig(deliver_subject="d", deliver_group="g", ack_policy="explicit")
 GONE = errors.ConsumerDeleted(409, "Consumer Deleted")

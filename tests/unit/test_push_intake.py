@@ -6,6 +6,7 @@ import random
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Server, Stored, message
 
 from jsclient import errors
 from jsclient.durations import Deadline
@@ -15,7 +16,6 @@ from jsclient.jetstream.consuming.push_intake import PushIntake, PushOptions
 from jsclient.message import Msg
 from jsclient.states import WAKE, LinkEvent
 from jsclient.testing import wait_until
-from tests.pull_rig import Connection, Server, Stored, message
 
 
 class Source:

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
 
 from jsclient import Connection, ConnectOptions, errors, waiting
 from jsclient._engine import pings, table
@@ -17,7 +18,6 @@ from jsclient._engine import requests as requesting
 from jsclient._engine.unkept import Unkept
 from jsclient.jetstream.publishing import window as publish_window
 from jsclient.subscription import Subscription
-from tests.engines import live_engine
 
 
 def struck(number: int, module: Any, strike: Callable[[], Any], call: Callable[[], Any]) -> bool:

@@ -7,11 +7,11 @@ from collections.abc import Hashable
 from typing import Any
 
 import pytest
+from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 
 from jsclient._engine import relay
 from jsclient._engine.outbox import COALESCE, MOST_LEFT, Outbox
 from jsclient._engine.relay import Relay
-from tests.interleave import Interrupt, Steps, Thread, World, explore, stepwise
 
 Stepwise: Any = stepwise(Relay, "start", "step", "forget", "_open_next", "_end", "leave", "look")
 

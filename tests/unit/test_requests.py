@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 import pytest
+from tests.engines import live_engine
 
 import protocol
 from jsclient import Connection, ConnectOptions, errors
@@ -15,7 +16,6 @@ from jsclient._engine.requests import Collector, Replies, Requests
 from jsclient._engine.session import MAX_PONGS
 from jsclient.durations import Deadline
 from jsclient.message import Msg
-from tests.engines import live_engine
 
 PREFIX = b"_INBOX.secret."
 

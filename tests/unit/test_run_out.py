@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from tests.pull_rig import Connection, Inbox, Server, Source, Stored
 
 from jsclient import errors
 from jsclient._engine import Mailbox
@@ -20,7 +21,6 @@ from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.message import Msg
 from jsclient.states import LinkEvent
-from tests.pull_rig import Connection, Inbox, Server, Source, Stored
 
 WINDOW = 10
 QUIET = 0.005

@@ -12,6 +12,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from tests.sockets import ProxySocket, mask, opened_websocket
+from tests.unit import test_outbox_sending as plain
 
 from jsclient import waiting
 from jsclient._engine import outbox, sending
@@ -23,8 +25,6 @@ from jsclient._transport.tls import default_tls_context, start_tls
 from jsclient._transport.ws import WebSocketTransport
 from jsclient.testing.certs import Certificates, certificates
 from protocol.frames import LARGE_PAYLOAD, Frame, LargeFrame
-from tests.sockets import ProxySocket, mask, opened_websocket
-from tests.unit import test_outbox_sending as plain
 
 traced = pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="the points are those of 3.11")
 

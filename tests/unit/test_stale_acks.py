@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.ack_rig import CONFIRMED, SILENCE, Asked, delivered, info
 
 from jsclient import errors
 from jsclient.durations import DEFAULT, Deadline
 from jsclient.jetstream.consuming import stale_acks
 from jsclient.jetstream.consuming.stale_acks import confirmed_ack, consumer_of, forgotten
-from tests.ack_rig import CONFIRMED, SILENCE, Asked, delivered, info
 
 
 def test_an_ack_that_is_confirmed() -> None:

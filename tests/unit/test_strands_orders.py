@@ -9,10 +9,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from tests.interleave import Steps, Thread, World, explore, stepwise
 
 from jsclient import waiting
 from jsclient._engine.strands import Strands
-from tests.interleave import Steps, Thread, World, explore, stepwise
 
 Stepwise: Any = stepwise(Strands, "submit", "_wake", "_park")
 

@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from tests.sockets import ProxySocket
 
 from jsclient._transport.dialling import connect_tcp
 from jsclient._transport.stream import Transport
 from jsclient._transport.tcp import SelectTcpTransport, TcpTransport, format_address
-from tests.sockets import ProxySocket
 
 Pair = tuple[TcpTransport, socket.socket]
 

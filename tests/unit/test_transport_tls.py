@@ -11,13 +11,13 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.pauses import time_passes
 
 from jsclient._transport.dialling import connect_tcp
 from jsclient._transport.tls import ENCRYPT_SLICE, TlsAlert, TlsTransport, default_tls_context, start_tls
 from jsclient.errors import ConfigError, TlsError
 from jsclient.testing import wait_until
 from jsclient.testing.certs import Certificates, Pair, certificates
-from tests.pauses import time_passes
 
 
 @pytest.fixture(scope="module")

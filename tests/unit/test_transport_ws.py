@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.sockets import mask, opened_websocket
 
 from jsclient._transport.tcp import TcpTransport
 from jsclient._transport.ws import (
@@ -25,7 +26,6 @@ from jsclient._transport.ws import (
     start_websocket,
 )
 from jsclient.errors import ConfigError, NotANatsServer
-from tests.sockets import mask, opened_websocket
 
 NO_TAKEOVER = (
     b"Sec-WebSocket-Extensions: permessage-deflate; server_no_context_takeover; client_no_context_takeover\r\n"

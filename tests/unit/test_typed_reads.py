@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.finite_rig import Consumer
 
 from jsclient import errors
 from jsclient.codecs import OnBad
 from jsclient.jetstream.consuming.typed import reading_of
 from jsclient.jetstream.consuming.typed_reads import TypedFiniteRead
-from tests.finite_rig import Consumer
 
 
 class Numbers(Consumer):

@@ -6,8 +6,9 @@ import os
 from collections.abc import Callable, Iterable
 from typing import Any
 
-import jsclient
 from tests.live.apps import wsgi_app
+
+import jsclient
 
 IN_MASTER = jsclient.connect(os.environ["NATS_URL"])
 
