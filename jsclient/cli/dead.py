@@ -10,7 +10,7 @@ from typing import Any
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
 from jsclient.cli.output import ask, complain, fields, line, payload_text, record, table
-from jsclient.workers.letters import DeadLetters, Letter
+from jsclient.workers.letters import ALL, DeadLetters, Letter
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     ):
         made = command(dead, common, name, run, text)
         made.add_argument("--letters", default="DEAD", metavar="STREAM", help="stream of the letters (default DEAD)")
-        made.add_argument("--on", default="dead.>", metavar="SUBJECT", help="subject of the letters (default dead.>)")
+        made.add_argument("--on", default=ALL, metavar="SUBJECT", help="subject of the letters (default: all)")
         if name == "show":
             made.add_argument("seq", type=positive)
         if name in ("ls", "replay", "purge", "export"):
@@ -162,8 +162,7 @@ def export_letters(options: argparse.Namespace) -> None:
 def adopt_letters(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         letters = _open(nc, options)
-        subject = options.on.replace(">", "adopted").replace("*", "adopted")
-        made = letters.adopt(letters.advisory_consumer(), subject)
+        made = letters.adopt(letters.advisory_consumer())
     if options.json:
         record({"adopted": made})
     else:

@@ -26,6 +26,8 @@ log: logging.Logger = logging.getLogger("jsclient.workers")
 
 ATTEMPT: Final = "Retry-Attempt"
 FIRST_SEQUENCE: Final = "Retry-First-Sequence"
+COUNTED: Final = (ATTEMPT, FIRST_SEQUENCE)
+"""Headers that are about earlier tries: a replay begins without them."""
 RETRY: Final = "retry"
 """In the place of a consumer, in the ids of what is stored for later."""
 SINCE: Final = (2, 12)

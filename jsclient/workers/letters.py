@@ -24,7 +24,7 @@ from typing import Any, Final, TypedDict
 import attrs
 import msgspec
 
-from jsclient import declared, errors
+from jsclient import checks, declared, errors
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.hints import Unpack
@@ -33,6 +33,7 @@ from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
 from jsclient.shared_options import with_shared_options
 from jsclient.workers import dead_letters as names
+from jsclient.workers import later
 from jsclient.workers.adopting import LOST, UNREACHABLE, Adopting
 from protocol import Headers
 from protocol.described import described, described_like
@@ -42,6 +43,7 @@ _LETTER: Final = "Dead-Letter-"
 _REPLAYED: Final = "Replayed-"
 REPLAYS: Final = "Replayed-Count"
 PAGE: Final = 500
+ALL: Final = ">"
 
 ADVISORY_SUBJECTS: Final = (
     "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES.>",
@@ -144,7 +146,10 @@ class LettersDict(FiltersDict, total=False):
 
 @with_shared_options
 class DeadLetters:
-    """The letters in a stream (those on `subject`); thread-safe. Reads stored messages, never through a consumer.
+    """The letters in a stream; thread-safe. Reads stored messages, never through a consumer.
+
+    `subject` narrows it to letters on some subjects (wildcards are allowed); the default takes all of the stream.
+    A stored message without any `Dead-Letter-` header is not a letter: it is neither listed nor purged.
 
     A replay is not told apart from any other message by the server: in a work queue it comes last, so order by key is
     not kept, and the original's own message id and TTL are gone.
@@ -153,12 +158,13 @@ class DeadLetters:
     request of it has the timeout of its kind.
     """
 
-    def __init__(self, js: JetStream, stream: str = "DEAD", subject: str = "dead.>") -> None:
+    def __init__(self, js: JetStream, stream: str = "DEAD", subject: str = ALL) -> None:
+        checks.filter_subject(subject, "subject")
         self._js = js
         self.stream_name = stream
         """The stream that holds them."""
         self.subject = subject
-        """Only letters on it."""
+        """Only letters on it; `>` for all of the stream."""
         self._stream = js.stream(stream, fetch_info=False)
 
     # --- looking --------------------------------------------------------------------------------------------
@@ -212,7 +218,7 @@ class DeadLetters:
                 if message.seq > last:
                     return
                 letter = letter_of(message)
-                if fits(letter):
+                if is_letter(message) and fits(letter):
                     found += 1
                     with patience.paused():
                         yield letter
@@ -357,7 +363,7 @@ class DeadLetters:
         )
 
     def adopt(
-        self, consumer: Consumer, subject: str = "dead.adopted", *, limit: int = PAGE, timeout: Timeout = DEFAULT
+        self, consumer: Consumer, subject: str | None = None, *, limit: int = PAGE, timeout: Timeout = DEFAULT
     ) -> int:
         """Make letters of messages that services in other languages gave up; returns how many.
 
@@ -365,10 +371,13 @@ class DeadLetters:
         under `subject`, then acknowledges the advisory. Call it from time to time; several processes may. If the
         domain of an advisory cannot be reached, the advisory is not counted and is delivered again after a minute.
 
-        `limit`: so many advisories at most (500).
+        `subject`: None (default) takes the subject of these letters, or the first one of their stream. A wildcard in it
+        becomes `adopted`, as in `dead.adopted`. `limit`: the most advisories of one call (500).
         """
         made = 0
         timeout = whole(timeout)
+        if subject is None:
+            subject = self._own_subject(timeout)
         adopting = Adopting(self._js, self._stream, self.subject, subject, timeout)
         for advisory in consumer.fetch_no_wait(limit, timeout=timeout):
             try:
@@ -384,6 +393,16 @@ class DeadLetters:
             advisory.double_ack(timeout)
         return made
 
+    def _own_subject(self, timeout: Timeout) -> str:
+        """A subject on which these letters are found."""
+        pattern: str | None = self.subject
+        if pattern == ALL:
+            subjects = self._stream.info(timeout=timeout).config.subjects
+            pattern = subjects[0] if subjects else None
+        if pattern is None:
+            raise errors.ConfigError(f"stream {self.stream_name!r} has no subjects. Nothing was adopted. Give subject=")
+        return ".".join("adopted" if token in ("*", ">") else token for token in pattern.split("."))
+
     def export(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> Iterator[bytes]:
         """JSON lines of the letters that fit, payloads in base64."""
         for letter in self.list(timeout=timeout, **filters):
@@ -395,6 +414,11 @@ def _json(plain: dict[str, Any]) -> bytes:
         return msgspec.json.encode(plain)
     except UnicodeEncodeError:  # a subject or a header that is not UTF-8: the escapes of `json` keep its bytes
         return json.dumps(plain, default=lambda data: base64.b64encode(data).decode()).encode()
+
+
+def is_letter(message: RawStreamMsg) -> bool:
+    """Other messages of the stream must not be replayed or purged as letters."""
+    return any(name.startswith(_LETTER) for name, _ in message.headers.items())
 
 
 def letter_of(message: RawStreamMsg) -> Letter:
@@ -420,9 +444,9 @@ def letter_of(message: RawStreamMsg) -> Letter:
 
 
 def _replay_headers(letter: Letter) -> Headers:
-    """The original's headers, and what it died of before."""
+    """The original's headers, and what it died of before. Its attempts begin again from none."""
     pairs = letter.headers.items()
-    out = [pair for pair in pairs if not pair[0].startswith(_REPLAYED)]
+    out = [pair for pair in pairs if not pair[0].startswith(_REPLAYED) and pair[0] not in later.COUNTED]
     told = {
         "Reason": letter.reason,
         "Stream": letter.stream,

@@ -112,6 +112,40 @@ def test_what_other_services_gave_up_is_adopted(js: JetStream, server: NatsServe
     assert letters.replay(found).stream == "JOBS"
 
 
+def test_letters_are_found_on_all_subjects_of_their_stream(js: JetStream, server: NatsServer) -> None:
+    """What else is in the stream is not a letter: it is not shown, replayed or purged."""
+    mine = js.create_stream(StreamConfig(name="MYSTREAM", subjects=["failed.*", "morgue"], storage="memory"))
+    js.publish("failed.x", b"other")
+    for number, subject in enumerate(("failed.jobs", "morgue")):
+        js.publish("jobs.x", b"%d" % number)
+        consumer = js.create_consumer("JOBS", ConsumerConfig(durable_name=f"C{number}"))
+        with WorkerPool(consumer, rejects, dead_letter=subject, threads=1):
+            wait_until(lambda number=number: mine.info().state.messages > 1 + 2 * number)  # type: ignore[misc]
+        consumer.delete()
+    letters = DeadLetters(js, "MYSTREAM")
+    assert [(letter.subject, letter.data) for letter in letters.list()] == [
+        ("failed.jobs", b"0"),
+        ("morgue", b"0"),
+        ("morgue", b"1"),
+    ]
+    assert [letter.subject for letter in DeadLetters(js, "MYSTREAM", "failed.*").list()] == ["failed.jobs"]
+    assert len(lines(cli(server, "dead", "ls", "--letters", "MYSTREAM", "--json"))) == 3
+    assert len(lines(cli(server, "dead", "ls", "--letters", "MYSTREAM", "--on", "morgue", "--json"))) == 2
+    assert letters.summary() == {("JOBS", "C1", "no"): 2, ("JOBS", "C0", "no"): 1}
+    advisories = letters.advisory_consumer()
+    js.create_consumer("JOBS", ConsumerConfig(durable_name="other")).next(5).term()
+    wait_until(lambda: letters.adopt(advisories) or any(letter.consumer == "other" for letter in letters.list()))
+    assert [letter.subject for letter in letters.list(consumer="other")] == ["failed.adopted"]
+    assert letters.purge() == 4
+    assert [message.data for message in mine.get_batch(10)] == [b"other"]
+    with pytest.raises(errors.ConfigError):
+        DeadLetters(js, "MYSTREAM", "")
+
+
+def rejects(message: jsclient.jetstream.JetStreamMsg) -> None:
+    raise Reject("no")
+
+
 def test_letters_from_the_shell(js: JetStream, server: NatsServer) -> None:
     letters_of(js)
     assert [row["letters"] for row in lines(cli(server, "dead", "report", "--json"))] == [3, 2]

@@ -11,7 +11,7 @@ import jsclient
 from jsclient import errors
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, StreamConfig
 from jsclient.testing import NatsServer, wait_until
-from jsclient.workers import Retry, WorkerPool
+from jsclient.workers import DeadLetters, Retry, WorkerPool
 
 
 @pytest.fixture
@@ -90,6 +90,26 @@ def test_messages_of_the_same_first_sequence_are_not_taken_for_one(js: JetStream
         wait_until(lambda: pool.snapshot().handled == 2, 20)
     assert sorted(calls) == [b"moved"] * 3 + [b"own"] * 3
     wait_until(lambda: js.stream("JOBS").info().state.messages == 0, 5)
+
+
+@pytest.mark.parametrize("to", [None, "jobs.b"])
+def test_a_replayed_letter_has_all_its_attempts_again(js: JetStream, server: NatsServer, to: str | None) -> None:
+    seen: list[bytes] = []
+
+    def handle(message: Any) -> None:
+        seen.append(message.data)
+        raise RuntimeError("never")
+
+    options: dict[str, Any] = {"later": "later.jobs", "later_from": 0.0, "attempts": 3, "backoff": [0.1]}
+    letters = DeadLetters(js)
+    with WorkerPool(queue(js, server), handle, threads=1, dead_letter="dead.jobs", **options) as pool:
+        js.publish("jobs.a", b"bad")
+        for round_ in (1, 2, 3):
+            wait_until(lambda round_=round_: pool.snapshot().dead == round_, 20)  # type: ignore[misc]
+            (letter,) = letters.list()
+            assert len(seen) == 3 * round_
+            assert letter.deliveries == 3
+            letters.replay(letter, to=to)
 
 
 def test_where_a_retry_would_go_wrong_it_is_refused(js: JetStream, server: NatsServer) -> None:
