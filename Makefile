@@ -29,7 +29,7 @@ export PYSPARK_PYTHON = $(abspath $(PY))
 export PYSPARK_DRIVER_PYTHON = $(abspath $(PY))
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist clean chaos upgrade soak networks
+.PHONY: help needs-spark setup demo demo-partitions demo-crash demo-cluster demo-archive test test-full test-servers test-pythons docker-test lint coverage fuzz bench bench-check bench-spark docs dist release-check clean chaos upgrade soak networks
 
 help:
 	@echo "make demo          flights through JetStream and Spark (DEMO_ROWS=20000 for less)"
@@ -164,6 +164,10 @@ docs: $(DOCS_STAMP)
 
 dist: $(STAMP)
 	@$(SERVER) && $(PY) tools/dist.py $(if $(URL),--url $(URL)) $(ARGS)
+
+# What a tag needs: a dated entry in CHANGELOG.md, a clean tree, packages that pass `make dist`.
+release-check: $(STAMP)
+	@$(SERVER) && $(PY) tools/dist.py --release $(if $(URL),--url $(URL)) $(ARGS)
 
 clean:
 	rm -rf $(VENV) .venv-* .tools build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse *.egg-info

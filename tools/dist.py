@@ -1,6 +1,6 @@
 """Build what a release uploads, and try it; nothing is uploaded: `make dist`.
 
-    python tools/dist.py [--url URL] [--pythons]
+    python tools/dist.py [--url URL] [--pythons] [--release]
 
 1. The version stands in setup.cfg, in the library and in CHANGELOG.md, and is the same in all three.
 2. From a copy of the tracked files a source archive and a wheel are built into dist/. The description for a package
@@ -11,7 +11,7 @@
    reads its types and finds a mistake, `jsclient --help` answers, pytest knows the fixtures, and the first example of
    the README runs against a private server (where there is a nats-server).
 
-After that a release is: date the entry in CHANGELOG.md, commit, tag `v` and the version, upload dist/*.
+To release: date the entry in CHANGELOG.md, commit, run `make release-check`, tag `v` and the version, and push the tag.
 """
 
 from __future__ import annotations
@@ -79,6 +79,18 @@ def version() -> str:
         if found != wanted:
             raise DistError(f"setup.cfg says version {wanted}, {place} says {found}")
     return wanted
+
+
+def check_release(number: str) -> None:
+    """A release has a date in CHANGELOG.md and no uncommitted change; a tag on it names its version."""
+    heading = next(line for line in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8").splitlines() if "## [" in line)
+    if not re.fullmatch(rf"## \[{re.escape(number)}\] - \d{{4}}-\d\d-\d\d", heading):
+        raise DistError(f"the entry of CHANGELOG.md needs a date: {heading}")
+    if changes := run("git", "status", "--porcelain"):
+        raise DistError(f"there are uncommitted changes:\n{changes}")
+    tags = run("git", "tag", "--points-at", "HEAD").split()
+    if tags and f"v{number}" not in tags:
+        raise DistError(f"the commit is tagged {' '.join(tags)}, not v{number}")
 
 
 def for_an_index(text: str, url: str) -> str:
@@ -195,9 +207,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--url", default="", help="public address of the repository, for links and metadata")
     parser.add_argument("--pythons", action="store_true", help="try the wheel on every Python that is found")
+    parser.add_argument("--release", action="store_true", help="fail if the tree is not what a tag may name")
     options = parser.parse_args()
     try:
         number = version()
+        if options.release:
+            check_release(number)
         wheel = build(options.url)
         check_contents(wheel)
         check_archive(next(DIST.glob("*.tar.gz")), set(tracked_files()))
