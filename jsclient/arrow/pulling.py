@@ -70,11 +70,11 @@ class RangeCredit(Credit):
         return self.count
 
     def need(self, now: float = 0.0, round_trip: float = 0.0) -> tuple[int, int] | None:
+        outstanding = self._under_way(self.count)
         if now < self.retry_at:
             return None
         if self.alone:
-            return None if self.outstanding(0) else (1, 0)
-        outstanding = self._under_way(self.count)
+            return None if outstanding else (1, 0)
         left = self.left - outstanding
         if self.expected is not None:
             # What was deleted or stored since it was counted makes it wrong by a few: then one by one.

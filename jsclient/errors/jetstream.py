@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from jsclient.errors.core import (
     ConfigError,
@@ -12,6 +12,8 @@ from jsclient.errors.core import (
     TimedOut,
     UnknownOutcome,
 )
+
+E = TypeVar("E", bound="ApiError")
 
 
 class JetStreamError(JsClientError):
@@ -28,6 +30,7 @@ class ApiError(JetStreamError):
     meaning: str = "The server did not do it."
     advice: str = "Correct what the server names; if it names a state of the server, try again later."
 
+    _text: str = ""
     err_code_of_class: ClassVar[int | None] = None
     registry: ClassVar[dict[int, type[ApiError]]] = {}
 
@@ -44,6 +47,14 @@ class ApiError(JetStreamError):
         self.code = code
         self.err_code = err_code
         self.description = description
+
+    def told_as(self: E, text: str) -> E:
+        """For layers: the whole text, where that of the class would not be true."""
+        self._text = text
+        return self
+
+    def __str__(self) -> str:
+        return self._text or super().__str__()
 
     @property
     def what(self) -> str:
@@ -83,7 +94,7 @@ class ListingIncomplete(JetStreamError):
     `missing` names streams or consumers of a cluster that did not answer.
     """
 
-    meaning = "What was listed is right, but not all there is."
+    meaning = "What was listed is right; there may be more."
     advice = "List again."
 
     def __init__(self, message: str, missing: list[str] | None = None) -> None:
@@ -92,16 +103,16 @@ class ListingIncomplete(JetStreamError):
 
 
 class RangeIncomplete(JetStreamError):
-    """A range of a stream was not read whole, and what was read so far is not all of it; `__cause__` says why."""
+    """A range of a stream is not known to be read whole; `__cause__` says why."""
 
-    meaning = "What was read is only a part of the range."
+    meaning = "What was read may be only a part of the range."
     advice = "Read again, from the last sequence that came."
 
 
 class DrainIncomplete(JetStreamError):
     """A drain ended while a consumer with ack policy none sent: it counts as delivered what did not come any more."""
 
-    meaning = "They are lost for this consumer, unless another client took them; they are still in the stream."
+    meaning = "They are lost for this consumer, unless another client took them. The stream may still have them."
     advice = "Use ack policy explicit where no message may be missed, or give the drain more time."
 
 
@@ -115,14 +126,14 @@ class DataLost(RangeIncomplete):
 class BadRecord(JetStreamError):
     """A message is no document, or none that fits the schema it was read with."""
 
-    meaning = "The stream is unchanged."
+    meaning = "The read has not removed the message."
     advice = "Correct the schema, or let bad_records keep such messages aside."
 
 
 class RangeTimeout(RangeIncomplete, TimedOut):
     """The range was not read to its end within the timeout."""
 
-    meaning = "What was read is only a part of the range."
+    meaning = "What was read may be only a part of the range."
     advice = "Give it more time, or read smaller ranges."
 
 
@@ -146,14 +157,14 @@ class ImportPassesOneResponse(JetStreamError):
     The account that exports the API must say `response_type: stream`.
     """
 
-    meaning = "The messages are in the stream and did not arrive."
+    meaning = "Messages did not arrive; the read has not removed them from the stream."
     advice = "The account that exports the API must say `response_type: stream`."
 
 
 class NotPullConsumer(JetStreamError):
     """The consumer has a deliver subject: use `push_consumer`."""
 
-    meaning = "Nothing was taken."
+    meaning = "This pull brought nothing."
     advice = "Use push_consumer()."
 
 
@@ -230,7 +241,7 @@ class BatchTooLarge(JetStreamError):
 class BatchGap(JetStreamError):
     """Messages of a fast batch were lost on their way; the batch has ended. `lost` are their numbers in the batch."""
 
-    meaning = "The messages named are not stored, and the batch takes no more."
+    meaning = "The messages named and those after them are not stored; the batch takes no more."
     advice = 'Publish them again in another batch, or allow gaps with gap="ok".'
 
     def __init__(self, message: str, lost: range = range(0)) -> None:
@@ -246,9 +257,9 @@ class MsgAlreadyAcked(JetStreamError):
 
 
 class StaleDelivery(JetStreamError):
-    """The server has lost its knowledge of this delivery (it crashed): the message is not acked, and comes again."""
+    """The server has lost its knowledge of this delivery (it crashed): the message is not acked, and may come again."""
 
-    meaning = "The message is not acked, and comes again."
+    meaning = "The message is not acked, and comes again if the stream still has it."
     advice = "Handle the copy that comes."
 
 
@@ -280,14 +291,14 @@ class PullError(JetStreamError):
 class NoHeartbeat(PullError, TimedOut):
     """The server went silent: no message and no idle heartbeat within twice the interval."""
 
-    meaning = "Messages taken before it are good; one that was lost on its way comes again if the consumer wants acks."
+    meaning = "Messages taken before it are good; a lost one may come again if the consumer wants acks."
     advice = "Read on; if it happens often, look at the server and the network."
 
 
 class PullStatusError(PullError):
     """The server ended the pull with a status of its own; `code` and `description` are the server's."""
 
-    meaning = "Messages taken before it are good; the others stay in the stream."
+    meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Read on, or correct what the status names."
 
     def __init__(self, code: int = 0, description: str = "", message: str = "") -> None:
@@ -299,7 +310,7 @@ class PullStatusError(PullError):
 class ConsumerDeleted(PullStatusError):
     """The consumer was deleted (or has been idle for longer than its inactive_threshold)."""
 
-    meaning = "The stream is unchanged; the consumer's acks are forgotten with it."
+    meaning = "The consumer's acks are forgotten with it. The stream may be deleted, too."
     advice = "Create it again where it should go on, or raise inactive_threshold."
 
 
@@ -316,35 +327,35 @@ class StreamRecreated(ConsumerDeleted):
 class ConsumerLeadershipChanged(PullStatusError):
     """The consumer's leader changed; pulls waiting there are gone."""
 
-    meaning = "Messages taken before it are good; the others stay in the stream."
+    meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Read on: the new leader answers."
 
 
 class MaxBytesExceeded(PullStatusError):
     """The next message is larger than the max_bytes of the pull: it cannot be delivered within that limit."""
 
-    meaning = "The message was not delivered and stays in the stream."
+    meaning = "That message was not delivered."
     advice = "Raise max_bytes."
 
 
 class BadPullRequest(PullStatusError):
     """The server refused the pull request (400, or a limit of the consumer such as max_batch)."""
 
-    meaning = "Nothing was delivered."
+    meaning = "This pull brought nothing; messages taken before it are good."
     advice = "Correct the request, or the limit of the consumer that it exceeds."
 
 
 class MaxWaitingExceeded(PullStatusError):
     """Too many pulls wait on the consumer already (its max_waiting, 512 by default)."""
 
-    meaning = "Nothing was delivered."
+    meaning = "This pull brought nothing; messages taken before it are good."
     advice = "Let fewer readers wait at once, or raise the consumer's max_waiting."
 
 
 class PinIdMismatch(PullStatusError):
     """Another client is pinned on the priority group (status 423)."""
 
-    meaning = "Nothing was delivered to this client."
+    meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Pull again: another client is served until it goes or is unpinned."
 
 
@@ -382,7 +393,7 @@ class ConsumerAlreadyBound(JetStreamError):
 class NoMessages(PullError, TimedOut):
     """`next()` found no message in time. Nothing is wrong: that is what an empty stream looks like."""
 
-    meaning = "Nothing is lost."
+    meaning = "This call took no message."
     advice = "Ask again."
 
 
@@ -392,7 +403,7 @@ class PullNoResponders(PullStatusError, NoResponders):
     `subject`: on which nobody answered.
     """
 
-    meaning = "Messages taken before it are good; the others stay in the stream."
+    meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Check the stream and the consumer; during an election ask again."
 
     def __init__(self, message: str = "", subject: str = "") -> None:
@@ -403,7 +414,7 @@ class PullNoResponders(PullStatusError, NoResponders):
 class PullServerShutdown(PullStatusError):
     """The server that served the consumer shuts down; pulls waiting there are gone."""
 
-    meaning = "Messages taken before it are good; the others stay in the stream."
+    meaning = "Messages taken before it are good; this pull brings no others."
     advice = "Read on: another server answers."
 
 

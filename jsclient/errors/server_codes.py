@@ -135,7 +135,7 @@ class MirrorOrSourceError(
 class StreamSealed(ApiError, err_code=10109):
     """The stream is sealed: nothing in it can be added, deleted or purged any more."""
 
-    meaning = "The stream is unchanged."
+    meaning = "The request changed nothing."
     advice = "Store into another stream: a seal cannot be taken off."
 
 
@@ -163,7 +163,7 @@ class MessageNotFound(ApiError, err_code=(10037, 10043)):
 class MessageDeleteFailed(ApiError, err_code=10057):
     """The message could not be deleted: it does not exist, or deny_delete is set."""
 
-    meaning = "A message that was there is there still."
+    meaning = "A message that was there may be there still."
     advice = "Check the sequence; deny_delete refuses every deletion."
 
 

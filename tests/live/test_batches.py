@@ -249,6 +249,28 @@ def _wrong(number: int) -> Any:
     return {"expected_last_subject_seq": 777} if number == 10 else {}
 
 
+@pytest.mark.parametrize("before", [0, 3, 150])
+def test_a_fast_batch_that_is_refused_says_what_of_it_is_stored(js: JetStream, before: int) -> None:
+    if not needs(js, LEVEL_FAST):
+        return
+    batch = js.fast_batch()
+    for _ in range(before):
+        batch.add("f.x", b"x")
+    with pytest.raises((errors.WrongLastSequence, errors.PublishUnknown)) as caught:
+        batch.add("f.x", b"refused", expected_last_seq=7_777)
+        batch.add("f.x", b"never")
+        batch.commit()
+    wait_until(lambda: stored(js, "F") == before, 5)
+    text = str(caught.value)
+    assert "Nothing was stored" not in text
+    if before:
+        assert isinstance(caught.value, errors.WrongLastSequence)
+        assert caught.value.last_sequence == before
+        assert f"refused message {before + 1} of the batch" in text
+        assert f"acknowledged up to message {batch.acked} of {before}; those after it may be stored" in text
+        assert str(pickle.loads(pickle.dumps(caught.value))) == text
+
+
 def test_fast_batch_and_lost_messages(js: JetStream) -> None:
     if not needs(js, LEVEL_FAST):
         return

@@ -233,6 +233,23 @@ def test_a_deleted_consumer_is_named(js: JetStream, server: NatsServer) -> None:
         consumer.fetch(1, timeout=2, heartbeat=1)  # 2.9 says nothing at all: the heartbeat does
 
 
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+def test_of_a_deleted_stream_nothing_is_said_to_stay(js: JetStream, when: str) -> None:
+    publish(js, 3)
+    consumer = durable(js, max_ack_pending=1)
+    consumer.next(timeout=5)
+    timer = threading.Timer(0.2 if when == "meanwhile" else 0.0, js.delete_stream, ("F",))
+    timer.start()
+    if when == "before":
+        timer.join()
+    with pytest.raises(errors.JetStreamError) as caught:
+        consumer.fetch(1, timeout=5, heartbeat=0.5)
+    timer.join()
+    js.create_stream(StreamConfig(name="F", subjects=["f.>"], storage="memory"))
+    for said in ("stay in the stream", "still in the stream", "stream is unchanged", "Nothing is lost"):
+        assert said not in str(caught.value)
+
+
 def test_what_was_received_is_returned_although_the_fetch_failed(js: JetStream) -> None:
     publish(js, 3)
     consumer = durable(js)

@@ -537,3 +537,17 @@ def test_a_message_may_be_larger_than_what_is_asked_for_by_default() -> None:
 def test_several_reads_at_once_do_not_make_a_server_cut_the_link_off() -> None:
     """It does when 64 MiB wait for a connection."""
     assert 4 * MAX_BYTES <= 64 * 1024 * 1024
+
+
+@pytest.mark.parametrize(("size", "limit"), [(300, 1024), (700, 1024), (900, 1024), (1024, 2048), (5_000, 8_192)])
+def test_pulls_are_in_proportion_to_the_messages(js: JetStream, size: int, limit: int) -> None:
+    """Where a message needs more than half of the bytes there is a pull for each, and now and then one in vain."""
+    for _ in range(30):
+        js.publish("m.a", bytes(size))
+    consumer = js.create_consumer("M", ConsumerConfig(durable_name="PROPORTION", ack_policy="none"))
+    with js.nc.subscribe("$JS.API.CONSUMER.MSG.NEXT.M.PROPORTION") as pulls:
+        with consumer.messages(max_messages=10, max_bytes=limit) as messages:
+            for _ in range(30):
+                messages.next(timeout=5)
+        js.nc.flush()
+        assert 0 < pulls.pending <= 45

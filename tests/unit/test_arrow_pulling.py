@@ -16,6 +16,13 @@ from tests.unit.test_pull_statuses import GOES_ON, QUIET, every_status
 from jsclient.arrow.pulling import RangeConsumer
 from jsclient.arrow.ranges import Range
 from jsclient.durations import Deadline
+from jsclient.jetstream.consuming import pump
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model ends pulls as soon as they are sent: a pause after that would be waited for in vain."""
+    monkeypatch.setattr(pump, "FIRST_DELAY", 0.0)
 
 
 class Access:

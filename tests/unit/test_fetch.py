@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_a_pull_that_does_not_wait_and_gets_no_answer_is_no_empty_stream() -> No
 
 def test_messages_without_an_end_are_returned() -> None:
     batch = fetch(Answering(one()), INSTANT, answer_within=0.1)
-    assert (len(batch), batch.ended) == (1, Ended.NO_MESSAGES)
+    assert (len(batch), batch.ended) == (1, Ended.TIMEOUT), "nobody said that there are no more"
 
 
 def test_a_link_that_is_lost_and_stays_away_is_no_empty_stream() -> None:
@@ -130,6 +131,31 @@ class Forbidden(Source):
 
     def why_nobody(self, error: errors.PullNoResponders, timeout: float) -> Exception | None:
         raise errors.PermissionViolation("not permitted", "$JS.API.CONSUMER.INFO.S.C", "publish")
+
+
+@pytest.mark.parametrize("left", ["", "-1", "0", "1", "many"])
+@pytest.mark.parametrize("heartbeat", [0.0, 0.2])
+def test_a_pull_that_ends_before_its_time_is_followed_by_others_with_pauses(left: str, heartbeat: float) -> None:
+    """Whatever the status says of what is left: this pull brings nothing more."""
+    headers = f"\r\nNats-Pending-Messages: {left}" if left else ""
+    connection = Answering(f"408 Request Timeout{headers}")
+    began = time.monotonic()
+    batch = fetch(connection, PullTerms(expires=5.0, heartbeat=heartbeat), timeout=0.7)
+    assert (len(batch), batch.ended) == (0, Ended.TIMEOUT)
+    assert time.monotonic() - began > 0.6
+    assert 2 < connection.pulls < 8
+
+
+@pytest.mark.parametrize("left", ["-1", "0", "1"])
+def test_what_comes_for_a_later_pull_is_taken(left: str) -> None:
+    class Later(Answering):
+        def post_at_once(self, frame: bytes) -> None:
+            self.items = (one(1), one(2)) if self.pulls else self.items
+            super().post_at_once(frame)
+
+    for said in ("408 Request Timeout", "409 Batch Completed"):
+        batch = fetch(Later(f"{said}\r\nNats-Pending-Messages: {left}"), timeout=2.0)
+        assert (len(batch), batch.ended) == (2, Ended.COMPLETE)
 
 
 def test_nobody_there_until_the_end_is_told() -> None:

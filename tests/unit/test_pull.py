@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import protocol
 from jsclient import errors
-from jsclient.jetstream.consuming.credit import LONGEST_DELAY, REMEMBERED
+from jsclient.jetstream.consuming.credit import LONGEST_DELAY, REMEMBERED, Remainder
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import PullTerms
 from jsclient.jetstream.consuming.pull_statuses import Verdict, classify
@@ -541,3 +541,40 @@ def test_the_last_message_that_was_asked_for_is_outstanding() -> None:
     assert [state.outstanding(0), state.outstanding(1), state.outstanding(0)] == [1, 0, 1]
     state.take()
     assert state.outstanding(0) == 0
+
+
+def test_behind_a_message_that_needs_more_than_half_of_the_bytes_pulls_get_all_of_them() -> None:
+    state = PullState(10, 1000)
+    wanted = Verdict("quiet", unserved=(10, 500), reason="max bytes")
+    pulls = []
+    for _ in range(10):
+        while (need := state.need(1.0)) is not None:
+            pulls.append(need)
+            number = state.opened(*need)
+            if need[1] >= 700:
+                state.taken_bytes += 700
+                state.take()
+                state.ended(number, Verdict("quiet", unserved=(need[0] - 1, need[1] - 700), reason="max bytes"), 0)
+                break
+            state.ended(number, wanted, 0)
+    assert len(pulls) <= 13
+
+
+def test_a_fetch_asks_for_large_messages_one_by_one_while_they_come() -> None:
+    credit = Remainder(5, pull_bytes=100)
+    pulls: list[tuple[int, int]] = []
+    for _ in range(12):
+        need = credit.need(1.0)
+        if need is None:
+            break
+        pulls.append(need)
+        number = credit.opened(*need)
+        if need[1]:
+            credit.ended(number, Verdict("quiet", unserved=need, reason="max bytes"), 0)
+            credit.go_on()
+        else:
+            credit.count, credit.taken_bytes = credit.count + 1, credit.taken_bytes + 150
+            credit.ended(number, Verdict("quiet", unserved=(0, 0), reason="complete"), 0)
+            credit.go_on()
+    assert credit.count == 5
+    assert pulls == [(5, 100)] + [(1, 0)] * 5

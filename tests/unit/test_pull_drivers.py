@@ -8,12 +8,20 @@ from typing import Any
 import pytest
 from tests.pull_rig import Connection, Server, Source, some_stored
 
+from jsclient.jetstream.consuming import pump
 from jsclient.jetstream.consuming.batches_ahead import BatchesAhead
 from jsclient.jetstream.consuming.fetch import Batch, Ended, Fetch
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.pull_request import terms_for
 from jsclient.jetstream.message import JetStreamMsg
+
+
+@pytest.fixture(autouse=True)
+def no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The model ends pulls as soon as they are sent: a pause after that would be waited for in vain."""
+    monkeypatch.setattr(pump, "FIRST_DELAY", 0.0)
+
 
 every_seed = pytest.mark.parametrize("seed", range(0, 2000, 200))
 

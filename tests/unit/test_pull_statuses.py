@@ -38,7 +38,7 @@ STATUSES: list[tuple[str, str, str, type[Exception] | None, Any]] = [
     ("408 Requests Pending", "", QUIET, None, Ended.NO_MESSAGES),
     ("408 Message Size Exceeds MaxBytes", P, QUIET, None, Ended.MAX_BYTES),
     ("409 Message Size Exceeds MaxBytes", P, QUIET, None, Ended.MAX_BYTES),
-    ("409 Batch Completed", P, QUIET, None, Ended.COMPLETE),
+    ("409 Batch Completed", P, QUIET, None, GOES_ON),
     ("409 Leadership Change", "", TOLD, errors.ConsumerLeadershipChanged, GOES_ON),
     ("409 Leadership Change", "no colon\r\n", TOLD, errors.ConsumerLeadershipChanged, GOES_ON),
     ("no number", "", TOLD, errors.PullStatusError, errors.PullStatusError),
@@ -328,4 +328,4 @@ def test_the_table_says_what_happens(
     row = row_of(int(code) if code.isdigit() else 0, description)
     assert (row.error if consume in (TOLD, ENDS) else None) == error
     assert {GOES_ON: "alive", QUIET: "quiet", TOLD: "report", ENDS: "terminal"}[consume] == row.kind
-    assert (fetch == GOES_ON) == (row.kind == "alive" or row.again or row.reason == "timeout")
+    assert (fetch == GOES_ON) == (row.kind == "alive" or row.again or row.reason in ("timeout", "complete"))

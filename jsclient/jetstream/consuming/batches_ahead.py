@@ -182,7 +182,9 @@ class BatchesAhead:
         finally:
             with contextlib.suppress(ValueError):
                 calls.remove(get_ident())
-        return self._finish(Batch(got, Ended.COMPLETE if len(got) == self._want else Ended.NO_MESSAGES), deadline)
+        if len(got) == self._want:
+            return self._finish(Batch(got, Ended.COMPLETE), deadline)
+        return self._finish(Batch(got, Ended.ERROR, errors.ConnectionDraining("the connection drains")), deadline)
 
     def _take(self, messages: Messages, deadline: Deadline, got: list[JetStreamMsg]) -> None:
         while len(got) < self._want:

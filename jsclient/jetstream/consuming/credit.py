@@ -31,7 +31,7 @@ class Credit:
     endless = False
     """The read has no end of its own: it lives through what others report to their caller."""
 
-    # How each of them begins. Here because every fetch makes one.
+    # The start values stand here because every fetch makes a credit.
     due = True
     """A pull may be due: look when the application comes for the next message."""
     granted: int = 0
@@ -55,6 +55,10 @@ class Credit:
     def taken(self) -> int:
         """Messages taken up to now."""
         raise AssertionError("subclasses say it")
+
+    def came(self) -> int:
+        """The same, for comparing it with what it was before."""
+        return self.taken()
 
     def need(self, now: float = 0.0, round_trip: float = 0.0) -> tuple[int, int] | None:
         """(messages, bytes) of the pull that is due, or None. 0 bytes: no limit. `round_trip`: seconds of the link."""
@@ -155,6 +159,7 @@ class Remainder(Credit):
     """
 
     count = 0
+    _alone_from = float("inf")  # bytes taken before the last pull without a limit
     verdict: Verdict | None = None
     """What the last pull ended with, unless another one follows it."""
 
@@ -177,9 +182,11 @@ class Remainder(Credit):
             return None
         if self.max_bytes:
             return left, max(self.max_bytes - self.taken_bytes, 1)
-        if self._too_small and self.pull_bytes:
-            self._too_small = False
-            return 1, 0  # one message needs more than the limit of a pull
+        if self.pull_bytes and (self._too_small or self.taken_bytes - self._alone_from > self.pull_bytes):
+            # One message needs more than the limit of a pull, and so may the one behind it.
+            self._too_small, self._alone_from = False, self.taken_bytes
+            return 1, 0
+        self._alone_from = float("inf")
         return left, self.pull_bytes
 
     def ended(
@@ -187,6 +194,10 @@ class Remainder(Credit):
     ) -> bool:
         if not super().ended(number, verdict, buffered, now, buffered_bytes):
             return False
+        if not self.open:
+            # No pull is left, so the rest does not come, even if the status names another number.
+            self.granted: int = self.count + buffered
+            self.granted_bytes: int = max(self.taken_bytes, buffered_bytes)
         if not verdict.again:
             self.verdict = verdict
         return True

@@ -302,7 +302,7 @@ class Fetch:
             self._time_is_up()
         elif self.instant and self.messages and self._credit.open:
             # The consumer has reached max_ack_pending: the server leaves the pull open until something is acked.
-            self.ended = Ended.NO_MESSAGES
+            self.ended = Ended.TIMEOUT
         else:
             told = self._pump.look(Deadline(min(self.deadline + LAST - time.monotonic(), ASK_TIMEOUT)))
             if not self._pump.mailbox.items:
@@ -395,7 +395,7 @@ class Fetch:
             if not self.messages and verdict.error is not None:
                 self.error = too_large(self.max_bytes)
         elif verdict.reason == "complete":
-            self.ended = Ended.COMPLETE
+            self._credit.go_on()  # the server has sent all of it, and some of that was lost
         elif self.no_wait:
             self.ended = Ended.NO_MESSAGES
         elif verdict.reason == "timeout" and self.deadline - time.monotonic() > SHORTEST_PULL:

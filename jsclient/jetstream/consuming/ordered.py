@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors, hints
+from jsclient import errors, hints, waiting
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -59,6 +59,8 @@ FIRST_MESSAGES: Final = 5_000
 """Messages buffered and requested together at first. Nobody else can want them, so more than for work queues: 1M
 replayed at 2.4 us of CPU each where 500 cost 3.3; about 3 MB of small messages, and max_bytes holds as well."""
 
+AGAIN: Final = 0.1
+"""Seconds before a consumer that is gone as soon as it is made is made once more."""
 
 T = TypeVar("T")
 
@@ -199,12 +201,15 @@ class OrderedConsumer:
             cancel.check()
         with self._fetch_stream(deadline) as stream:
             stream.cancel = cancel  # also none: that of an earlier fetch means nothing any more
-            if seconds == 0:
-                max_messages = min(max_messages, _available_now(stream, deadline))
+            want = max_messages if seconds else min(max_messages, _available_now(stream, deadline))
             if cancel is None:
-                return _gather(stream, max_messages, deadline)
-            with cancel.ends(partial(stream._mailbox.put, cancel)):
-                return _gather(stream, max_messages, deadline)
+                batch = _gather(stream, want, deadline)
+            else:
+                with cancel.ends(partial(stream._mailbox.put, cancel)):
+                    batch = _gather(stream, want, deadline)
+            if batch.ended is Ended.COMPLETE and want < max_messages:
+                batch.ended = Ended.NO_MESSAGES
+            return batch
 
     @overload
     def fetch_no_wait(self, max_messages: int) -> Batch: ...
@@ -384,6 +389,7 @@ def _available_now(stream: OrderedMessages, deadline: Deadline) -> int:
         except errors.ConsumerNotFound:
             if deadline.expired():
                 raise
+            waiting.Gate().wait(deadline.at_most(AGAIN))  # it may be gone again as soon as it is made
 
 
 def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
@@ -398,7 +404,7 @@ def _gather(stream: OrderedMessages, want: int, deadline: Deadline) -> Batch:
         if not got:
             raise
         return Batch(got, Ended.ERROR, error)
-    return Batch(got, Ended.COMPLETE if got else Ended.NO_MESSAGES)
+    return Batch(got, Ended.COMPLETE)
 
 
 hints.given(OrderedConsumer)

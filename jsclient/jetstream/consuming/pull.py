@@ -80,6 +80,7 @@ class PullState(Credit):
         self._reads = 0  # how often the count was read
         self._measured = (0, 0)  # messages and bytes taken when `_late` was last looked at
         self._late = 0  # bytes of a message of late
+        self._whole_until = 0  # messages delivered up to which a pull gets the whole limit
 
     def taken(self) -> int:
         """Messages taken up to now. A count is read by counting once more, so every limit moves along by one."""
@@ -89,6 +90,9 @@ class PullState(Credit):
         if self.stop_after is not None:
             self.stop_after += 1
         return self.take()
+
+    def came(self) -> int:
+        return self.delivered(self.taken())
 
     def need(self, now: float = 0.0, round_trip: float = 0.0) -> tuple[int, int] | None:
         taken = self.taken()
@@ -177,10 +181,14 @@ class PullState(Credit):
         half = (self.max_bytes + 1) // 2
         wanted = half
         delivered = taken - self._reads
+        if self._too_small:
+            self._whole_until = delivered + ENOUGH
+        if delivered < self._whole_until:  # those behind a message that needs more than half may need it, too
+            return self.max_bytes if alone else 0
         if delivered > 0 and self.max_messages < UNLIMITED_BATCH:
             wanted = min(half, max(4 * batch * self.taken_bytes // delivered, self.max_bytes // 16))
         if alone:
-            return min(credit, self.max_bytes if self._too_small else wanted)
+            return min(credit, wanted)
         return wanted if credit >= wanted else 0
 
     def _recount(self, taken: int) -> None:

@@ -120,7 +120,7 @@ def _unserved(headers: Any) -> tuple[int, int] | None:
 _FETCH_ENDS: Final = {
     "no messages": "ends: `NO_MESSAGES`",
     "max bytes": "ends: `MAX_BYTES`; without a message it raises. Goes on where the call has no such limit",
-    "complete": "ends: `COMPLETE`",
+    "complete": "continues if messages are missing",
     "timeout": "goes on within its timeout",
 }
 

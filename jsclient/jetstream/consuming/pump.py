@@ -19,7 +19,7 @@ from jsclient import errors
 from jsclient._engine import Unkept
 from jsclient.connection import engine_of
 from jsclient.jetstream.api.headers import readable
-from jsclient.jetstream.consuming.credit import Credit
+from jsclient.jetstream.consuming.credit import FIRST_DELAY, Credit
 from jsclient.jetstream.consuming.diagnosis import ASK_TIMEOUT
 from jsclient.jetstream.consuming.pull import PullState
 from jsclient.jetstream.consuming.pull_inboxes import FLUSH_TIMEOUT, PullInbox, nak_all, pool_of
@@ -93,6 +93,8 @@ class Pump(Generic[C]):
     """By `time.monotonic()`: no pull lives longer than the read."""
     unsent: errors.ConnectionLost | None = None
     """Why a pull could not be sent."""
+    _at_pull = (0.0, 0)  # when the newest pull went out, and what had come until then
+    _in_vain = 0  # pulls in a row that ended as soon as they were sent and brought nothing
 
     def __init__(
         self,
@@ -132,6 +134,7 @@ class Pump(Generic[C]):
                 self._watchdog = Watchdog.of_pulls(self.terms, now)
             number = self.state.opened(*need)
             self.inbox.inbox.grant(*need)
+            self._at_pull = now, self.state.came() + len(self.mailbox.items)
             self._watchdog.restart(now)
             frame = self._frame(number, *need)
         try:
@@ -278,13 +281,29 @@ class Pump(Generic[C]):
             # Every pull with a byte limit ends in a status (2.10): nothing is counted where nothing is given back.
             nothing_lost = verdict.unserved is not None and verdict.unserved[0] == 0 and not verdict.all_pulls
             buffered, size = (0, 0) if nothing_lost else self.inbox.snapshot()
-            if not self.state.ended(number, verdict, buffered, time.monotonic(), size):
+            now = time.monotonic()
+            if not self.state.ended(number, verdict, buffered, now, size):
                 return NOTHING
+            if not verdict.back_off and asked is not None:
+                self._slow_down(verdict, asked, now)
             if verdict.forget_pin:
                 self.source.pins.pop(self.terms.group, None)
         told = self._meaning(verdict, asked, buffered)
         self.keep_pulling()
         return told
+
+    def _slow_down(self, verdict: Verdict, asked: tuple[int, int], now: float) -> None:
+        """Pulls that end as soon as they are sent and bring nothing: another one would end like them."""
+        since, before = self._at_pull
+        if self.state.came() + len(self.mailbox.items) > before:
+            self._in_vain = 0
+            self.state.works()
+        elif now - since >= FIRST_DELAY:
+            self._in_vain = 0
+        elif verdict.reason != "max bytes" or asked[1] in (0, self.state.max_bytes):
+            self._in_vain += 1
+            if self._in_vain > 1:
+                self.state.failed(now)
 
     def _meaning(self, verdict: Verdict, asked: tuple[int, int] | None, buffered: int) -> Sequence[Told]:
         error = verdict.error

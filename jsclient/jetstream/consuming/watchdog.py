@@ -97,6 +97,5 @@ class Watchdog:
 def next_look(state: Credit, watchdog: Watchdog, buffered: int, now: float, last_frame: float) -> float:
     """When a thread that waits for messages has to look although nothing came: at a doubt, an alarm, or the end of a
     back-off. As long as a message that was asked for has not come, the server owes signs of life."""
-    if state.outstanding(buffered):
-        return watchdog.due(last_frame)
-    return state.retry_at if state.retry_at > now else NEVER
+    due = watchdog.due(last_frame) if state.outstanding(buffered) else NEVER
+    return min(due, state.retry_at) if state.retry_at > now else due

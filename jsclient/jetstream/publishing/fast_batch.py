@@ -81,11 +81,12 @@ class FastBatch(Generic[V]):
                 batch.add("ROWS.1", row)
         print(batch.ack.count)     # PubAck of the end of the batch
 
-    `gap`: what happens when messages are lost on the way or refused: "fail" (default) ends the batch with BatchGap or
-    the error, "ok" goes on and collects their numbers in `gaps` and `errors`. `acked` is the number up to which the
-    server has confirmed. `timeout` bounds each call that is given none of its own (15 s by default). The server answers
-    every `flow` messages (100, or less if it says so), and `add` waits while `max_outstanding` (2) of these answers are
-    missing. The server forgets a batch without messages for 10 s.
+    If a message is lost on the way or refused, `gap="fail"` (default) ends the batch with BatchGap or the error.
+    `gap="ok"` continues, and collects the numbers in `gaps` and `errors`. The server has confirmed all messages up to
+    `acked`; with "ok" this number and `ack.count` include those in `gaps` and `errors`. `timeout` bounds each call
+    without a timeout (15 s by default). The server answers every `flow` messages (100, or less if it asks for that),
+    and `add` waits while `max_outstanding` (2) answers are missing. The server forgets a batch without messages for
+    10 s.
     """
 
     def __init__(
@@ -339,23 +340,33 @@ class FastBatch(Generic[V]):
                 self._on_end(decode_fast(payload))
         except BAD_JSON as error:
             self._end("has failed")
-            raise InvalidPubAck(f"something that is not a stream answered the batch: {payload[:120]!r}") from error
+            raise InvalidPubAck(
+                f"something that is not a stream answered the batch: {payload[:120]!r}. {self._standing()}"
+            ) from error
 
     def _on_gap(self, lost: range) -> None:
         self.gaps.append(lost)
         if self._gap == "fail":
             self._end("has lost messages")
-            raise BatchGap(f"messages {lost.start} to {lost.stop - 1} of the batch were lost on their way", lost)
+            raise BatchGap(
+                f"messages {lost.start} to {lost.stop - 1} of the batch were lost on their way: they and those after "
+                f"them are not stored. {self._standing(lost.start - 1)}",
+                lost,
+            )
 
     def _on_error(self, number: int, error: ApiError) -> None:
         if number and self._gap == "ok":
             self.errors[number] = error  # the batch goes on without this message
             return
-        open_ones = self._started and not number and self._size > self.acked
         self._end("was refused by the server")
-        if open_ones:
+        if not self._started:
+            raise error.told_as(f"{brief(error)}. Nothing of the batch is stored. {error.advice}")
+        if not number:
             raise self._unknown(f"the server ended the batch ({brief(error)})") from error
-        raise error
+        raise error.told_as(
+            f"the server refused message {number} of the batch ({brief(error)}). It and those after it are not stored. "
+            f"{self._standing(number - 1)}"
+        )
 
     def _on_end(self, ack: PubAck) -> None:
         self.ack = ack
@@ -369,15 +380,25 @@ class FastBatch(Generic[V]):
             return self._unknown(f"the link was lost ({why})")
         if number and not why.sent and self.acked >= number - 1:
             return NotStored(
-                f"message {number} of the batch was not sent ({brief(why)}). Those before it are confirmed. Begin "
+                f"message {number} of the batch was not sent ({brief(why)}). {self._standing(number - 1)} Begin "
                 f"another batch with message {number}."
             )
         return self._unknown(f"the link was lost ({brief(why)})")
 
     def _unknown(self, why: str) -> PublishUnknown:
-        return PublishUnknown(
-            f"{why}. It is acknowledged up to message {self.acked} of {self._size}; those after it may be stored. "
-            "Look at the stream before you repeat them."
+        return PublishUnknown(f"{why}. {self._standing()}")
+
+    def _standing(self, last: int | None = None) -> str:
+        """A sentence about the messages up to `last`, by default all of them."""
+        last = self._size if last is None else last
+        if not last:
+            return "Nothing of the batch is stored."
+        but = "" if self._gap == "fail" else ", without those in `gaps` and `errors`"
+        if self.acked >= last:
+            return f"The server has confirmed all messages up to {last}{but}."
+        return (
+            f"It is acknowledged up to message {self.acked} of {last}{but}; those after it may be stored. Look at the "
+            "stream before you repeat them."
         )
 
     def _end(self, how: str) -> None:
