@@ -52,17 +52,27 @@ def letter_of(js: JetStream, message: JetStreamMsg, reason: str, deliveries: int
     headers[REASON] = one_line(reason)[:MAX_REASON]
     subject = message.subject  # as it is, so that a replay finds back; of all that it may hold only NUL does not fit
     headers[SUBJECT] = one_line(subject) if "\0" in subject else subject
-    headers[DELIVERIES] = str(deliveries)
+    if deliveries_of(message) is not None:
+        headers[DELIVERIES] = str(deliveries)
     try:
         meta = message.metadata
+        seq, time_ns = meta.stream_seq, meta.timestamp_ns
     except errors.NotJetStreamMessage:
         return headers, None  # an account import rewrote the ack subject: where it comes from is not known
     headers[STREAM] = meta.stream
     headers[CONSUMER] = meta.consumer
-    headers[SEQUENCE] = str(meta.stream_seq)
+    headers[SEQUENCE] = str(seq)
     headers[TIME] = meta.timestamp.isoformat()
     domain = meta.domain or domain_of(js)
-    return headers, origin_id(domain, meta.stream, meta.consumer, meta.stream_seq, meta.timestamp_ns // 1000)
+    return headers, origin_id(domain, meta.stream, meta.consumer, seq, time_ns // 1000)
+
+
+def deliveries_of(message: JetStreamMsg) -> int | None:
+    """Its number of deliveries; None where an account import rewrote the ack subject."""
+    try:
+        return message.num_delivered
+    except errors.NotJetStreamMessage:
+        return None
 
 
 # --- which message it is --------------------------------------------------------------------------------------

@@ -28,6 +28,7 @@ from protocol.frames import pub, pub_start, pub_to
 _ACK_PREFIX: Final = b"$JS.ACK."
 _ACK: Final = pub_to(ACK)
 _EPOCH: Final = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_DIGITS: Final = 20  # of the largest number of 64 bits
 _TERM_REASON_SINCE: Final = (2, 10, 4)
 
 
@@ -57,42 +58,27 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
     @property
     def stream_seq(self) -> int:
         """Sequence of the message in the stream."""
-        try:
-            return int(self._tokens[5])
-        except ValueError:
-            raise _not_of_a_consumer(self._tokens) from None
+        return _number_in(self._tokens, 5)
 
     @property
     def consumer_seq(self) -> int:
         """Number of the delivery, counted by the consumer."""
-        try:
-            return int(self._tokens[6])
-        except ValueError:
-            raise _not_of_a_consumer(self._tokens) from None
+        return _number_in(self._tokens, 6)
 
     @property
     def num_delivered(self) -> int:
         """1 for the first delivery."""
-        try:
-            return int(self._tokens[4])
-        except ValueError:
-            raise _not_of_a_consumer(self._tokens) from None
+        return _number_in(self._tokens, 4)
 
     @property
     def num_pending(self) -> int:
         """Messages of this consumer that were not delivered yet when this one was sent."""
-        try:
-            return int(self._tokens[8])
-        except ValueError:
-            raise _not_of_a_consumer(self._tokens) from None
+        return _number_in(self._tokens, 8)
 
     @property
     def timestamp_ns(self) -> int:
         """When the stream stored it: nanoseconds since 1970, exact."""
-        try:
-            return int(self._tokens[7])
-        except ValueError:
-            raise _not_of_a_consumer(self._tokens) from None
+        return _number_in(self._tokens, 7)
 
     @property
     def timestamp(self) -> dt.datetime:
@@ -119,6 +105,13 @@ class Metadata(msgspec.Struct, frozen=True, gc=False, eq=False):
 
     def __repr__(self) -> str:
         return f"Metadata({', '.join(f'{name}={value!r}' for name, value in self._values().items())})"
+
+
+def _number_in(tokens: list[bytes], place: int) -> int:
+    token = tokens[place]
+    if token.isdigit() and len(token) <= _DIGITS:  # `int` takes "+1", "1_0" and " 1", too
+        return int(token)
+    raise _not_of_a_consumer(tokens)
 
 
 def _not_of_a_consumer(reply: object) -> NotJetStreamMessage:
@@ -148,13 +141,10 @@ def consumer_position(raw: bytes | None) -> tuple[bytes, int, int]:
     if raw is not None:
         tokens = raw.split(b".", 10)
         count = len(tokens)
-        try:
-            if count == 9:
-                return tokens[3], int(tokens[6]), int(tokens[5])
-            if count == 11:
-                return tokens[5], int(tokens[8]), int(tokens[7])
-        except ValueError:
-            pass
+        if count == 9:
+            return tokens[3], _number_in(tokens, 6), _number_in(tokens, 5)
+        if count == 11:
+            return tokens[5], _number_in(tokens, 8), _number_in(tokens, 7)
     raise _not_of_a_consumer(raw) from None
 
 
@@ -224,11 +214,8 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         raw = self.msg.raw_reply
         if raw is not None and raw.startswith(_ACK_PREFIX):
             tokens = raw.split(b".", 9)
-            if len(tokens) == 9:
-                try:
-                    return int(tokens[5])
-                except ValueError:
-                    pass
+            if len(tokens) == 9 and tokens[5].isdigit():
+                return _number_in(tokens, 5)
         return self.metadata.stream_seq
 
     @property
@@ -237,11 +224,8 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         raw = self.msg.raw_reply
         if raw is not None and raw.startswith(_ACK_PREFIX):
             tokens = raw.split(b".", 9)
-            if len(tokens) == 9:
-                try:
-                    return int(tokens[4])
-                except ValueError:
-                    pass
+            if len(tokens) == 9 and tokens[4].isdigit():
+                return _number_in(tokens, 4)
         return self.metadata.num_delivered
 
     @property

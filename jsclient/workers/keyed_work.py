@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from jsclient import errors, waiting
+from jsclient.jetstream.dead_letters import deliveries_of
 from jsclient.workers.order import Item, Order
 from jsclient.workers.progress import Held
 from jsclient.workers.settle import BY_HANDLER
@@ -176,7 +177,7 @@ class KeyedWork:
 
     def _done_before(self, item: Item) -> None:
         """It was handled here. When the server counts its deliveries from 1 anew, the consumer was reset on purpose."""
-        if self._pool.count_of(item.message) == 1:
+        if deliveries_of(item.message) == 1:
             with self._ready:
                 self._order.admit_again(item)
             return

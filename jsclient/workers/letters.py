@@ -78,7 +78,7 @@ class Letter:
     stream_seq: int
     """Its sequence in that stream."""
     deliveries: int
-    """How often it was delivered."""
+    """How often it was delivered; 0: not known."""
     sent: dt.datetime | None
     """When the message was stored first (UTC)."""
     died: dt.datetime | None

@@ -335,7 +335,7 @@ class WorkerPool(Taker):
         return count
 
     def count_of(self, message: JetStreamMsg) -> int:
-        """For layers: how often the message was delivered."""
+        """For layers: how often the message was delivered; 1, its least, where that is not known."""
         try:
             count = max(message.num_delivered, 1)
         except errors.NotJetStreamMessage:

@@ -12,12 +12,14 @@ import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.jetstream.dead_letters import DELIVERIES, letter_of
 from jsclient.jetstream.message import JetStreamMsg, consumer_position, parse_ack_subject, timestamp_ns
 from jsclient.message import Msg
 from protocol import ServerInfo
 
 V1 = b"$JS.ACK.S.C.2.30.20.1700000000123456789.5"
 V2 = b"$JS.ACK.hub.acchash.S.C.2.30.20.1700000000123456789.5"
+NUMBERS = ("stream_seq", "consumer_seq", "num_delivered", "num_pending", "timestamp_ns")
 
 
 class Recorder:
@@ -96,6 +98,20 @@ def test_a_part_that_is_no_number_says_so_when_it_is_asked_for() -> None:
             attrgetter(path)(msg)
     with pytest.raises(errors.NotJetStreamMessage):
         _ = message(b"$JS.ACK.\xff.C.1.2.3.4.5").metadata.stream
+
+
+@pytest.mark.parametrize("word", [b"", b"x", b"-1", b"+1", b"1_0", b" 1", b"9" * 5_000, "\u0661".encode()])
+def test_only_digits_are_a_number(word: bytes) -> None:
+    for form in (b"$JS.ACK.S.C.%b.%b.%b.%b.%b", b"$JS.ACK._.hash.S.C.%b.%b.%b.%b.%b.more"):
+        msg = message(form % ((word,) * 5))
+        for path in ("stream_seq", "num_delivered", *(f"metadata.{name}" for name in NUMBERS)):
+            with pytest.raises(errors.NotJetStreamMessage):
+                attrgetter(path)(msg)
+        with pytest.raises(errors.NotJetStreamMessage):
+            consumer_position(form % ((word,) * 5))
+        nobody: Any = None  # the context is asked for its domain only where all parts are known
+        headers, _ = letter_of(nobody, msg, "broken", 1)
+        assert DELIVERIES not in headers
 
 
 def test_metadata_is_a_value() -> None:

@@ -144,7 +144,8 @@ class Reading(Generic[T]):
         if self.on_bad == "skip":
             _quietly(message, partial(_terminate, message, errors.brief(error)))
             return
-        headers, message_id = dead_letters.letter_of(self.js, message, errors.brief(error), _deliveries(message))
+        deliveries = dead_letters.deliveries_of(message) or 1
+        headers, message_id = dead_letters.letter_of(self.js, message, errors.brief(error), deliveries)
         settle = partial(self._answered, message, headers, message_id, error, tell)
         try:
             future = self.js.publish_async(self.dead_letter, message.data, headers=headers, msg_id=message_id)
@@ -194,13 +195,6 @@ def _not_stored(message: JetStreamMsg, trouble: BaseException, tell: Tell) -> No
     if isinstance(trouble, Exception):
         tell(trouble, message)
     _quietly(message, partial(message.nak, AGAIN))
-
-
-def _deliveries(message: JetStreamMsg) -> int:
-    try:
-        return message.num_delivered
-    except errors.NotJetStreamMessage:
-        return 1  # an account import rewrote the ack subject: nothing is known
 
 
 def _terminate(message: JetStreamMsg, reason: str) -> None:
