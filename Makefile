@@ -11,6 +11,7 @@ endif
 JOBS ?= 3
 ARGS ?=
 CASES ?=
+BEFORE ?=
 PY := $(VENV)/bin/python
 comma := ,
 EXTRAS := dev,demo,nkeys$(if $(filter 0,$(SPARK)),,$(comma)spark)
@@ -38,7 +39,7 @@ help:
 	@echo "make test          the short tier, about 5 minutes    (ARGS='-k name' is passed to pytest)"
 	@echo "make test-full     the full counts, kills and faults  make test-servers   2.9.10, 2.10.27 and the newest"
 	@echo "make test-pythons  every interpreter found            make docker-test    against a container"
-	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all)"
+	@echo "make bench         beside other clients, 5 minutes     (CASES=fetch,ordered or CASES=all; BEFORE=a revision)"
 	@echo "make docs          the site, into build/docs           make dist      packages, checked; uploads nothing"
 	@echo "make chaos         histories under faults, judged       make upgrade   2.10.27 -> newest -> 2.10.27 under load"
 	@echo "make soak          an hour over a bad link             make fuzz      the parser and the whole client"
@@ -134,16 +135,16 @@ soak: $(STAMP)
 
 # Every path over slow, far, lossy and dying links, beside nats-py: about 20 minutes. ARGS="--rounds 1 --cases 300ms,fetch"
 networks: $(STAMP)
-	@$(SERVER) && $(PY) -m tools.bench.networks $(ARGS)
+	@$(SERVER) && exec $(PY) -m tools.bench.networks $(ARGS)
 
 bench: $(STAMP)
-	@$(SERVER) && $(PY) -m tools.bench --json .tools/bench.jsonl $(if $(CASES),--cases '$(CASES)') $(ARGS)
+	@$(SERVER) && exec $(PY) -m tools.bench --json .tools/bench.jsonl $(if $(CASES),--cases '$(CASES)') $(if $(BEFORE),--before '$(BEFORE)') $(ARGS)
 
 bench-check: $(STAMP)
-	@$(SERVER) && $(PY) -m tools.bench --check $(ARGS)
+	@$(SERVER) && exec $(PY) -m tools.bench --check $(ARGS)
 
 bench-spark: $(STAMP)
-	@$(SERVER) && $(JAVA) && $(PY) -m tools.bench --spark $(ARGS)
+	@$(SERVER) && $(JAVA) && exec $(PY) -m tools.bench --spark $(ARGS)
 
 $(FULL_STAMP): setup.cfg pyproject.toml | $(STAMP)
 	@echo "Installing what only the full tier needs into $(VENV) ..." >&2

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
-from tools.bench import client_natsc, client_natsgo, compiled, networks, readme, report
+import tools.bench.__main__ as bench
+from tools.bench import client_natsc, client_natsgo, compiled, networks, readme, report, revision
 from tools.bench.cases import ALL, MAIN, Case, chosen
 from tools.private_apt import AptError
 
@@ -46,6 +49,55 @@ def test_ratios_are_medians_of_the_ratios_of_each_round() -> None:
 def test_a_run_that_failed_fails_the_case() -> None:
     broken = [*rows([0.1], [0.3]), {"case": "c", "client": "jsclient", "round": 1, "error": "dropped", "load": 0.5}]
     assert report.verdict(CASE, report.summarize(CASE, broken), loaded=False) == ["c: failed: dropped"]
+
+
+def test_a_failed_run_ends_the_command_with_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "rows"
+    good = [{**row, "case": "decode", "figures": {"of msgspec's speed": 0.1}} for row in rows([0.1], [])]
+    bad = {"case": "decode", "client": "jsclient", "round": 1, "error": "not done in 120 s", "load": 0.5}
+    monkeypatch.setattr("sys.argv", ["bench", "--cases", "decode", "--rows", str(path)])
+    for found, status, text in ((good, 0, "must be 0.83"), ([*good, bad], 1, "jsclient failed in 1 rounds: not done")):
+        path.unlink(missing_ok=True)
+        report.write_rows(path, found)
+        assert bench.main() == status
+        assert text in capsys.readouterr().out
+    network = Case(name="net-64k-c", work="fetch", count=1000, network="64k")
+    peer = {"client": "nats-py", "round": 0, "error": "not done"}
+    assert report.failures(network, [peer]) == []
+    assert report.failures(CASE, [peer, {**peer, "client": "natsrpy"}]) == ["c: nats-py failed in 1 rounds: not done"]
+    assert report.failures(CASE, [{**peer, "client": "before"}]) == ["c: before failed in 1 rounds: not done"]
+
+
+def test_an_earlier_revision_is_compared_round_by_round() -> None:
+    before = [{**row, "client": "before"} for row in rows([0.2, 0.3, 0.1], [])]
+    found = report.summarize(CASE, [*rows([0.1, 0.1, 0.1], [0.3, 0.3, 0.3]), *before])
+    assert [result.client for result in found] == ["jsclient", "nats-py", "before"]
+    assert found[0].before_cpu == found[0].before_wall == pytest.approx(2.0)
+    assert found[2].before_cpu is None
+    assert "to before: CPU  2.00x  wall  2.00x" in report.table(CASE, found)
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_an_earlier_revision_lies_below_tools_until_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def git(*arguments: str) -> None:
+        subprocess.run(["git", "-C", str(tmp_path), *arguments], check=True, capture_output=True)
+
+    monkeypatch.setattr(revision, "ROOT", tmp_path)
+    for name in ("jsclient", "protocol"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text("old = True\n")
+    git("init")
+    git("add", ".")
+    git("-c", "user.name=a", "-c", "user.email=a@b.c", "commit", "-m", "old")
+    (tmp_path / "jsclient" / "__init__.py").write_text("old = False\n")
+    with revision.unpacked("HEAD") as folder:
+        assert Path(folder).parent == tmp_path / ".tools"
+        assert (Path(folder) / "jsclient" / "__init__.py").read_text() == "old = True\n"
+    assert list((tmp_path / ".tools").iterdir()) == []
+    with pytest.raises(SystemExit, match="git has no revision '--all'"), revision.unpacked("--all"):
+        pass
 
 
 def test_a_bad_network_is_judged_by_its_time() -> None:

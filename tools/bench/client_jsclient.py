@@ -28,7 +28,6 @@ from tools.bench.many_jsclient import (  # noqa: F401 - found by name
     threads_request,
 )
 from tools.bench.measure import Timed, destination, feeder, percentiles, responder
-from tools.bench.saving import saving  # noqa: F401 - found by name
 from tools.bench.worker_service import processes_worker  # noqa: F401 - found by name
 
 HEADERS = {"X-Bench": "0123456789"}
@@ -294,6 +293,12 @@ def _store(nc: jsclient.Connection) -> Any:
     return objectstore.create_object_store(
         JetStream(nc), objectstore.ObjectStoreConfig(bucket=f"o{os.getpid()}", storage="memory")
     )
+
+
+def saving(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
+    from tools.bench import saving as bare  # it uses what is inside the library: no other case depends on that
+
+    bare.saving(nc, case, timed)
 
 
 def idle(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:

@@ -92,9 +92,10 @@ def decode(nc: jsclient.Connection, case: dict[str, Any], timed: Timed) -> None:
 
 @contextmanager
 def received(stream: Stream, count: int, **values: Any) -> Iterator[Any]:
-    """An iterator that has received all messages, and has given out one: the first take asks for them."""
+    """An iterator that has received all messages, without the default bound on their bytes, and has given out one: the
+    first take asks for them."""
     consumer = stream.create_consumer(ConsumerConfig(ack_policy="none", inactive_threshold=60))
-    with consumer.messages(max_messages=count, stop_after=count, **values) as messages:
+    with consumer.messages(max_messages=count, max_bytes=0, stop_after=count, **values) as messages:
         messages.next(timeout=60)
         wait_until(lambda: messages.buffered >= count - 1, timeout=60)
         yield messages

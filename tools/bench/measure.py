@@ -11,7 +11,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+"""Here the helpers start: they use this checkout's library, also for clients that use an earlier one."""
 
 MICRO = 1e6
 PIECE = 1 << 20
@@ -57,8 +61,7 @@ class Timed:
 def destination(size: int) -> str:
     """A path for `size` bytes, in memory where there is such a folder. Its pages have been in use before: a virtual
     machine takes 170 ms for 64 MiB instead of 20 if its host has to find them first: one client would pay for it."""
-    folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
-    path = f"{folder}/bench-{os.getpid()}"
+    path = path_of(os.getpid())
     try:
         with open(path, "wb") as file:
             for _ in range(0, size, PIECE):
@@ -67,6 +70,12 @@ def destination(size: int) -> str:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)
     return path
+
+
+def path_of(pid: int) -> str:
+    """The path that `destination` gives to a process."""
+    folder = "/dev/shm" if os.path.isdir("/dev/shm") else tempfile.gettempdir()
+    return f"{folder}/bench-{pid}"
 
 
 def percentiles(times: list[float]) -> dict[str, float]:
@@ -78,7 +87,7 @@ def percentiles(times: list[float]) -> dict[str, float]:
 @contextlib.contextmanager
 def _helper(case: dict[str, Any], role: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
     command = [sys.executable, "-m", "tools.bench.helper", case["url"], json.dumps(case), role, *arguments]
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, cwd=ROOT)
     try:
         yield process
     finally:
@@ -100,7 +109,7 @@ def responder(case: dict[str, Any]) -> Any:
 def asker(case: dict[str, Any], subject: str) -> dict[str, float]:
     """Percentiles of requests, one at a time, that a process of its own makes; the same one for every client."""
     command = [sys.executable, "-m", "tools.bench.helper", case["url"], json.dumps(case), "ask", subject]
-    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=100)
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, timeout=100, cwd=ROOT)
     found: dict[str, float] = json.loads(done.stdout)
     return found
 
@@ -110,7 +119,7 @@ def listener(case: dict[str, Any], subject: str) -> Iterator[Callable[[], dict[s
     """A process that notes how long the messages were on their way (their payload says when they were sent). Yields a
     function that waits for the last of them and returns the percentiles."""
     command = [sys.executable, "-m", "tools.bench.helper", case["url"], json.dumps(case), "listen", subject]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
         assert process.stdout is not None
         process.stdout.readline()  # it has subscribed
 

@@ -11,7 +11,7 @@ from typing import Any
 import attrs
 
 from tools.bench.cases import Case
-from tools.bench.runner import BASELINE
+from tools.bench.runner import BASELINE, BEFORE
 
 BAR = 40
 LATENCIES = ("request", "callback_responder", "first_publish")
@@ -35,6 +35,8 @@ class Result:
     errors: tuple[str, ...]
     figures: dict[str, float] = attrs.field(factory=dict)
     """Of the case alone, by name."""
+    before_cpu: float | None = None  # BEFORE / client: 2.0 means half the CPU of the earlier revision
+    before_wall: float | None = None
 
 
 def summarize(case: Case, rows: list[dict[str, Any]]) -> list[Result]:
@@ -45,17 +47,16 @@ def summarize(case: Case, rows: list[dict[str, Any]]) -> list[Result]:
 def _summarize_client(case: Case, name: str, rows: list[dict[str, Any]]) -> Result:
     mine = {row["round"]: row for row in rows if row["client"] == name}
     good = [row for row in mine.values() if "error" not in row]
-    baseline = case.versus or BASELINE
-    base = {row["round"]: row for row in rows if row["client"] == baseline and "error" not in row}
-    pairs = [(base[row["round"]], row) for row in good if row["round"] in base]
+    wall_key = "p50" if case.work in LATENCIES else "wall"
 
     def median(key: str) -> float | None:
         values = [row[key] for row in good if key in row]
         return statistics.median(values) if values else None
 
-    def ratio(key: str) -> float | None:
-        values = [b[key] / max(m[key], 1e-9) for b, m in pairs]
-        return statistics.median(values) if values and name != baseline else None
+    def ratio(key: str, to: str = case.versus or BASELINE) -> float | None:
+        base = {row["round"]: row[key] for row in rows if row["client"] == to and "error" not in row}
+        values = [base[row["round"]] / max(row[key], 1e-9) for row in good if row["round"] in base]
+        return statistics.median(values) if values and name != to else None
 
     wall, cpu = median("wall"), median("cpu")
     return Result(
@@ -67,7 +68,9 @@ def _summarize_client(case: Case, name: str, rows: list[dict[str, Any]]) -> Resu
         p50=median("p50"),
         p99=median("p99"),
         cpu_ratio=ratio("cpu"),
-        wall_ratio=ratio("p50") if case.work in LATENCIES else ratio("wall"),
+        wall_ratio=ratio(wall_key),
+        before_cpu=ratio("cpu", BEFORE) if name == "jsclient" else None,
+        before_wall=ratio(wall_key, BEFORE) if name == "jsclient" else None,
         switches=switches / case.count if (switches := median("switches")) is not None else None,
         errors=tuple(row["error"] for row in mine.values() if "error" in row),
         figures={
@@ -96,6 +99,16 @@ def verdict(case: Case, results: list[Result], loaded: bool) -> list[str]:
     if case.wall and not loaded and ours.wall_ratio is not None and ours.wall_ratio < case.wall:
         missed.append(f"{case.name}: wall {ours.wall_ratio:.2f}x of {BASELINE}, must be {case.wall:g}x")
     return missed
+
+
+def failures(case: Case, rows: list[dict[str, Any]]) -> list[str]:
+    """The clients on whose runs a comparison depends, and that failed. On a bad network the peer may."""
+    needed = {"jsclient", BEFORE, case.versus} | (set() if case.network else {BASELINE})
+    errors: dict[str, list[str]] = {}
+    for row in rows:
+        if "error" in row and row["client"] in needed:
+            errors.setdefault(row["client"], []).append(row["error"])
+    return [f"{case.name}: {name} failed in {len(texts)} rounds: {texts[0]}" for name, texts in errors.items()]
 
 
 def verdict_solo(case: Case, ours: Result, loaded: bool) -> list[str]:
@@ -134,6 +147,8 @@ def table(case: Case, results: list[Result]) -> str:
         ratios = ""
         if result.cpu_ratio is not None and result.wall_ratio is not None:
             ratios = f"  CPU {result.cpu_ratio:5.2f}x  wall {result.wall_ratio:5.2f}x"
+        if result.before_cpu is not None and result.before_wall is not None:
+            ratios += f"  to {BEFORE}: CPU {result.before_cpu:5.2f}x  wall {result.before_wall:5.2f}x"
         latency = f"  p50 {result.p50:6.0f} us  p99 {result.p99:6.0f} us" if result.p50 and result.p99 else ""
         if case.params.get("threads") and result.switches is not None:
             latency += f"  {result.switches:.1f} switches"

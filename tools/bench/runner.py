@@ -19,13 +19,15 @@ import jsclient
 import protocol
 from jsclient.jetstream import JetStream, StreamConfig
 from jsclient.testing import NatsServer
-from tools.bench import client_natsc, client_natsgo, networks
+from tools.bench import client_natsc, client_natsgo, networks, processes, revision
 from tools.bench.cases import ALL, Case
 from tools.bench.compiled import Unavailable
 
 SERVER_CONFIG = "max_pending: 4GB\nmax_payload: 1MB\n"
 RUN_TIMEOUT = 120
 BASELINE = "nats-py"
+BEFORE = "before"
+"""The name of an earlier revision of jsclient in the rows."""
 
 
 @attrs.frozen
@@ -40,6 +42,8 @@ class Client:
     """Of the messages that a case has: slow clients do fewer, and their figures are scaled up."""
     rounds: int = 1_000
     """At most so many of the rounds: a client that is shown and not gated takes part in few."""
+    library: str = str(revision.ROOT)
+    """The folder of `jsclient` and `protocol`."""
 
     def absent(self) -> str:
         """Why it cannot take part; "" when it can."""
@@ -71,7 +75,7 @@ CLIENTS = [
 class Bench:
     """A private server and what the cases need on it; `run` measures one case."""
 
-    def __init__(self, rounds: int, peers: list[str], share: float = 1.0) -> None:
+    def __init__(self, rounds: int, peers: list[str], share: float = 1.0, before: str = "") -> None:
         self.rounds = rounds
         self.share = share  # of the messages of every case
         self.clients = []
@@ -88,6 +92,10 @@ class Bench:
         self._seeded: set[str] = set()
         self._stack = contextlib.ExitStack()
         self._servers: dict[bool, tuple[NatsServer, str]] = {}
+        self._temporary = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
+        if before:
+            library = self._stack.enter_context(revision.unpacked(before))
+            self.clients.insert(1, attrs.evolve(CLIENTS[0], name=BEFORE, library=library))
 
     def __enter__(self) -> Bench:
         return self
@@ -128,10 +136,12 @@ class Bench:
 
     def _sides(self, case: Case) -> list[tuple[str, Client, Case]]:
         """What is compared: the clients in one case, or two cases of our own."""
-        clients = [client for client in self.clients if client.knows(case.work)]
+        ours = case.solo or case.versus
+        clients = [client for client in self.clients if client.module == CLIENTS[0].module or not ours]
+        sides = [(client.name, client, case) for client in clients if client.knows(case.work)]
         if case.versus:
-            return [(clients[0].name, clients[0], case), (case.versus, clients[0], ALL[case.versus])]
-        return [(client.name, client, case) for client in (clients[:1] if case.solo else clients)]
+            sides.insert(1, (case.versus, self.clients[0], ALL[case.versus]))
+        return sides
 
     def _told(self, case: Case) -> tuple[NatsServer, dict[str, Any]]:
         """(server, what a client process has to know)."""
@@ -145,8 +155,14 @@ class Bench:
     def _run_client(self, client: Client, url: str, told: dict[str, Any], whole: int) -> dict[str, Any]:
         count = max(1, int(told["count"] * client.share))
         command = [sys.executable, "-m", client.module, url, json.dumps({**told, "count": count}), *client.arguments]
+        # The first folder of the modules is the one where Python starts; the other has `tools`.
+        env = {
+            **os.environ,
+            "TMPDIR": self._temporary,
+            "PYTHONPATH": os.pathsep.join([client.library, str(revision.ROOT)]),
+        }
         try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=RUN_TIMEOUT, check=False)
+            done = processes.run(command, client.library, env, RUN_TIMEOUT)
         except subprocess.TimeoutExpired:
             return {"error": f"not done in {RUN_TIMEOUT} s"}
         if done.returncode != 0:
