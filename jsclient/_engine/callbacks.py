@@ -18,6 +18,8 @@ log = logging.getLogger("jsclient.events")
 LIMIT: Final = 65_536
 """Callbacks that may wait; more are dropped and counted, because memory must not grow behind a blocked one."""
 
+RESERVE: Final = 4_096
+"""Places beyond that for the events of the link: a flood of errors, or of futures, must not push them out."""
 
 NO_THREAD_PAUSE: Final = 0.1
 """Seconds after which the thread is asked for again when the system gave none."""
@@ -35,8 +37,10 @@ class EventsThread:
         self._stopped = False
         self.dropped: int = 0
 
-    def run(self, call: Callable[..., Any], *args: Any, always: bool = False) -> None:
+    def run(self, call: Callable[..., Any], *args: Any, rare: bool = False, always: bool = False) -> None:
         """Queue a call; takes no lock once the thread runs, so it is safe in signal handlers from then on.
+
+        `rare`: it may take a reserved place.
 
         `always`: also when too many wait already, and on this thread when that of the callbacks has ended with the
         connection. For what is told once, such as the end: a call that asks for it late would wait for ever.
@@ -48,7 +52,7 @@ class EventsThread:
             # A finalizer that runs while the interpreter goes down: a thread started now would never run, and
             # Thread.start would wait for it for ever.
             return
-        if self._queue.qsize() >= LIMIT and not always:
+        if self._queue.qsize() >= LIMIT + RESERVE * rare and not always:
             self.dropped += 1
             if self.dropped == 1:
                 log.error("a callback blocks the events thread: further callbacks are dropped")

@@ -152,7 +152,8 @@ class Connector:
                 # Once we were connected, wrong options are for the moment: a file being replaced, a variable to come.
                 wrong_options = isinstance(error, errors.ConfigError) and not self.ever_connected
                 last = wrong_options or self._refused_for_good(error)
-                self._owner.connect_attempt_failed(server.url, error, tell=not (once or last or self._closing.is_set()))
+                quiet = once or self._closing.is_set()
+                self._owner.connect_attempt_failed(server.url, error, not (quiet or last), quiet)
                 if last:
                     return error
                 if limit is not None and len(failures) >= limit:

@@ -330,7 +330,12 @@ class LiveEngine:
         self.telling.link_event(LinkEvent.RECONNECTED, subscribed)
 
     def link_announced(self, first: bool) -> None:
+        self.telling.outage.end(self.connected_url, first)
         self.telling.tell(ConnectionEvent("connected" if first else "reconnected"))
+
+    def link_gone(self, url: str, reason: BaseException | None) -> None:
+        """Reader thread: the link is no more."""
+        self.telling.outage.begin(url, reason)
 
     def link_lost(
         self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
@@ -354,9 +359,9 @@ class LiveEngine:
                 guarded(subscription.sink.withdrawn, withdrawn)
         self.telling.link_event(LinkEvent.DISCONNECTED, list(self.subscriptions.sinks.values()))
 
-    def connect_attempt_failed(self, url: str, error: BaseException, tell: bool) -> None:
+    def connect_attempt_failed(self, url: str, error: BaseException, tell: bool, quiet: bool = False) -> None:
         """`tell`: nothing else reports the error, neither the call of `connect` nor the end of the last attempt."""
-        log.info("cannot connect to %s: %s", url, error)
+        self.telling.outage.attempt_failed(url, error, quiet)
         if tell:
             self.telling.tell(ConnectionEvent("error", error), error, None)
 
@@ -542,6 +547,8 @@ class LiveEngine:
             slow_consumers=self.telling.slow_consumers,
             reconnects=self.session.reconnects,
             last_error="" if error is None else errors.brief(error),
+            outage=self.telling.outage.seconds,
+            failed_attempts=self.telling.outage.failed_attempts,
         )
 
 

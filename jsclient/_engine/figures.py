@@ -70,3 +70,12 @@ class Health:
     """How often the link was lost and made again."""
     last_error: str
     """What happened last to the connection; "" when nothing did."""
+    outage: float | None
+    """Seconds without a link so far, also before the first one; None while a link stands."""
+    failed_attempts: int
+    """Attempts to connect that have failed since the link was lost; 0 while a link stands."""
+
+    @property
+    def connected(self) -> bool:
+        """True while a link stands. A readiness probe asks for it."""
+        return self.outage is None

@@ -22,6 +22,9 @@ hints.wanted(globals(), "LiveEngine")
 LIMIT: Final = 4_096
 """Events that may wait to be taken; later ones are dropped and counted."""
 
+RESERVE: Final = 256
+"""Places beyond that for events of the link: a flood of errors must not push them out."""
+
 NEXT_TIMEOUT: Final = 30.0
 """Seconds that `next` waits unless told otherwise."""
 
@@ -50,7 +53,8 @@ class ConnectionEvents:
     """What happens to a connection, in order: iterate it, or call `next`. Made by `Connection.events`.
 
     The last event is "closed"; then the iteration ends. Leaving its `with` block stops it. Threads that share it get
-    each event once. A listener that falls 4,096 events behind misses some: `dropped` counts them.
+    each event once. A listener that falls 4,096 events behind misses errors, and 256 later also the events of the link:
+    `dropped` counts them.
     """
 
     def __init__(self, engine: LiveEngine, forget: Callable[[ConnectionEvents], None]) -> None:
@@ -61,7 +65,8 @@ class ConnectionEvents:
 
     def put(self, event: ConnectionEvent) -> None:
         """From any thread of the engine; never waits. The end is never dropped."""
-        if len(self._mailbox) >= LIMIT and event.kind != "closed":
+        limit = LIMIT if event.kind == "error" else LIMIT + RESERVE
+        if len(self._mailbox) >= limit and event.kind != "closed":
             self.dropped += 1
         else:
             self._mailbox.put(event)

@@ -92,7 +92,7 @@ def _other_link(session: Session, old: Link) -> Link | None:
             new = session.connector.open(server)
         except Exception as error:
             session.pool.failed(server)
-            log.info("cannot move to %s: %s", server.url, error)
+            session.owner.connect_attempt_failed(server.url, error, tell=False)
             if session.closing.wait(max(RETRY, session.connector.delay())):
                 return None
             server = session.pool.next(time.monotonic())

@@ -69,6 +69,9 @@ class Owner(Protocol):
     def link_announced(self, first: bool) -> None:
         """It is the present one; the application may hear of it."""
 
+    def link_gone(self, url: str, reason: BaseException | None) -> None:
+        """There is no link from now on; without a reason because the connection is closed."""
+
     def link_lost(
         self, make: Callable[[], BaseException], reason: BaseException | None, withdrawn: list[Frame]
     ) -> None:
@@ -77,8 +80,8 @@ class Owner(Protocol):
     def link_left(self, withdrawn: list[Frame]) -> None:
         """The link is given up for one that stands already."""
 
-    def connect_attempt_failed(self, url: str, error: BaseException, tell: bool) -> None:
-        """`tell`: nobody else hears of it."""
+    def connect_attempt_failed(self, url: str, error: BaseException, tell: bool, quiet: bool = False) -> None:
+        """`tell`: the application shall hear of it. `quiet`: nor need the log warn."""
 
     def choice_failed(self, error: BaseException) -> None:
         """The application did not choose a server that can be dialled; the usual choice is made."""

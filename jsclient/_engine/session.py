@@ -352,6 +352,7 @@ class Session:
         else:
             self.last_error = reason
         try:
+            self.owner.link_gone(link.server.url, reason)
             self._tell_lost(link, reason)
         finally:  # also when there was no memory for one of these
             if again:

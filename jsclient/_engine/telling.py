@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from jsclient import errors, instruments
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
+from jsclient._engine.outage import Outage
 from jsclient._engine.sinks import Inbox
 from jsclient.instruments import End, Instrumentation
 from jsclient.options import CallbacksDict
@@ -35,6 +36,7 @@ class Telling:
         self.link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
         self.slow_consumers: int = 0
+        self.outage: Outage = Outage(engine.number, events)
 
     # --- listeners ----------------------------------------------------------------------------------------
 
@@ -112,13 +114,14 @@ class Telling:
 
     def tell(self, event: ConnectionEvent, *args: Any, last: bool = False) -> None:
         """To the streams of events, then to the callback of that name, with the connection before its arguments."""
+        rare = event.kind != "error"
         for events in list(self._streams):
             events.put(event)
         if self._instrument is not None:
-            self._events.run(self._measure, event, always=last)
+            self._events.run(self._measure, event, rare=rare, always=last)
         call = self._callbacks["on_" + event.kind]
         if call is not None:
-            self._events.run(call, self._engine.connection, *args, always=last)
+            self._events.run(call, self._engine.connection, *args, rare=rare, always=last)
         for events in list(self._streams) if last else ():
             events.close()
 
