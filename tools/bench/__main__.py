@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import time
 from pathlib import Path
 from typing import Any
 
-from tools.bench import processes, readme, report
+from tools.bench import processes, readme, report, revision
 from tools.bench.cases import ALL, Case, chosen
 from tools.bench.runner import BASELINE, CLIENTS, Bench
 
@@ -42,7 +43,7 @@ def main() -> int:
     else:
         rows = measure(cases, options)
     results = {name: report.summarize(ALL[name], lines) for name, lines in rows.items()}
-    missed = failed = [line for name, found in rows.items() for line in report.failures(ALL[name], found)]
+    missed = failed = [line for name in rows for line in report.failures(ALL[name], rows[name])]
     for name, found in results.items():
         if any(line.startswith(f"{name}: ") for line in failed):
             continue
@@ -83,7 +84,8 @@ def measure(cases: list[Case], options: argparse.Namespace) -> dict[str, list[di
     rounds, share = (CHECK_ROUNDS, CHECK_SHARE) if options.check else (options.rounds, 1.0)
     measured: dict[str, list[dict[str, Any]]] = {}
     started = time.monotonic()
-    with Bench(rounds, peers, share, options.before) as bench:
+    earlier = revision.unpacked(options.before) if options.before else contextlib.nullcontext("")
+    with earlier as before, Bench(rounds, peers, share, before) as bench:
         for case in cases:
             rows = measured[case.name] = list(bench.run(case))
             if options.json:

@@ -93,9 +93,8 @@ class Bench:
         self._stack = contextlib.ExitStack()
         self._servers: dict[bool, tuple[NatsServer, str]] = {}
         self._temporary = self._stack.enter_context(tempfile.TemporaryDirectory(prefix="bench-"))
-        if before:
-            library = self._stack.enter_context(revision.unpacked(before))
-            self.clients.insert(1, attrs.evolve(CLIENTS[0], name=BEFORE, library=library))
+        if before:  # the folder of an earlier revision
+            self.clients.insert(1, attrs.evolve(CLIENTS[0], name=BEFORE, library=before))
 
     def __enter__(self) -> Bench:
         return self
