@@ -9,9 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from jsclient import errors
-from jsclient.cli.commands import parser
+from jsclient.cli.commands import parse
 from jsclient.cli.output import complain
-from jsclient.groups import GroupNotFound
 
 FAILED = 1
 USAGE = 2
@@ -27,28 +26,21 @@ _ABSENT = (
     errors.BucketNotFound,
     errors.ObjectNotFound,
     errors.NoMessages,
-    GroupNotFound,
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
-    options = parser().parse_args(arguments)
+    options = parse(sys.argv[1:] if arguments is None else arguments)
     if isinstance(sys.stdout, io.TextIOWrapper):
         # A stored subject may be any bytes. The escape of what cannot be printed is valid in JSON, too.
         sys.stdout.reconfigure(errors="backslashreplace")
     options.arguments = None if arguments is None else list(arguments)
     try:
         return int(options.run(options) or 0)
-    except _ABSENT as error:
-        complain(str(error))
-        return NOTHING_THERE
-    except errors.ConfigError as error:
-        complain(str(error))
-        return USAGE
     except errors.JsClientError as error:
         complain(str(error))
-        return FAILED
+        return _status(error)
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
@@ -58,3 +50,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         complain(str(error))
         return FAILED
+
+
+def _status(error: errors.JsClientError) -> int:
+    groups = sys.modules.get("jsclient.groups")  # only commands that use groups import them
+    if isinstance(error, _ABSENT) or (groups is not None and isinstance(error, groups.GroupNotFound)):
+        return NOTHING_THERE
+    return USAGE if isinstance(error, errors.ConfigError) else FAILED

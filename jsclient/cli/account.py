@@ -11,7 +11,7 @@ from jsclient.cli.output import complain, fields, line, record, size, struct_rec
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    account = group(commands, "account", "The account: limits, use, backups.")
+    account = group(commands, "account")
     command(account, common, "info", account_info, "Limits and use of JetStream in the account.")
     saving = command(account, common, "backup", backup_account, "Save every stream below a folder.")
     saving.add_argument("folder")
@@ -21,7 +21,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     for parser in (saving, restoring):
         parser.add_argument("--include", default="", help="only these streams, with commas")
         parser.add_argument("--exclude", default="", help="not these streams, with commas")
-    looking = group(commands, "backup", "Backups on disk; needs no server.")
+    looking = group(commands, "backup")
     for name, run, text in (
         ("inspect", inspect, "What is in a backup."),
         ("verify", verify, "Read a backup whole and compare digest, checksums and counts."),

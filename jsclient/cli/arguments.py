@@ -6,12 +6,17 @@ import argparse
 import math
 import os
 import re
-from collections.abc import Callable
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+import attrs
 
 import jsclient
 from jsclient import contexts, errors
-from jsclient.jetstream import JetStream
+from jsclient.cli.output import complain
+
+if TYPE_CHECKING:
+    from jsclient.jetstream import JetStream
 
 SHORTEST_CONNECT: Final = 0.1
 
@@ -84,20 +89,81 @@ def positive(text: str) -> int:
     return value
 
 
-def common_arguments() -> argparse.ArgumentParser:
+class Command(NamedTuple):
+    module: str
+    """Of `jsclient.cli`; it adds the command to the parser."""
+    text: str
+    """One line of help."""
+
+
+COMMANDS: Final[dict[str, Command]] = {
+    "pub": Command("core", "Publish one message, or a line of standard input each."),
+    "sub": Command("core", "Print the messages of a subject."),
+    "request": Command("core", "Send a request and print the answers."),
+    "req": Command("core", "Send a request and print the answers."),
+    "reply": Command("core", "Answer requests on a subject."),
+    "rtt": Command("core", "Time of a ping to the server, and what server it is."),
+    "stream": Command("streams", "Streams."),
+    "consumer": Command("consumers", "Consumers."),
+    "next": Command("consumers", "Take messages from a pull consumer."),
+    "kv": Command("buckets", "Key-value buckets."),
+    "obj": Command("objects", "Object stores."),
+    "object": Command("objects", "Object stores."),
+    "counter": Command("counters", "Distributed counters (server 2.12)."),
+    "service": Command("services", "Services of the micro protocol."),
+    "micro": Command("services", "Services of the micro protocol."),
+    "worker": Command("worker", "Handle the messages of a consumer, or a group, as a service."),
+    "group": Command("groups", "Partitioned consumer groups (server 2.11), those of orbit.go's pcgroups."),
+    "lock": Command("locks", "Locks, semaphores and elections: their holders."),
+    "dead": Command("dead", "Dead letters of worker pools: look, replay, remove."),
+    "events": Command("events", "Print advisories of JetStream as they arrive."),
+    "trace": Command("events", "Where a message would go (server 2.11); no subscriber gets it."),
+    "latency": Command("events", "Time of a message to a subscriber, in percentiles."),
+    "check": Command("check", "Look at connection, rights, versions, limits and clock; print what to do."),
+    "top": Command("top", "A live view of streams and consumers: rates, lag, what is wrong."),
+    "account": Command("account", "The account: limits, use, backups."),
+    "backup": Command("account", "Backups on disk; needs no server."),
+    "context": Command("context", "Saved connection settings, shared with the NATS CLI."),
+    "server": Command("server", "Servers: run a private one; list, report and change those of a system account."),
+    "bench": Command("bench", "Messages per second: publish, take, store, fetch."),
+    "completion": Command("completion", 'Print completion for a shell: eval "$(jsclient completion bash)".'),
+}
+
+CONNECTION: Final = "Connection options (--server, --context, --creds, --tlsca ...): see jsclient --help"
+
+
+class Parser(argparse.ArgumentParser):
+    """Reports arguments that it does not know itself, so the usage of the sub-command is printed."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        found, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return found, unknown
+
+
+def common_arguments(shown: bool = False) -> argparse.ArgumentParser:
+    """The options of every command that connects; without `shown` its help names only the last two."""
     common = argparse.ArgumentParser(add_help=False)
-    group = common.add_argument_group("connection")
-    group.add_argument("-s", "--server", help="URL, or several with commas (NATS_URL; default: the context, localhost)")
-    group.add_argument("--context", help="a NATS CLI context: name or file (default: NATS_CONTEXT, the selected one)")
-    group.add_argument("--user")
-    group.add_argument("--password", help="better: NATS_PASSWORD")
-    group.add_argument("--creds", help="a .creds file (NATS_CREDS)")
-    group.add_argument("--nkey", help="a file with an nkey seed (NATS_NKEY)")
-    group.add_argument("--tlsca", help="certificate authority to trust (NATS_CA)")
-    group.add_argument("--tlscert", help="client certificate (NATS_CERT)")
-    group.add_argument("--tlskey", help="its key (NATS_KEY)")
-    group.add_argument("--domain", help="JetStream domain")
-    group.add_argument("--api-prefix", help="prefix of the JetStream API, such as JS.acc@hub.API")
+    group = common.add_argument_group("connection" if shown else "output")
+
+    def add(*names: str, help: str, **more: Any) -> None:
+        group.add_argument(*names, help=help if shown else argparse.SUPPRESS, **more)
+
+    add("-s", "--server", help="URL, or several with commas (NATS_URL; default: the context, localhost)")
+    add("--context", help="a NATS CLI context: name or file (default: NATS_CONTEXT, the selected one)")
+    add("--no-context", action="store_true", help="use no context")
+    add("--user", help="user name; without a password it is a token (NATS_USER)")
+    add("--password", help="better: NATS_PASSWORD")
+    add("--token", help="better: NATS_TOKEN")
+    add("--creds", help="a .creds file (NATS_CREDS)")
+    add("--nkey", help="a file with an nkey seed (NATS_NKEY)")
+    add("--tlsca", help="certificate authority to trust (NATS_CA)")
+    add("--tlscert", help="client certificate (NATS_CERT)")
+    add("--tlskey", help="its key (NATS_KEY)")
+    add("--tlsfirst", action="store_true", help="TLS before the server's INFO")
+    add("--domain", help="JetStream domain")
+    add("--api-prefix", help="prefix of the JetStream API, such as JS.acc@hub.API")
     group.add_argument("--timeout", type=seconds, default=5.0, help="seconds to wait for answers (default 5)")
     group.add_argument("-j", "--json", action="store_true", help="JSON lines instead of text")
     return common
@@ -130,48 +196,108 @@ def command(
     common: argparse.ArgumentParser,
     name: str,
     run: Run,
-    text: str,
+    text: str = "",
     aliases: tuple[str, ...] | None = None,
 ) -> argparse.ArgumentParser:
-    """A sub-command with the common options. `aliases`: its other spellings, where they are not those of ALIASES."""
+    """A command with the common options; `text` only where it is not one of COMMANDS. `aliases`: its other spellings,
+    if they are not those of ALIASES."""
     if aliases is None:
         aliases = ALIASES.get(name, ())
+    text = text or COMMANDS[name].text
     made: argparse.ArgumentParser = commands.add_parser(
-        name, help=text, description=text, parents=[common], aliases=aliases
+        name, help=text, description=text, epilog=CONNECTION, parents=[common], aliases=aliases
     )
     made.set_defaults(run=run)
     return made
 
 
-def group(commands: Any, name: str, text: str) -> Any:
-    """A command that has sub-commands of its own."""
+def group(commands: Any, name: str, text: str = "") -> Any:
+    """A command that has sub-commands."""
+    text = text or COMMANDS[name].text
     made = commands.add_parser(name, help=text, description=text, aliases=ALIASES.get(name, ()))
     return made.add_subparsers(dest="action", required=True, metavar="ACTION")
 
 
+# --- the connection -------------------------------------------------------------------------------------------
+
+_CREDENTIALS: Final = {
+    **dict.fromkeys(("user", "password"), "password"),
+    "token": "token",
+    "credentials": "creds",
+    **dict.fromkeys(("nkey_seed", "nkey_seed_file", "jwt"), "nkey"),
+}
+"""Option of `connect` -> kind of credentials; a later source with another kind replaces the earlier one."""
+
+
 def _context_name(options: argparse.Namespace) -> str | None:
-    return options.context or os.environ.get("NATS_CONTEXT") or contexts.selected_context()
+    if options.no_context:
+        return None
+    named: str | None = options.context or os.environ.get("NATS_CONTEXT")
+    if named:
+        return named
+    selected = contexts.selected_context()
+    if selected and selected not in contexts.context_names():
+        complain(f"warning: the selected context {selected!r} does not exist (any more); it is not used")
+        return None
+    return selected
+
+
+def _merge(settings: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Add what a later source gives. A password alone belongs to a user that is given elsewhere."""
+    given = {key: value for key, value in given.items() if value}
+    kinds = {_CREDENTIALS[key] for key in given if key in _CREDENTIALS and key != "password"}
+    if kinds:
+        for key in [key for key in settings if key in _CREDENTIALS and _CREDENTIALS[key] not in kinds]:
+            del settings[key]
+    settings.update(given)
+
+
+def _tls(settings: dict[str, Any], options: argparse.Namespace) -> None:
+    """Each TLS setting replaces that one setting of the context."""
+    environ = os.environ
+    given = {
+        "ca_file": options.tlsca or environ.get("NATS_CA"),
+        "cert_file": options.tlscert or environ.get("NATS_CERT"),
+        "key_file": options.tlskey or environ.get("NATS_KEY"),
+        "handshake_first": options.tlsfirst,
+    }
+    given = {key: value for key, value in given.items() if value}
+    if given:
+        settings["tls"] = attrs.evolve(settings.get("tls") or jsclient.TLSOptions(), **given)
 
 
 def connect(options: argparse.Namespace) -> jsclient.Connection:
     """Context first, then the environment, then options: the later wins."""
     name = _context_name(options)
-    settings: dict[str, Any] = contexts.load_context(name) if name else {}
-    given = {
-        "servers": options.server or os.environ.get("NATS_URL"),
-        "user": options.user or os.environ.get("NATS_USER"),
-        "password": options.password or os.environ.get("NATS_PASSWORD"),
-        "credentials": options.creds or os.environ.get("NATS_CREDS"),
-        "nkey_seed_file": options.nkey or os.environ.get("NATS_NKEY"),
-    }
-    settings.update({key: value for key, value in given.items() if value})
-    ca, cert, key = (
-        options.tlsca or os.environ.get("NATS_CA"),
-        options.tlscert or os.environ.get("NATS_CERT"),
-        options.tlskey or os.environ.get("NATS_KEY"),
+    settings: dict[str, Any] = dict(contexts.load_context(name)) if name else {}
+    environ = os.environ
+    _merge(
+        settings,
+        {
+            "servers": environ.get("NATS_URL"),
+            "user": environ.get("NATS_USER"),
+            "password": environ.get("NATS_PASSWORD"),
+            "token": environ.get("NATS_TOKEN"),
+            "credentials": environ.get("NATS_CREDS"),
+            "nkey_seed_file": environ.get("NATS_NKEY"),
+        },
     )
-    if ca or cert or key:
-        settings["tls"] = jsclient.TLSOptions(ca_file=ca, cert_file=cert, key_file=key)
+    _merge(
+        settings,
+        {
+            "servers": options.server,
+            "user": options.user,
+            "password": options.password,
+            "token": options.token,
+            "credentials": options.creds,
+            "nkey_seed_file": options.nkey,
+        },
+    )
+    if "password" in settings and "user" not in settings:
+        del settings["password"]
+    elif "user" in settings and "password" not in settings:
+        settings["token"] = settings.pop("user")
+    _tls(settings, options)
     settings.setdefault("name", f"jsclient-cli-{os.getpid()}")
     settings["connect_timeout"] = max(options.timeout, SHORTEST_CONNECT)
     return jsclient.connect(**settings)
@@ -179,6 +305,8 @@ def connect(options: argparse.Namespace) -> jsclient.Connection:
 
 def jetstream(connection: jsclient.Connection, options: argparse.Namespace) -> JetStream:
     """The JetStream context of the options: --domain and --api-prefix, else what the NATS context says."""
+    from jsclient.jetstream import JetStream
+
     name = _context_name(options)
     settings: dict[str, Any] = contexts.jetstream_options(name) if name else {}
     if options.domain or options.api_prefix:

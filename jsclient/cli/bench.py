@@ -14,7 +14,7 @@ from jsclient.jetstream import ConsumerConfig, StreamConfig
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    bench = command(commands, common, "bench", run, "Messages per second: publish, take, store, fetch.")
+    bench = command(commands, common, "bench", run)
     bench.add_argument("--msgs", type=positive, default=50_000)
     bench.add_argument("--size", type=int, default=128, help="bytes of a payload (default 128)")
     bench.add_argument("--storage", choices=("file", "memory"), default="memory")

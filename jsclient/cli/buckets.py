@@ -23,7 +23,7 @@ from jsclient.cli.output import ask, fields, line, name_alone, payload_text, rec
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    kv = group(commands, "kv", "Key-value buckets.")
+    kv = group(commands, "kv")
     listing = command(kv, common, "ls", list_keys, "List the buckets, or the keys of one.")
     listing.add_argument("bucket", nargs="?")
     listing.add_argument("pattern", nargs="?", default=keyvalue.ALL_KEYS, help="wildcards allowed (default: all)")

@@ -40,9 +40,7 @@ class Finding:
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    check = command(
-        commands, common, "check", run, "Look at connection, rights, versions, limits and clock; say what to do."
-    )
+    check = command(commands, common, "check", run)
     check.add_argument("--stream", help="look at this stream and its consumers, too")
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
+from jsclient.cli.arguments import COMMANDS
 from jsclient.cli.output import line
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    text = 'Print completion for a shell: eval "$(jsclient completion bash)".'
+    text = COMMANDS["completion"].text
     made = commands.add_parser("completion", help=text, description=text)
     made.add_argument("shell", choices=("bash", "zsh", "fish"))
-    made.set_defaults(run=show, commands=commands)
+    made.set_defaults(run=show)
 
 
 def words(commands: Any, aliases: bool = True) -> dict[str, list[str]]:
@@ -44,7 +45,10 @@ def _add(found: dict[str, list[str]], path: str, parser: argparse.ArgumentParser
 
 
 def show(options: argparse.Namespace) -> None:
-    line(_SHELLS[options.shell](words(options.commands, aliases=options.shell != "fish")))
+    from jsclient.cli.commands import parser  # imports all commands
+
+    subparsers = next(a for a in parser()._actions if isinstance(a, argparse._SubParsersAction))
+    line(_SHELLS[options.shell](words(subparsers, aliases=options.shell != "fish")))
 
 
 def _bash(known: dict[str, list[str]]) -> str:

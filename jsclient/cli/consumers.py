@@ -22,7 +22,7 @@ from jsclient.jetstream import ConsumerConfig, ConsumerInfo, JetStream
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    consumer = group(commands, "consumer", "Consumers.")
+    consumer = group(commands, "consumer")
     listing = command(consumer, common, "ls", list_consumers, "List the consumers of a stream.")
     listing.add_argument("stream")
     listing.add_argument("-n", "--names", action="store_true", help="names alone")
@@ -60,7 +60,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
             made.add_argument("group")
         if name in ("resume", "unpin"):
             taken_as_it_is(made, "-f", "--force")
-    following = command(commands, common, "next", next_messages, "Take messages from a pull consumer.")
+    following = command(commands, common, "next", next_messages)
     _next_arguments(following)
     _next_arguments(command(consumer, common, "next", next_messages, "Take messages from a pull consumer."))
 

@@ -27,7 +27,7 @@ _ALIASES: Final = {
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    context = group(commands, "context", "Saved connection settings, shared with the NATS CLI.")
+    context = group(commands, "context")
     for name, run, text in (
         ("ls", list_contexts, "List them; the selected one has a star."),
         ("info", show_context, "Settings of one; secrets are not shown."),

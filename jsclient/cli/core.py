@@ -16,7 +16,7 @@ from jsclient.durations import Deadline
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    pub = command(commands, common, "pub", publish, "Publish one message, or a line of standard input each.")
+    pub = command(commands, common, "pub", publish)
     pub.add_argument("subject")
     pub.add_argument("payload", nargs="?", help="- or nothing: every line of standard input is a message")
     pub.add_argument("-H", "--header", action="append", metavar="NAME:VALUE")
@@ -24,27 +24,27 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     pub.add_argument("--count", type=positive, default=1, help="publish it so often; {{n}} becomes the number")
     pub.add_argument("--jetstream", "-J", action="store_true", help="wait for the stream to store it")
     pub.add_argument("--msg-id", help="message id for de-duplication (implies --jetstream)")
-    sub = command(commands, common, "sub", subscribe, "Print the messages of a subject.")
+    sub = command(commands, common, "sub", subscribe)
     sub.add_argument("subject")
     sub.add_argument("--queue", default="", help="queue group")
     sub.add_argument("--count", type=positive, help="end after so many messages")
     sub.add_argument("--wait", type=seconds, help="end after so many seconds without a message")
     sub.add_argument("--raw", action="store_true", help="payloads alone")
     for name in ("request", "req"):
-        asking = command(commands, common, name, request, "Send a request and print the answers.")
+        asking = command(commands, common, name, request)
         asking.add_argument("subject")
         asking.add_argument("payload", nargs="?", default="", help="-: standard input")
         asking.add_argument("-H", "--header", action="append", metavar="NAME:VALUE")
         asking.add_argument("--replies", type=int, default=1, help="how many answers to wait for; 0: until --timeout")
         asking.add_argument("--raw", action="store_true", help="payloads alone")
-    answering = command(commands, common, "reply", reply, "Answer requests on a subject.")
+    answering = command(commands, common, "reply", reply)
     answering.add_argument("subject")
     answering.add_argument("payload", nargs="?", default="", help="the answer; {{request}} becomes the request")
     answering.add_argument("--command", help="run this and answer with what it prints; the request is its input")
     answering.add_argument("--echo", action="store_true", help="answer with the request")
     answering.add_argument("--queue", default="NATS-RPLY-22", help="queue group (default that of the NATS CLI)")
     answering.add_argument("--count", type=positive, help="end after so many requests")
-    command(commands, common, "rtt", round_trip, "Time of a ping to the server, and what server it is.")
+    command(commands, common, "rtt", round_trip)
 
 
 def publish(options: argparse.Namespace) -> int:

@@ -14,7 +14,7 @@ from jsclient.jetstream.counters import counter_sources, counter_value
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    counter = group(commands, "counter", "Distributed counters (server 2.12).")
+    counter = group(commands, "counter")
     for name, run, text in (
         ("get", show_value, "Print the value of a counter."),
         ("view", show_counter, "A counter with what it was made of."),

@@ -14,7 +14,7 @@ from jsclient.workers.letters import ALL, DeadLetters, Letter
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    dead = group(commands, "dead", "Dead letters of worker pools: look, replay, remove.")
+    dead = group(commands, "dead")
     for name, run, text in (
         ("ls", list_letters, "List letters, oldest first."),
         ("report", report_letters, "Count letters by stream, consumer and kind of reason."),

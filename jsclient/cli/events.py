@@ -14,17 +14,17 @@ from jsclient.jetstream.advisories import Advisory
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    events = command(commands, common, "events", show_events, "Print advisories of JetStream as they come.")
+    events = command(commands, common, "events", show_events)
     events.add_argument("--stream", help="only of this stream")
     events.add_argument("--consumer", help="only of this consumer")
     events.add_argument("--count", type=positive, help="end after so many")
     events.add_argument("--wait", type=seconds, help="end after so many seconds without one")
-    trace = command(commands, common, "trace", show_trace, "Where a message would go (server 2.11); nobody gets it.")
+    trace = command(commands, common, "trace", show_trace)
     trace.add_argument("subject")
     trace.add_argument("payload", nargs="?", default="")
     trace.add_argument("-H", "--header", action="append", metavar="NAME:VALUE")
     trace.add_argument("--deliver", action="store_true", help="deliver and store it, too")
-    latency = command(commands, common, "latency", show_latency, "Time of a message to a subscriber, in percentiles.")
+    latency = command(commands, common, "latency", show_latency)
     latency.add_argument("--server-b", help="URL where the subscriber connects (default: the same server)")
     latency.add_argument("--msgs", type=positive, default=1000)
     latency.add_argument("--size", type=int, default=128, help="bytes of a payload (default 128)")

@@ -12,7 +12,7 @@ from jsclient.groups import Filter, PartitionedGroup, create_elastic, group_name
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    groups = group(commands, "group", "Partitioned consumer groups (server 2.11), those of orbit.go's pcgroups.")
+    groups = group(commands, "group")
     for name, run, text in (
         ("ls", list_groups, "The groups of a stream."),
         ("info", show_group, "Members, their partitions, and what waits."),

@@ -16,7 +16,7 @@ TRIES: Final = 5
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    locks = group(commands, "lock", "Locks, semaphores and elections: their holders.")
+    locks = group(commands, "lock")
     listing = command(locks, common, "ls", list_locks, "The holder of each.")
     release = command(locks, common, "release", release_lock, "Take a lock from its holder, such as one that hangs.")
     release.add_argument("name", help="as `lock ls` shows it; a seat of a semaphore is name.number")

@@ -25,7 +25,7 @@ from jsclient.cli.output import ask, fields, line, name_alone, record, size, tab
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     for name in ("obj", "object"):
-        _add_group(group(commands, name, "Object stores."), common)
+        _add_group(group(commands, name), common)
 
 
 def _add_group(obj: Any, common: argparse.ArgumentParser) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import msgspec
 
 from jsclient.errors import ConfigError
-from jsclient.jetstream.api import model_base
 
 
 def complain(text: str) -> None:
@@ -69,6 +68,8 @@ class Progress:
 
 def struct_record(value: msgspec.Struct) -> None:
     """A wire struct as the server sends it: names and nanoseconds of the wire, and figures that are 0."""
+    from jsclient.jetstream.api import model_base
+
     plain = model_base.to_wire(value)
     _with_zeros(value, plain)
     line(msgspec.json.encode(plain).decode())

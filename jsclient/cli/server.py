@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    server = group(commands, "server", "Servers: run a private one; list, report and change those of a system account.")
+    server = group(commands, "server")
     text = "Run a private nats-server with JetStream until Ctrl-C (finds the binary: NATS_SERVER, PATH, .tools)."
     running = server.add_parser("run", help=text, description=text)
     running.add_argument("--port", type=int, default=4222, help="0: any free one (default 4222)")

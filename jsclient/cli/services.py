@@ -13,7 +13,7 @@ from jsclient.cli.output import fields, record, table
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     for name in ("service", "micro"):
-        actions = group(commands, name, "Services of the micro protocol.")
+        actions = group(commands, name)
         for verb, run, text in (
             ("ls", list_services, "Which instances are there."),
             ("info", show_services, "Endpoints of the instances."),

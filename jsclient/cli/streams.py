@@ -26,7 +26,7 @@ from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    stream = group(commands, "stream", "Streams.")
+    stream = group(commands, "stream")
     listing = command(stream, common, "ls", list_streams, "List streams.")
     listing.add_argument("--subject", help="only streams that store this subject")
     listing.add_argument("-n", "--names", action="store_true", help="names alone")

@@ -23,7 +23,7 @@ HELP: Final = "1 streams  2 consumers  s sort  / filter  q quit"
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    top = command(commands, common, "top", run, "A live view of streams and consumers: rates, lag, what is wrong.")
+    top = command(commands, common, "top", run)
     top.add_argument("--interval", type=seconds, default=2.0, help="seconds between two looks (default 2)")
     top.add_argument(
         "--once", action="store_true", help="print one look (two, an interval apart, for the rates) and end"

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
-    worker = command(commands, common, "worker", run, "Handle the messages of a consumer, or a group, as a service.")
+    worker = command(commands, common, "worker", run)
     worker.add_argument("handler", metavar="MODULE:FUNCTION", help="called with each message; looked for here, too")
     worker.add_argument("--stream", required=True)
     source = worker.add_mutually_exclusive_group(required=True)
