@@ -52,14 +52,24 @@ def name(text: str, what: str = "name") -> bytes:
     return _translated(subjects.check_name, text, what)
 
 
-def header_block(headers: HeadersLike) -> bytes:
+def headers(given: HeadersLike) -> HeadersLike:
+    """Headers as a caller gives them; raises InvalidHeader for an encoded block, which layers may pass on unchecked."""
+    if isinstance(given, (dict, protocol.Headers)):
+        return given
+    try:
+        return protocol.Headers(given)  # type: ignore[arg-type]
+    except InvalidHeader as error:
+        raise errors.InvalidHeader(error.what) from None
+
+
+def header_block(given: HeadersLike) -> bytes:
     """The encoded header block; raises InvalidHeader."""
-    if headers.__class__ is dict:
-        plain = encode_plain(headers)
+    if given.__class__ is dict:
+        plain = encode_plain(given)
         if plain is not None:
             return plain
     try:
-        block = headers if isinstance(headers, protocol.Headers) else protocol.Headers(headers)  # type: ignore[arg-type]
+        block = given if isinstance(given, protocol.Headers) else protocol.Headers(given)  # type: ignore[arg-type]
         return block.encode()
     except InvalidHeader as error:
         raise errors.InvalidHeader(error.what) from None

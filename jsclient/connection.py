@@ -102,8 +102,9 @@ class Connection:
         if engine.draining:
             engine.check_draining()
         if reply or payload.__class__ is not bytes:
-            _refuse_raw(reply, headers)
-            frame: Frame = engine.encode(subject, payload, reply, headers)
+            if isinstance(reply, bytes):  # the engine takes such unchecked
+                raise errors.InvalidSubject("reply is a str, not bytes")
+            frame: Frame = engine.encode(subject, payload, reply, headers and checks.headers(headers))
         else:
             encoder = engine.encoder
             # `encode` once more for the usual cases: its call and its questions are a tenth of what a publish costs.
@@ -124,7 +125,6 @@ class Connection:
                     encoder.check_headers()
                 block = encode_plain(headers) if headers.__class__ is dict else None
                 if block is None:
-                    _refuse_raw(reply, headers)
                     block = checks.header_block(headers)
                 length = len(block)
                 size += length
@@ -178,6 +178,8 @@ class Connection:
         the link went down after sending (it may have been handled), ConnectionClosed, Cancelled by its `cancel`
         token.
         """
+        if headers is not None:
+            headers = checks.headers(headers)
         return self._engine.request(subject, payload, timeout=timeout, headers=headers, cancel=cancel)
 
     def request_many(
@@ -204,7 +206,7 @@ class Connection:
             max_messages=max_messages,
             stall=plain_or_none(stall),
             sentinel=sentinel,
-            headers=headers,
+            headers=None if headers is None else checks.headers(headers),
         )
 
     def new_inbox(self) -> str:
@@ -368,11 +370,6 @@ class Connection:
     def health(self) -> Health:
         """What a probe wants to know."""
         return self._engine.health()
-
-
-def _refuse_raw(reply: Any, headers: Any) -> None:
-    if isinstance(reply, bytes) or isinstance(headers, bytes):
-        raise errors.ConfigError("reply is a str, and headers are a mapping: raw bytes would go out unchecked")
 
 
 def engine_of(connection: Connection) -> Engine:

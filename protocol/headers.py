@@ -88,7 +88,7 @@ class Headers(MutableMapping[str, str]):
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, items: Mapping[str, Sequence[str]] | Iterable[tuple[str, str]] | Headers = ()) -> None:
-        """From pairs, from another Headers, or from a mapping of names to a str or a list of str."""
+        """From pairs, another Headers, or a mapping of names to a str or a list of str. Raises InvalidHeader."""
         self._pairs: list[tuple[str, str]] = []
         if isinstance(items, Headers):
             self._pairs = list(items._pairs)
@@ -99,8 +99,14 @@ class Headers(MutableMapping[str, str]):
                         self.add(name, value)
                 else:
                     self.add(name, values)  # type: ignore[arg-type]  # what is no str is refused there
+        elif isinstance(items, (str, bytes, bytearray, memoryview)):
+            raise InvalidHeader(f"headers are a mapping of names to values, not {type(items).__name__}")
         else:
-            for name, value in items:
+            try:
+                pairs = [(name, value) for name, value in items]
+            except (TypeError, ValueError):
+                raise InvalidHeader(f"headers are a mapping of names to values, not {items!r:.60}") from None
+            for name, value in pairs:
                 self.add(name, value)
 
     def add(self, name: str, value: str) -> None:

@@ -11,7 +11,9 @@ import pytest
 import jsclient
 from jsclient import ConnectOptions, errors
 from jsclient.connection import engine_of
+from jsclient.instruments import Instrumentation
 from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.services import call as call_service
 from jsclient.testing import NatsServer, Proxy, free_port, wait_until
 
 # What may stand where. Legal: it round-trips. Illegal: refused before a byte is sent.
@@ -100,8 +102,54 @@ def test_types_that_are_no_text(spied: Any) -> None:
             nothing_was_sent(spied, lambda wrong=wrong: nc.publish("a", b"", reply=wrong), errors.ConfigError)  # type: ignore[misc]
     nothing_was_sent(spied, lambda: nc.publish("a", {"no": "bytes"}), errors.ConfigError)
     nothing_was_sent(spied, lambda: nc.publish("a", None), errors.ConfigError)
-    raw = b"NATS/1.0\r\nX: y\r\n\r\nPUB evil 0\r\n\r\n"
-    nothing_was_sent(spied, lambda: nc.publish("a", b"", headers=raw), errors.ConfigError)
+
+
+RAW_BLOCK = b"NATS/1.0\r\nX: y\r\n\r\nPUB evil 0\r\n\r\n"
+BAD_HEADERS = [
+    RAW_BLOCK,
+    bytearray(RAW_BLOCK),
+    memoryview(RAW_BLOCK),
+    RAW_BLOCK.decode(),
+    5,
+    ["a"],
+    [("a",)],
+    {"a": 5},
+    {"a": [b"x"]},
+    {b"a": "x"},
+    {"a": None},
+]
+
+
+@pytest.mark.parametrize("instrumentation", [None, Instrumentation()], ids=["plain", "instrumented"])
+@pytest.mark.parametrize("headers", BAD_HEADERS, ids=lambda h: f"{type(h).__name__}-{str(h)[:6]}")
+def test_headers_that_are_no_mapping(server: NatsServer, headers: Any, instrumentation: Any) -> None:
+    with Proxy(server.port) as proxy, jsclient.connect(server.url) as other:
+        with jsclient.connect(proxy.url, instrumentation=instrumentation) as nc:
+            spy = other.subscribe(">", pending_messages=100_000)
+            other.flush()
+            js = JetStream(nc)
+            message = jsclient.Msg(b"a", b"1", b"b", b"")
+            message.connection = nc
+            for call in (
+                lambda: nc.publish("a", b"", headers=headers),
+                lambda: nc.publish("a", "text", headers=headers),
+                lambda: nc.publish("a", b"", reply="b", headers=headers),
+                lambda: nc.request("a", b"", headers=headers, timeout=1),
+                lambda: nc.request_many("a", b"", headers=headers, timeout=1),
+                lambda: js.publish("a", b"", headers=headers, timeout=1),
+                lambda: js.publish_async("a", b"", headers=headers),
+                lambda: js.publish("a", b"", headers=headers, msg_id="1"),
+                lambda: call_service(nc, "a", b"", headers=headers, decode=str, timeout=1),
+                lambda: message.respond(b"", headers=headers),
+            ):
+                nothing_was_sent((nc, proxy, spy), call, errors.InvalidHeader)
+
+
+def test_pairs_are_headers_too(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        sub = nc.subscribe("pairs", callback=lambda m: m.respond(m.headers["a"]))
+        assert sub.subject == "pairs"
+        assert nc.request("pairs", headers=iter([("a", "1")])).payload == b"1"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("prefix", BAD_PREFIXES, ids=repr)
