@@ -82,16 +82,20 @@ class Headers(MutableMapping[str, str]):
     A mapping: `headers["K"]` is the first value, `get_all("K")` all of them, `items()` every pair in order; `len`,
     iteration, `keys` and `values` count each name once. Bytes that are not UTF-8 survive a round trip
     (surrogateescape). Blanks at both ends of a value are lost on the way, as with every NATS client.
+
+    A message may come from a client with other rules. `decode` keeps its names and values, and `encode` raises
+    InvalidHeader if one of them must not be sent.
     """
 
-    __slots__ = ("_pairs",)
+    __slots__ = ("_pairs", "_read")
     __hash__ = None  # type: ignore[assignment]
 
     def __init__(self, items: Mapping[str, Sequence[str]] | Iterable[tuple[str, str]] | Headers = ()) -> None:
         """From pairs, another Headers, or a mapping of names to a str or a list of str. Raises InvalidHeader."""
         self._pairs: list[tuple[str, str]] = []
+        self._read = False
         if isinstance(items, Headers):
-            self._pairs = list(items._pairs)
+            self._pairs, self._read = list(items._pairs), items._read
         elif isinstance(items, Mapping):
             for name, values in items.items():
                 if isinstance(values, (list, tuple)):
@@ -181,7 +185,10 @@ class Headers(MutableMapping[str, str]):
         return f"Headers({self._pairs!r})"
 
     def encode(self) -> bytes:
-        """The block as it stands in an HPUB, with the version line and the final blank line."""
+        """The block as it stands in an HPUB, with the version line and the final blank line. Raises InvalidHeader."""
+        if self._read:
+            for name, value in self._pairs:
+                _checked(name, value)
         lines = ["NATS/1.0\r\n"]
         lines += [f"{name}: {value}\r\n" for name, value in self._pairs]
         lines.append("\r\n")
@@ -202,15 +209,33 @@ class Headers(MutableMapping[str, str]):
         first, *lines = block[:-4].decode("utf-8", "surrogateescape").split("\r\n")
         if len(first) > 8 and first[8] not in " \t":
             raise MalformedHeaders(f"not a NATS/1.0 header block: {shorten(block)}")
-        headers = cls.__new__(cls)  # not through __init__, which looks at what it is given
-        pairs = headers._pairs = []
+        pairs: list[tuple[str, str]] = []
         for line in lines:
             name, colon, value = line.partition(":")
             name = name.strip(" \t")
             if not colon or not name:
                 raise MalformedHeaders(f"header line without a name: {line!r:.80}")
             pairs.append((name, value.strip(" \t")))
+        return cls.received(pairs)
+
+    @classmethod
+    def received(cls, pairs: list[tuple[str, str]]) -> Headers:
+        """From pairs of a received message, which are not checked before `encode`."""
+        headers = cls.__new__(cls)  # not through __init__, which looks at what it is given
+        headers._pairs, headers._read = pairs, True
         return headers
+
+    def sendable(self) -> Headers:
+        """The headers that may be sent; the client of another publisher may allow more."""
+        return Headers(pair for pair in self._pairs if _is_valid(*pair))
+
+
+def _is_valid(name: str, value: str) -> bool:
+    try:
+        Headers([(name, value)]).encode()
+    except InvalidHeader:
+        return False
+    return True
 
 
 def _checked(name: str, value: str) -> tuple[str, str]:

@@ -203,8 +203,8 @@ def _header_maps(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array:
             for line in lines:
                 name, colon, value = line.partition(b":")
                 if colon:
-                    names.append(name)
-                    values.append(value.strip())
+                    names.append(name.strip(b" \t"))
+                    values.append(value.strip(b" \t"))
                     end += 1
             if len(lines) > 1 and len(set(names[start:])) < end - start:
                 return _slow_header_maps(blocks, kind)  # a name with several values
@@ -240,9 +240,9 @@ def _same_names(blocks: list[bytes | None], kind: pa.DataType) -> pa.Array | Non
         if not all([line.startswith(name) for line in column]):  # noqa: C419
             return None
         size = len(name)
-        texts[place :: len(names)] = [line[size:].strip() for line in column]
+        texts[place :: len(names)] = [line[size:].strip(b" \t") for line in column]
     values = _binary(texts, pa.string())
-    keys = _binary([name[:-1] for name in names] * count, pa.string())
+    keys = _binary([name[:-1].strip(b" \t") for name in names] * count, pa.string())
     try:
         keys.validate(full=True)
         values.validate(full=True)
@@ -264,7 +264,8 @@ def header_items(block: bytes) -> list[tuple[str, list[str]]] | None:
     for line in block.split(b"\r\n")[1:]:
         name, colon, value = line.partition(b":")
         if colon:
-            grouped.setdefault(name.decode("utf-8", "replace"), []).append(value.strip().decode("utf-8", "replace"))
+            text = value.strip(b" \t").decode("utf-8", "replace")
+            grouped.setdefault(name.strip(b" \t").decode("utf-8", "replace"), []).append(text)
     return list(grouped.items()) or None
 
 

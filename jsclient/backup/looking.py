@@ -14,7 +14,7 @@ from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupCorrupt
 from jsclient.backup.files import Backup
 from jsclient.errors import NotSupported
-from jsclient.jetstream.api.headers import STREAM_SOURCE
+from jsclient.jetstream.api.headers import STREAM_SOURCE, readable
 from protocol.described import described
 from protocol.subjects import matches
 
@@ -144,7 +144,7 @@ def newest_of_sources(backup: Backup) -> dict[str, int]:
         for entry in contents:
             if not entry.seq or _STREAM_SOURCE not in entry.raw_headers:
                 continue
-            headers = entry.headers
+            headers = readable(entry)
             fields = (headers.get(STREAM_SOURCE) or "").split(" ")
             if len(fields) > 1 and fields[1].isdigit():
                 found[fields[0]] = max(found.get(fields[0], 0), int(fields[1]))

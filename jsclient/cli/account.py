@@ -7,7 +7,7 @@ from typing import Any
 
 from jsclient import backup
 from jsclient.cli.arguments import command, connect, group, jetstream
-from jsclient.cli.output import complain, fields, line, record, size, struct_record
+from jsclient.cli.output import complain, fields, headers_record, line, record, size, struct_record
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -142,13 +142,12 @@ def _show(contents: backup.Contents, options: argparse.Namespace) -> None:
 
 def extract(options: argparse.Namespace) -> None:
     for entry in backup.extract(options.folder, subject=options.subject):
-        headers = entry.headers
         record(
             {
                 "seq": entry.seq,
                 "subject": entry.name,
                 "time_ns": entry.time,
-                **({"headers": headers.to_dict()} if headers else {}),
+                **headers_record(entry),
                 "data": entry.data,
             }
         )

@@ -9,7 +9,7 @@ from typing import Any
 
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds
-from jsclient.cli.output import ask, complain, fields, line, payload_text, record, table
+from jsclient.cli.output import ask, complain, fields, line, payload_text, print_headers, record, table
 from jsclient.workers.letters import ALL, DeadLetters, Letter
 
 
@@ -106,8 +106,7 @@ def show_letter(options: argparse.Namespace) -> None:
     plain = letter.to_dict()
     del plain["data"], plain["headers"]
     fields(f"Letter {letter.seq}", plain.items())
-    for name, value in letter.headers.items():
-        line(f"{name}: {value}")
+    print_headers(letter)
     sys.stdout.flush()
     sys.stdout.buffer.write(letter.data + b"\n")
     sys.stdout.buffer.flush()

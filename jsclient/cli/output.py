@@ -5,14 +5,21 @@ from __future__ import annotations
 import base64
 import json
 import math
+import re
 import sys
 import time
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from jsclient.errors import ConfigError
+from protocol import MalformedHeaders
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.api.headers import HasHeaders
+
+_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
 def complain(text: str) -> None:
@@ -97,11 +104,30 @@ def payload_text(payload: bytes) -> str | dict[str, str]:
         return {"base64": base64.b64encode(payload).decode()}
 
 
+def headers_record(message: HasHeaders) -> dict[str, Any]:
+    """The headers for a JSON line, nothing if there are none; null if they are broken."""
+    try:
+        headers = message.headers
+    except MalformedHeaders:
+        return {"headers": None}
+    return {"headers": headers.to_dict()} if headers else {}
+
+
+def print_headers(message: HasHeaders) -> None:
+    """One line for each header; control characters as escapes, since other clients may send them."""
+    try:
+        pairs = message.headers.items()
+    except MalformedHeaders:
+        line("(broken headers)")
+        return
+    for name, value in pairs:
+        line(_CONTROL.sub(lambda found: repr(found[0])[1:-1], f"{name}: {value}"))
+
+
 def message_record(message: Any, **more: Any) -> dict[str, Any]:
-    headers = message.headers
     return {
         "subject": message.subject,
-        **({"headers": headers.to_dict()} if headers else {}),
+        **headers_record(message),
         "data": payload_text(message.data),
         **more,
     }
@@ -117,8 +143,7 @@ def print_message(message: Any, as_json: bool, raw: bool, **more: Any) -> None:
     else:
         extra = "".join(f" {key}={value}" for key, value in more.items())
         line(f"[{message.subject}{extra}]")
-        for name, value in message.headers.items():
-            line(f"{name}: {value}")
+        print_headers(message)
         sys.stdout.flush()
         sys.stdout.buffer.write(message.data + b"\n")
         sys.stdout.buffer.flush()

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from protocol import MalformedHeaders
 from protocol.described import described
 from protocol.frames import pub_start
 
@@ -193,7 +194,11 @@ def delivery(message: Any, handled: bool = False) -> Operation:
     """That of a message, or of a list of them: the first one speaks for it."""
     first = message[0] if isinstance(message, (list, tuple)) and message else message
     size = sum(len(one.data) for one in message) if isinstance(message, (list, tuple)) else len(first.data)
-    return Operation("deliver", first.subject, size, first.headers, message=message, handled=handled)
+    try:
+        headers = first.headers
+    except MalformedHeaders:
+        headers = None
+    return Operation("deliver", first.subject, size, headers, message=message, handled=handled)
 
 
 def taken(instrument: Instrumentation | None, messages: Iterable[Any]) -> None:

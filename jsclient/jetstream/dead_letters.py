@@ -14,7 +14,6 @@ from jsclient.jetstream.message import timestamp_ns
 from jsclient.nuid import next_nuid
 from jsclient.threads import Thread
 from protocol import Headers
-from protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.models import PubAck
@@ -46,12 +45,16 @@ def one_line(text: str) -> str:
     return "".join(char if char.isprintable() else " " for char in text)
 
 
+def header_of(subject: str) -> str:
+    """A subject as a header value: unchanged, to let a replay use it, unless it has a NUL."""
+    return one_line(subject) if "\0" in subject else subject
+
+
 def letter_of(js: JetStream, message: JetStreamMsg, reason: str, deliveries: int) -> tuple[Headers, str | None]:
     """The headers and the message id of its dead letter; see `origin_id`. `js` received the message."""
     headers = Headers(headers_of(message))
     headers[REASON] = one_line(reason)[:MAX_REASON]
-    subject = message.subject  # as it is, so that a replay finds back; of all that it may hold only NUL does not fit
-    headers[SUBJECT] = one_line(subject) if "\0" in subject else subject
+    headers[SUBJECT] = header_of(message.subject)
     if deliveries_of(message) is not None:
         headers[DELIVERIES] = str(deliveries)
     try:
@@ -199,15 +202,7 @@ class Looks:
 def headers_of(message: JetStreamMsg) -> list[tuple[str, str]]:
     """Those of the publisher that may be published again: what is broken must not keep it out of the dead letters."""
     try:
-        pairs = message.headers.items() if message.headers else []
+        pairs = message.headers.sendable().items()
     except Exception:
         return []
-    return [pair for pair in pairs if not pair[0].startswith(_DROPPED) and _is_valid(pair)]
-
-
-def _is_valid(pair: tuple[str, str]) -> bool:
-    try:
-        Headers([pair]).encode()
-    except InvalidHeader:
-        return False
-    return True
+    return [pair for pair in pairs if not pair[0].startswith(_DROPPED)]

@@ -105,6 +105,6 @@ def trace(
 
 def _copy(headers: Any) -> Headers:
     if isinstance(headers, Headers):
-        return Headers(headers.items())
+        return Headers(headers)
     pairs: Mapping[str, Any] = headers or {}
     return Headers(pairs)

@@ -15,7 +15,6 @@ from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.schema import SOURCE_COLUMNS, TEXTS, schema_of
 from jsclient.spark.telling import tell
 from protocol import Headers
-from protocol.errors import InvalidHeader
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -133,17 +132,10 @@ class DeadLetters:
 def _headers(message: Message, reason: str) -> Headers:
     """Those of the message that may be published again, and where it comes from."""
     try:
-        given = [] if message.headers is None else list(Headers.decode(message.headers).items())
+        given = [] if message.headers is None else Headers.decode(message.headers).sendable().items()
     except ValueError:
         given = []
-    headers = Headers()
-    for name, value in given:
-        try:
-            Headers([(name, value)]).encode()
-        except InvalidHeader:
-            continue
-        if not name.startswith("Nats-"):
-            headers.add(name, value)
+    headers = Headers(pair for pair in given if not pair[0].startswith("Nats-"))
     headers[REASON] = one_line(reason)
     headers[SUBJECT] = one_line(message.subject.decode("utf-8", "replace"))
     headers[STREAM] = message.stream

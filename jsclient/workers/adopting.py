@@ -12,6 +12,7 @@ from jsclient.jetstream import JetStream, RawStreamMsg, Stream
 from jsclient.jetstream import dead_letters as names
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated
 from jsclient.jetstream.api.headers import MSG_ID
+from jsclient.jetstream.api.stored_messages import from_leader
 from protocol import Headers
 
 log: logging.Logger = logging.getLogger("jsclient.workers")
@@ -60,11 +61,11 @@ class Adopting:
         if message is None:
             pairs.append((LOST, "true"))
         else:
-            kept = message.headers.items()
+            kept = message.headers.sendable().items()
             pairs += [pair for pair in kept if not pair[0].startswith(("Nats-", _LETTER))]
         pairs += [
             (names.REASON, names.one_line(reason)[: names.MAX_REASON]),
-            (names.SUBJECT, message.subject if message else ""),
+            (names.SUBJECT, names.header_of(message.subject) if message else ""),
             (names.STREAM, told.stream),
             (names.CONSUMER, told.consumer),
             (names.SEQUENCE, str(told.stream_seq)),
@@ -93,7 +94,8 @@ class Adopting:
             made = self._made[key]
             if made is not None and told.timestamp is not None and made > told.timestamp:
                 return None
-            return stream.get_msg(told.stream_seq, direct=False, timeout=self._timeout)
+            request = {"seq": told.stream_seq}
+            return from_leader(origin.api, stream.name, request, self._timeout, broken_headers=True)
         except (errors.MessageNotFound, errors.StreamNotFound):
             return None
 

@@ -437,7 +437,7 @@ def letter_of(message: RawStreamMsg) -> Letter:
         sent=_time(headers.get(names.TIME)),
         died=message.time,
         data=message.data,
-        headers=Headers(kept),
+        headers=Headers.received(kept),
         lost=headers.get(LOST) == "true",
         replays=_number(headers.get(REPLAYS)),
     )
@@ -445,7 +445,7 @@ def letter_of(message: RawStreamMsg) -> Letter:
 
 def _replay_headers(letter: Letter) -> Headers:
     """The original's headers, and what it died of before. Its attempts begin again from none."""
-    pairs = letter.headers.items()
+    pairs = letter.headers.sendable().items()
     out = [pair for pair in pairs if not pair[0].startswith(_REPLAYED) and pair[0] not in later.COUNTED]
     told = {
         "Reason": letter.reason,

@@ -118,6 +118,20 @@ def test_what_other_clients_send_is_read() -> None:
     assert Headers.decode(headers.encode()) == headers
 
 
+@pytest.mark.parametrize("line", [b"a b: v", b"n\xc3\xa4me: v", b"K: a\x00b", b"K: a\nb", b"K: a\rb"])
+def test_what_must_not_be_sent_is_read_and_not_written(line: bytes) -> None:
+    headers = Headers.decode(b"NATS/1.0\r\n" + line + b"\r\nOk: 1\r\n\r\n")
+    name, _, value = line.decode().partition(": ")
+    assert headers.items() == [(name, value), ("Ok", "1")]
+    for copied in (headers, Headers(headers), copy.deepcopy(headers), pickle.loads(pickle.dumps(headers))):
+        assert copied.items() == headers.items()
+        with pytest.raises(InvalidHeader):
+            copied.encode()
+    assert headers.sendable().items() == [("Ok", "1")]
+    headers.pop(name)
+    assert headers.encode() == b"NATS/1.0\r\nOk: 1\r\n\r\n"
+
+
 @pytest.mark.parametrize(
     "block",
     [

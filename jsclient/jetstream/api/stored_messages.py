@@ -9,7 +9,7 @@ from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders
 from jsclient.jetstream.api import headers as names
 from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import MessageResponse, RawStreamMsg
-from protocol import Headers, Msg, ProtocolError, has_wildcard
+from protocol import Headers, MalformedHeaders, Msg, has_wildcard
 
 if TYPE_CHECKING:
     from jsclient.jetstream.api.requests import Api
@@ -22,29 +22,42 @@ SILENCE: Final = 1.0
 """Seconds after which a server that may be too old to say no is taken to have said it."""
 
 
-def from_leader(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
+def from_leader(
+    api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT, *, broken_headers: bool = False
+) -> RawStreamMsg:
     """Ask the stream's leader: consistent with what was acknowledged before."""
     answer = api.request(f"STREAM.MSG.GET.{stream}", request, MessageResponse, timeout=timeout, read=True)
-    return from_response(answer, stream)
+    return from_response(answer, stream, broken_headers=broken_headers)
 
 
-def from_response(answer: MessageResponse, stream: str) -> RawStreamMsg:
-    """The message in a leader's answer."""
+def from_response(answer: MessageResponse, stream: str, *, broken_headers: bool = False) -> RawStreamMsg:
+    """The message in a leader's answer. `broken_headers` reads a message without them if they cannot be read."""
     stored = answer.message
+    # The block is as it was on the wire: let the protocol package read it as such.
+    block = Msg(b"", b"", None, b"", stored.hdrs or None)
     try:
         return RawStreamMsg(
             subject=stored.subject,
             seq=stored.seq,
             data=stored.data,
             time=model_base.parse_time(stored.time) if stored.time else None,
-            # The block is as it was on the wire: let the protocol package read it as such.
-            headers=Msg(b"", b"", None, b"", stored.hdrs).headers if stored.hdrs else Headers(),
+            headers=names.readable(block) if broken_headers else block.headers,
             stream=stream,
         )
-    except (ValueError, ProtocolError) as error:
+    except MalformedHeaders as error:
+        raise _broken(f"message {stored.seq} of stream {stream!r}", error, stored.data) from error
+    except ValueError as error:
         raise BadResponse(
             f"message {stored.seq} of stream {stream!r} cannot be read: {brief(error)}", stored.data
         ) from error
+
+
+def _broken(what: str, error: MalformedHeaders, data: bytes) -> BadResponse:
+    return BadResponse(
+        f"{what} cannot be read, because its publisher sent broken headers ({brief(error)}). The stream is unchanged. "
+        "A consumer delivers such a message.",
+        data,
+    )
 
 
 def direct(api: Api, stream: str, request: dict[str, Any], timeout: Timeout = DEFAULT) -> RawStreamMsg:
@@ -78,7 +91,11 @@ def stored_message(message: Msg) -> RawStreamMsg:
     The last header of a name is the server's: a republished message that was stored again has the same names in it.
     """
     try:
-        kept, added = _split(message.headers)
+        headers = message.headers
+    except MalformedHeaders as error:
+        raise _broken("a message", error, message.payload) from error
+    try:
+        kept, added = _split(headers)
         return RawStreamMsg(
             subject=added[names.SUBJECT],
             seq=int(added[names.SEQUENCE]),
@@ -87,7 +104,7 @@ def stored_message(message: Msg) -> RawStreamMsg:
             headers=kept,
             stream=added[names.STREAM],
         )
-    except (ValueError, KeyError, ProtocolError) as error:
+    except (ValueError, KeyError) as error:
         raise BadResponse(
             f"a direct get was answered without the stream's headers: {brief(error)}", message.payload
         ) from error
@@ -102,7 +119,7 @@ def _split(found: Headers) -> tuple[Headers, dict[str, str]]:
             added[name] = value
         else:
             kept.append((name, value))
-    return Headers(reversed(kept)), added
+    return Headers.received(kept[::-1]), added
 
 
 class Reader:

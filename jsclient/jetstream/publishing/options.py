@@ -160,7 +160,7 @@ def _set(headers: Headers, name: str, value: str) -> None:
 
 def _copy(headers: HeadersLike | None) -> Headers:
     if isinstance(headers, Headers):
-        return Headers(headers.items())
+        return Headers(headers)
     try:
         return Headers(headers or ())  # type: ignore[arg-type]
     except ValueError as error:
