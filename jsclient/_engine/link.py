@@ -13,6 +13,7 @@ from jsclient import _transport as transport
 from jsclient import errors
 from jsclient._engine import server_errors
 from jsclient._engine.reading import Reading
+from jsclient._engine.server_errors import Verdict
 from jsclient._engine.tls_handshake import greet, receive
 from jsclient._transport import Transport
 from jsclient.auth.credentials import Authenticator
@@ -57,6 +58,7 @@ class Link:
         self.last_lent: float
         self.next_ping = self.last_lent = time.monotonic()  # the reader's
         self.error: BaseException | None = None  # why it went down; the first reason counts
+        self.last_words: tuple[float, BaseException | None] = (0.0, None)  # an -ERR, and when it came
         self.reader: threading.Thread | None = None  # noqa: TID251
 
     def line_moves(self, taken: int, unsent: int) -> bool:
@@ -170,13 +172,25 @@ def _connect_info(
 
 
 def _await_pong(link: Link, deadline: Deadline) -> None:
+    notice: BaseException | None = None
     while True:
-        events = link.reading.parser.feed(receive(link.stream, link.server, deadline, "PONG after CONNECT"))
+        try:
+            data = receive(link.stream, link.server, deadline, "PONG after CONNECT")
+        except errors.ConnectFailed as closed:
+            if notice is None:
+                raise
+            raise notice from closed
+        events = link.reading.parser.feed(data)
         for index, event in enumerate(events):
             if isinstance(event, protocol.Err):
-                raise server_errors.classify(event.text).error
+                err = server_errors.classify(event.text)
+                if err.verdict is not Verdict.STAYS:
+                    raise err.error
+                if notice is None:
+                    notice = err.error
+                    link.events.append(event)  # reported once the link stands
             if isinstance(event, protocol.Pong):
-                link.events = events[index + 1 :]
+                link.events += events[index + 1 :]
                 return
             if isinstance(event, protocol.Info):
                 link.info = event.decode()  # 2.15 sends a second INFO before the first PONG

@@ -35,7 +35,8 @@ _AUTH: tuple[tuple[str, type[errors.AuthError], str], ...] = (
     ("failed account registration", errors.AuthError, "the account cannot be used on this server"),
 )
 
-_TRANSIENT = ("permissions violation", "invalid subject", "invalid publish subject")
+_FATAL = ("unknown protocol operation", "maximum payload violation", "maximum control line exceeded")
+"""The server closes the link behind these. It does so behind others, too, and then its close is the proof."""
 
 
 class ServerErr:
@@ -53,7 +54,8 @@ class ServerErr:
 
 
 def classify(text: str) -> ServerErr:
-    """The meaning of an -ERR text; compared in lower case, unknown texts are ServerError and cost the link."""
+    """The meaning of an -ERR text, compared in lower case. Unknown texts are ServerError, and the link stays: a newer
+    server may send a notice. If the server closes the link behind one, the text is the reason."""
     shown = "".join(char if char.isprintable() else "?" for char in text[:500])
     lower = shown.lower()
     if lower.startswith("permissions violation"):
@@ -72,11 +74,10 @@ def classify(text: str) -> ServerErr:
         return ServerErr(errors.MaxSubscriptionsExceeded(f"the server says: {shown}"), Verdict.STAYS)
     if lower.startswith("maximum ") and "connections exceeded" in lower:
         return ServerErr(errors.MaxConnectionsExceeded(f"the server says: {shown}"), Verdict.RECONNECT)
-    if lower.startswith(_TRANSIENT):
-        return ServerErr(errors.ServerError(f"the server says: {shown}"), Verdict.STAYS)
     if "stale connection" in lower:
         return ServerErr(errors.StaleConnection("the server got no answer to its pings"), Verdict.RECONNECT)
-    return ServerErr(errors.ServerError(f"the server says: {shown}"), Verdict.RECONNECT)
+    verdict = Verdict.RECONNECT if lower.startswith(_FATAL) else Verdict.STAYS
+    return ServerErr(errors.ServerError(f"the server says: {shown}"), verdict)
 
 
 def _permission(text: str) -> ServerErr:

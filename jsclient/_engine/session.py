@@ -201,7 +201,7 @@ class Session:
             elif data is not None:
                 if reading.error is not None:
                     raise reading.error
-                return link.error or errors.ConnectionLost(f"{link.server.url} closed the connection")
+                return link.error or self._closed_by_server(link)
             elif link.error is not None:
                 return link.error  # given up by another thread that a Ctrl-C kept from shutting the link down
             if stream.needs_flush:
@@ -290,9 +290,19 @@ class Session:
     def _err(self, link: Link, err: ServerErr) -> None:
         log.debug("%s: %s", link.server.url, err.error)
         if err.verdict is Verdict.STAYS:
+            if type(err.error) is errors.ServerError:
+                link.last_words = (link.reading.last_frame, err.error)
             self.owner.operation_refused(err)
             return
         link.error = err.error
+
+    @staticmethod
+    def _closed_by_server(link: Link) -> BaseException:
+        """An -ERR in the last chunk that came is the reason."""
+        when, error = link.last_words
+        if error is not None and when == link.reading.last_frame:
+            return error
+        return errors.ConnectionLost(f"{link.server.url} closed the connection")
 
     @property
     def moving(self) -> bool:

@@ -96,7 +96,6 @@ LATER: dict[str, bytes] = {
     "INFO of nothing": b"INFO \r\n",
     "nested INFO": b'INFO {"x":' + b"[" * 100_000 + b"]" * 100_000 + b"}\r\n",
     "wrong types in INFO": b'INFO {"max_payload":[]}\r\n',
-    "unknown -ERR": b"-ERR 'something new'\r\n",
 }
 
 

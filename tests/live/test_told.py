@@ -13,6 +13,8 @@ import jsclient
 from jsclient import ReconnectPolicy, TLSOptions, errors
 from jsclient.testing import (
     Close,
+    Expect,
+    FakeClient,
     FakeServer,
     NatsServer,
     Proxy,
@@ -203,6 +205,48 @@ def test_a_refusal_in_one_piece_with_the_greeting_is_heard() -> None:
         with FakeServer([Send(greeting), Close()]) as fake, pytest.raises(wanted) as caught:
             jsclient.connect(fake.url)
         assert type(caught.value) is wanted
+
+
+def serve(client: FakeClient, *, before: bytes = b"", after: bytes = b"", close: bool = False) -> None:
+    """A server that says something before its PONG to CONNECT, or after the first PING of the application."""
+    client.send(info_line(max_payload=1000))
+    client.expect(b"PING\r\n")
+    client.send(before + b"PONG\r\n")
+    client.expect(b"PING\r\n")
+    client.send(after)
+    if close:
+        client.close()
+        return
+    client.send(b"PONG\r\n")
+    client.expect(b"PUB last 1\r\nx\r\n")
+
+
+NOTICE = b"-ERR 'Something Of A Newer Server'\r\n"
+
+
+@pytest.mark.parametrize(("before", "after"), [(NOTICE, b""), (b"", NOTICE)])
+def test_an_error_of_the_server_that_is_not_known_costs_no_link(before: bytes, after: bytes) -> None:
+    told: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    with FakeServer(lambda client: serve(client, before=before, after=after)) as fake:
+        with jsclient.connect(fake.url, on_error=lambda _, error, __: told.put(error)) as nc:
+            nc.flush()
+            error = told.get(timeout=20)
+            assert type(error) is errors.ServerError
+            assert "Something Of A Newer Server" in str(error)
+            nc.publish("last", b"x")
+        assert nc.stats().reconnects == 0
+
+
+def test_an_error_that_is_not_known_is_the_reason_if_the_server_closes() -> None:
+    lost: queue.SimpleQueue[BaseException] = queue.SimpleQueue()
+    with FakeServer(lambda client: serve(client, after=NOTICE, close=True)) as fake:
+        with jsclient.connect(fake.url, on_disconnected=lambda _, why: lost.put(why), on_error=lambda *_: None) as nc:
+            with pytest.raises(errors.ConnectionLost, match="Newer Server"):
+                nc.flush()
+            assert "Something Of A Newer Server" in str(lost.get(timeout=20))
+    with FakeServer([Send(info_line()), Expect(b"PING\r\n"), Send(NOTICE), Close()]) as fake:
+        with pytest.raises(errors.ServerError, match="Newer Server"):
+            jsclient.connect(fake.url)
 
 
 def test_too_many_subscriptions_are_an_error_of_their_own() -> None:

@@ -33,11 +33,11 @@ STAYS, RECONNECT, AUTH = Verdict.STAYS, Verdict.RECONNECT, Verdict.AUTH
         ('Permissions Violation for Subscription to "x"', errors.PermissionViolation, STAYS),
         ('Permissions Violation for Subscription to "x", too many tokens', errors.PermissionViolation, STAYS),
         ("Secure Connection - TLS Required", errors.TlsError, RECONNECT),
-        ("no responders requires headers support", errors.ServerError, RECONNECT),
-        ("Connection throttling is active. Please try again later.", errors.ServerError, RECONNECT),
-        ("attempted to connect to route port", errors.ServerError, RECONNECT),
-        ("something of a newer server", errors.ServerError, RECONNECT),
-        ("", errors.ServerError, RECONNECT),
+        ("no responders requires headers support", errors.ServerError, STAYS),
+        ("Connection throttling is active. Please try again later.", errors.ServerError, STAYS),
+        ("attempted to connect to route port", errors.ServerError, STAYS),
+        ("something of a newer server", errors.ServerError, STAYS),
+        ("", errors.ServerError, STAYS),
     ],
 )
 @pytest.mark.parametrize("change", [str, str.upper, str.lower])
