@@ -17,9 +17,8 @@ from jsclient.cli.arguments import (
     positive,
     seconds,
     storage,
-    taken_as_it_is,
 )
-from jsclient.cli.output import ask, fields, line, name_alone, payload_text, record, size, table
+from jsclient.cli.output import ask, fields, line, name_alone, payload_text, record, shown, size, table, write_bytes
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -46,7 +45,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     get = command(kv, common, "get", get_value, "Print the value of a key.")
     _bucket_and_key(get)
     get.add_argument("--revision", type=int)
-    taken_as_it_is(get, "--raw")
+    get.add_argument("--raw", action="store_true", help="the bytes of the value and nothing else")
     put = command(kv, common, "put", put_value, "Set a key; prints the revision.")
     _bucket_and_key(put)
     put.add_argument("value", nargs="?", help="- or nothing: standard input")
@@ -195,9 +194,10 @@ def get_value(options: argparse.Namespace) -> None:
             entry = bucket.get_revision(options.key, options.revision)
     if options.json:
         record(_plain(entry))
+    elif options.raw or not sys.stdout.isatty():
+        write_bytes(entry.value if options.raw else entry.value + b"\n")
     else:
-        sys.stdout.buffer.write(entry.value + b"\n")
-        sys.stdout.buffer.flush()
+        line(shown(entry.value))
 
 
 def _value(options: argparse.Namespace) -> bytes:

@@ -252,7 +252,7 @@ def next_messages(options: argparse.Namespace) -> int:
             js.consumer_info(options.stream, options.consumer)  # says it if there is no such stream or consumer
             raise
         for message in batch:
-            print_message(message, options.json, options.raw, seq=message.metadata.stream_seq)
+            print_message(message, options.json, options.raw, options.count > 1, seq=message.metadata.stream_seq)
             if options.nak:
                 message.nak()
             elif options.term:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import jsclient
-from jsclient import errors
+from jsclient import errors, nuid
 from jsclient.cli.arguments import command, connect, headers_of, jetstream, positive, seconds
 from jsclient.cli.output import line, message_record, print_message, record
 from jsclient.durations import Deadline
@@ -18,12 +21,14 @@ from jsclient.durations import Deadline
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     pub = command(commands, common, "pub", publish)
     pub.add_argument("subject")
-    pub.add_argument("payload", nargs="?", help="- or nothing: every line of standard input is a message")
+    pub.add_argument("payload", nargs="?", help="- or nothing: all of standard input is one message")
+    pub.add_argument("--lines", action="store_true", help="every line of standard input is a message")
     pub.add_argument("-H", "--header", action="append", metavar="NAME:VALUE")
     pub.add_argument("--reply", default="", help="reply subject")
-    pub.add_argument("--count", type=positive, default=1, help="publish it so often; {{n}} becomes the number")
+    pub.add_argument("--count", type=positive, default=1, help="publish it so often; see below")
     pub.add_argument("--jetstream", "-J", action="store_true", help="wait for the stream to store it")
     pub.add_argument("--msg-id", help="message id for de-duplication (implies --jetstream)")
+    pub.epilog = f"{{{{Count}}}}, {{{{Time}}}}, {{{{Unix}}}} and {{{{ID}}}} in the payload are replaced. {pub.epilog}"
     sub = command(commands, common, "sub", subscribe)
     sub.add_argument("subject")
     sub.add_argument("--queue", default="", help="queue group")
@@ -33,7 +38,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     for name in ("request", "req"):
         asking = command(commands, common, name, request)
         asking.add_argument("subject")
-        asking.add_argument("payload", nargs="?", default="", help="-: standard input")
+        asking.add_argument("payload", nargs="?", help="- or nothing: standard input, unless it is a terminal")
         asking.add_argument("-H", "--header", action="append", metavar="NAME:VALUE")
         asking.add_argument("--replies", type=int, default=1, help="how many answers to wait for; 0: until --timeout")
         asking.add_argument("--raw", action="store_true", help="payloads alone")
@@ -51,8 +56,10 @@ def publish(options: argparse.Namespace) -> int:
     headers = headers_of(options.header)
     if options.reply and (options.jetstream or options.msg_id):
         raise errors.ConfigError("--reply goes without --jetstream: the stream answers to the reply subject")
-    if options.msg_id and options.count > 1:
-        raise errors.ConfigError("--msg-id goes without --count: the copies would be duplicates")
+    if options.msg_id and (options.count > 1 or options.lines):
+        raise errors.ConfigError("--msg-id goes without --count and --lines: only the first message would be stored")
+    if options.lines and (options.count > 1 or options.payload not in (None, "-")):
+        raise errors.ConfigError("--lines reads standard input: leave out PAYLOAD and --count")
     with connect(options) as nc:
         js = jetstream(nc, options) if options.jetstream or options.msg_id else None
         count = 0
@@ -67,6 +74,8 @@ def publish(options: argparse.Namespace) -> int:
             else:
                 line(f"stored in {ack.stream} as {ack.seq}{' (duplicate)' if ack.duplicate else ''}")
         nc.flush(options.timeout)
+        if not count:
+            raise errors.NoMessages("standard input has no lines, so nothing was published")
         if js is None:
             if options.json:
                 record({"published": count})
@@ -76,13 +85,31 @@ def publish(options: argparse.Namespace) -> int:
 
 
 def _payloads(options: argparse.Namespace) -> Iterator[bytes]:
-    payload = options.payload
-    if payload is not None and payload != "-":
+    if options.lines:
+        yield from (text.rstrip(b"\r\n") for text in sys.stdin.buffer)
+    elif options.payload in (None, "-"):
+        payload = sys.stdin.buffer.read()
+        yield from (payload for _ in range(options.count))
+    else:
         for number in range(1, options.count + 1):
-            yield payload.replace("{{n}}", str(number)).encode()
-        return
-    for text in sys.stdin.buffer:
-        yield text.rstrip(b"\r\n")
+            yield _filled(options.payload, number).encode()
+
+
+def _filled(template: str, number: int) -> str:
+    """A payload with the fields that the NATS CLI has, too."""
+    if "{{" not in template:
+        return template
+    now = dt.datetime.now().astimezone()
+    values = {
+        "Count": str(number),
+        "n": str(number),
+        "Time": now.strftime("%H:%M:%S"),
+        "TimeStamp": now.isoformat(timespec="seconds"),
+        "Unix": str(int(now.timestamp())),
+        "UnixNano": str(time.time_ns()),
+        "ID": nuid.next_nuid(),
+    }
+    return re.sub(r"{{(\w+)}}", lambda found: values.get(found[1], found[0]), template)
 
 
 def subscribe(options: argparse.Namespace) -> int:
@@ -95,7 +122,8 @@ def subscribe(options: argparse.Namespace) -> int:
                 message = subscription.next(deadline.remaining())
             except errors.TimedOut:
                 break
-            print_message(message, options.json, options.raw, **({"reply": message.reply} if message.reply else {}))
+            more = {"reply": message.reply} if message.reply else {}
+            print_message(message, options.json, options.raw, many=True, **more)
             received += 1
     if not received:
         raise errors.NoMessages(f"no message on {options.subject!r} within {options.wait:g} s")
@@ -103,7 +131,10 @@ def subscribe(options: argparse.Namespace) -> int:
 
 
 def request(options: argparse.Namespace) -> int:
-    payload = sys.stdin.buffer.read() if options.payload == "-" else options.payload.encode()
+    if options.payload == "-" or (options.payload is None and not sys.stdin.isatty()):
+        payload = sys.stdin.buffer.read()
+    else:
+        payload = (options.payload or "").encode()
     if options.replies < 0:
         raise errors.ConfigError("--replies must be 0 or more")
     received = 0
@@ -116,7 +147,7 @@ def request(options: argparse.Namespace) -> int:
             timeout=options.timeout,
         )
         for message in answers:
-            print_message(message, options.json, options.raw)
+            print_message(message, options.json, options.raw, many=options.replies != 1)
             received += 1
     if not received:
         raise errors.NoMessages(f"no answer from {options.subject!r} within {options.timeout:g} s")

@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 import jsclient
-from jsclient import objectstore
+from jsclient import errors, objectstore
 from jsclient.cli.arguments import (
     command,
     connect,
@@ -51,8 +51,9 @@ def _add_group(obj: Any, common: argparse.ArgumentParser) -> None:
     get = command(obj, common, "get", get_object, "Write an object to a file, or to standard output.")
     get.add_argument("bucket")
     get.add_argument("name")
+    get.add_argument("file", nargs="?", help="-: standard output (the default unless it is a terminal)")
     taken_as_it_is(get, "-f", "--force")
-    get.add_argument("-O", "--output", default="-", help="file (default: standard output)")
+    get.add_argument("-O", "--output", help="the same as FILE")
     known = ("show", "nfo", "i")
     info = command(obj, common, "info", object_info, "What is known about an object, or a store.", known)
     info.add_argument("bucket")
@@ -151,19 +152,22 @@ def put_object(options: argparse.Namespace) -> None:
 
 
 def get_object(options: argparse.Namespace) -> None:
+    target = options.file or options.output or "-"
+    if target == "-" and not (options.file or options.output) and sys.stdout.isatty():
+        raise errors.ConfigError(f"name a file for the object: jsclient obj get {options.bucket} {options.name} FILE")
     with connect(options) as nc:
         store = _open(nc, options)
-        if options.output == "-":
+        if target == "-":
             with store.get(options.name) as reader:
                 while piece := reader.read(1 << 20):
                     sys.stdout.buffer.write(piece)
             sys.stdout.buffer.flush()
             return
-        info = store.get_file(options.name, options.output)
+        info = store.get_file(options.name, target)
     if options.json:
         record(_plain(info))
     else:
-        line(f"wrote {options.output}: {size(info.size)}")
+        line(f"wrote {target}: {size(info.size)}")
 
 
 def object_info(options: argparse.Namespace) -> None:

@@ -133,20 +133,33 @@ def message_record(message: Any, **more: Any) -> dict[str, Any]:
     }
 
 
-def print_message(message: Any, as_json: bool, raw: bool, **more: Any) -> None:
-    """One message: `--raw` its payload alone, `--json` a JSON line, else subject, headers and payload."""
+def write_bytes(data: bytes) -> None:
+    """Exactly these bytes on standard output."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(data)
+    sys.stdout.buffer.flush()
+
+
+def shown(data: bytes) -> str:
+    """A payload for people: what a terminal could take for a command is escaped."""
+    text = data.decode(errors="backslashreplace")
+    return "".join(char if char.isprintable() or char in "\n\t" else repr(char)[1:-1] for char in text)
+
+
+def print_message(message: Any, as_json: bool, raw: bool, many: bool = False, **more: Any) -> None:
+    """One message: `--raw` its payload alone, `--json` a JSON line, else subject, headers and payload.
+
+    With `many` messages each raw payload ends with a line break; a single one is exactly its bytes.
+    """
     if raw:
-        sys.stdout.buffer.write(message.data + b"\n")
-        sys.stdout.buffer.flush()
+        write_bytes(message.data + b"\n" if many else message.data)
     elif as_json:
         record(message_record(message, **more))
     else:
         extra = "".join(f" {key}={value}" for key, value in more.items())
         line(f"[{message.subject}{extra}]")
         print_headers(message)
-        sys.stdout.flush()
-        sys.stdout.buffer.write(message.data + b"\n")
-        sys.stdout.buffer.flush()
+        line(shown(message.data))
 
 
 def table(titles: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -296,7 +296,7 @@ def view_stream(options: argparse.Namespace) -> None:
     shown = 0
     with connect(options) as nc:
         for message in _stored(jetstream(nc, options), options):
-            _print(message, options)
+            _print(message, options, many=True)
             shown += 1
     if not shown:
         raise errors.NoMessages(f"stream {options.stream!r} holds no such messages")
@@ -310,9 +310,9 @@ def _stored(js: JetStream, options: argparse.Namespace) -> Iterator[RawStreamMsg
     return stream.get_batch(options.count, start_time=start, subject=options.subject)
 
 
-def _print(message: RawStreamMsg, options: argparse.Namespace) -> None:
+def _print(message: RawStreamMsg, options: argparse.Namespace, many: bool = False) -> None:
     time = message.time.isoformat() if message.time else None
-    print_message(message, options.json, options.raw, seq=message.seq, time=time)
+    print_message(message, options.json, options.raw, many, seq=message.seq, time=time)
 
 
 def get_message(options: argparse.Namespace) -> None:

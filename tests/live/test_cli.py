@@ -52,7 +52,8 @@ def test_it_runs_as_a_program(server: NatsServer) -> None:
         options: dict[str, Any] = {"input": "one\ntwo\n", "capture_output": True, "text": True, "timeout": 30}
         return subprocess.run(command, env=environ(server.url), check=False, **options)
 
-    assert run("pub", "program").stdout == "published 2\n"
+    assert run("pub", "program").stdout == "published 1\n"
+    assert run("pub", "program", "--lines").stdout == "published 2\n"
     assert run("stream", "info", "nothing").returncode == 3
     wrong = run("--wrong")
     assert wrong.returncode == 2
@@ -79,19 +80,19 @@ def test_streams_from_creation_to_purge(server: NatsServer, stream: str) -> None
     stored = lines(cli(server, "pub", "cli.a", "hello", "--msg-id", "1", "-H", "A:b", "--json"))
     assert stored == [{"stream": "CLI", "seq": 1, "duplicate": False}]
     assert "(duplicate)" in cli(server, "pub", "cli.a", "hello", "--msg-id", "1").stdout
-    assert lines(cli(server, "pub", "cli.b", "--json", stdin="one\ntwo\n")) == [{"published": 2}]
+    assert lines(cli(server, "pub", "cli.b", "--json", "--lines", stdin="one\ntwo\n")) == [{"published": 2}]
     assert "CLI" in cli(server, "stream", "ls").stdout
     assert lines(cli(server, "stream", "ls", "--subject", "other", "--json")) == []
     assert lines(cli(server, "stream", "purge", stream, "--keep", "1", "--json", "-f")) == [{"purged": 2}]
 
 
 def test_next_takes_and_acks(server: NatsServer, stream: str) -> None:
-    cli(server, "pub", "cli.x", stdin="one\ntwo\n")
+    cli(server, "pub", "cli.x", "--lines", stdin="one\ntwo\n")
     with jsclient.connect(server.url) as nc:
         consumer = JetStream(nc).create_consumer(stream, ConsumerConfig(durable_name="c"))
         first = cli(server, "next", stream, "c", "--json")
         assert lines(first) == [{"subject": "cli.x", "data": "one", "seq": 1}]
-        assert cli(server, "next", stream, "c", "--raw").stdout == "two\n"
+        assert cli(server, "next", stream, "c", "--raw").stdout == "two"
         assert consumer.info().num_ack_pending == 0
     assert cli(server, "next", stream, "c", "--wait", "0.2").returncode == 3
     assert "c" in cli(server, "consumer", "ls", stream).stdout

@@ -66,7 +66,7 @@ def test_requests_and_answers(server: NatsServer) -> None:
                 except jsclient.errors.NoResponders:
                     assert process.poll() is None
         assert answer.data == b"got first"
-        assert cli(server, "request", "cli.ask", "x", "--raw").stdout == "got x\n"
+        assert cli(server, "request", "cli.ask", "x", "--raw").stdout == "got x"
         assert process.wait(10) == 0
     assert cli(server, "req", "cli.nobody", "x").returncode == 1
 
@@ -77,7 +77,7 @@ def test_services_are_listed(server: NatsServer) -> None:
         config = services.ServiceConfig(name="adder", version="1.0.0", description="adds")
         with services.add_service(nc, config) as service:
             service.add_endpoint("add", lambda request: request.respond(b"3"))
-            assert cli(server, "request", "add", "1 2", "--raw").stdout == "3\n"
+            assert cli(server, "request", "add", "1 2", "--raw").stdout == "3"
             assert "adder" in cli(server, "service", "ls").stdout
             assert "adder" in cli(server, "micro", "ping").stdout
             assert lines(cli(server, "service", "info", "adder", "--json"))[0]["endpoints"][0]["subject"] == "add"

@@ -169,7 +169,7 @@ def test_buckets_and_objects(run: Run, tmp_path: Path, server: NatsServer) -> No
     done(run, "kv put b k one")
     done(run, "kv put b k two")
     assert run("kv revert b k 1 -f") == (0, "3\n")
-    assert run("kv get b k --raw") == (0, "one\n")
+    assert run("kv get b k --raw") == (0, "one")
     assert done(run, "kv status b")["values"] == 3
     shown = done(run, "kv ls b -v --display-value")
     assert (shown["key"], shown["revision"], shown["operation"], shown["value"]) == ("k", 3, "PUT", "one")

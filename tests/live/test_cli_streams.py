@@ -52,7 +52,7 @@ def test_stored_messages_are_printed_and_deleted(server: NatsServer, stream: str
     assert cli(server, "stream", "view", stream, "2", "--raw").stdout == "message 1\nmessage 2\n"
     assert [one["seq"] for one in lines(cli(server, "stream", "view", stream, "--subject", "s.b", "--json"))] == [4]
     assert cli(server, "stream", "view", stream, "--id", "9").returncode == 3
-    assert cli(server, "stream", "get", stream, "3", "--raw").stdout == "message 3\n"
+    assert cli(server, "stream", "get", stream, "3", "--raw").stdout == "message 3"
     assert lines(cli(server, "stream", "get", stream, "-S", "s.a", "--json"))[0]["seq"] == 3
     assert cli(server, "stream", "get", stream).returncode == 2
     assert cli(server, "stream", "rmm", stream, "3", "-f").returncode == 0
@@ -82,7 +82,7 @@ def test_consumers_from_creation_to_removal(server: NatsServer, stream: str) -> 
     (info,) = lines(cli(server, "consumer", "add", stream, "C", "--filter", "s.a", "--ack-wait", "20", "--json"))
     assert info["config"]["filter_subject"] == "s.a"
     assert cli(server, "consumer", "ls", stream, "-n").stdout == "C\n"
-    assert cli(server, "consumer", "next", stream, "C", "--raw", "--nak").stdout == "message 1\n"
+    assert cli(server, "consumer", "next", stream, "C", "--raw", "--nak").stdout == "message 1"
     assert "message 1" in cli(server, "consumer", "next", stream, "C", "--raw").stdout
     assert cli(server, "consumer", "next", stream, "C", "--term").returncode == 0
     report = cli(server, "consumer", "report", stream).stdout
