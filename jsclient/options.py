@@ -21,7 +21,7 @@ from jsclient.auth.secret import SecretSource, as_secret
 from jsclient.declared import declared
 from jsclient.durations import check_timeout, plain, plain_or_none
 from jsclient.instruments import Instrumentation
-from jsclient.urls import masked
+from jsclient.urls import masked, split_urls
 from protocol.described import described, described_like
 
 CONNECT_TIMEOUT: Final = 5.0
@@ -55,10 +55,8 @@ Callback = Callable[..., Any]
 
 
 def _servers(value: str | Sequence[str]) -> tuple[str, ...]:
-    if isinstance(value, str):
-        return tuple(part.strip() for part in value.split(","))
     try:
-        return tuple(value)
+        return tuple(url for item in ([value] if isinstance(value, str) else value) for url in split_urls(item))
     except TypeError:
         raise errors.ConfigError(f"servers must be a str or a sequence of them, not {type(value).__name__}") from None
 

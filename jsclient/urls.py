@@ -16,6 +16,8 @@ from jsclient.errors import ConfigError
 DEFAULT_PORTS: Final = {"nats": 4222, "tls": 4222, "ws": 80, "wss": 443}
 MAX_URL_LENGTH: Final = 4096
 _QUERY: Final = re.compile("[?#]")
+_NEXT_SERVER: Final = re.compile(rf",(?=\s*(?:{'|'.join(DEFAULT_PORTS)})://)", re.IGNORECASE)
+_NOT_A_PORT: Final = re.compile(r"(^[^\[/:]*:)(?![0-9]*(?:/|$))[^/]*")  # of a host that is not an IPv6 address
 
 
 @attrs.frozen(kw_only=True, repr=False)
@@ -52,7 +54,8 @@ class Server:
     def url(self) -> str:
         """The URL without user information and query: safe to log."""
         path = self.path.partition("?")[0]
-        return f"{self.scheme}://{self.address}" + (path if self.websocket and path != "/" else "")
+        address = self.address.replace("%", "%25")  # before the zone of an IPv6 address
+        return f"{self.scheme}://{address}" + (path if self.websocket and path != "/" else "")
 
     @property
     def has_credentials(self) -> bool:
@@ -70,9 +73,9 @@ class Server:
 
 
 def parse_urls(urls: str | Iterable[str]) -> list[Server]:
-    """Several URLs: a sequence, or one text with commas. Raises ConfigError."""
-    texts = urls.split(",") if isinstance(urls, str) else list(urls)
-    servers = [parse_url(text.strip() if isinstance(text, str) else text) for text in texts]
+    """Several URLs: one string with commas, or a sequence of such. Raises ConfigError."""
+    texts = [urls] if isinstance(urls, str) else urls
+    servers = [parse_url(text) for item in texts for text in split_urls(item)]
     if not servers:
         raise ConfigError("no server URL was given")
     if len({server.websocket for server in servers}) > 1:
@@ -99,11 +102,12 @@ def parse_url(url: str, *, explicit: bool = True) -> Server:
     try:
         parts = urlsplit(f"{scheme}://{rest if found else url}")
         port = parts.port
-    except ValueError as error:
-        # The text of the error may quote a part of the password.
-        clean = not any(char in url for char in "@?#")
-        why = str(error) if clean else "percent-encode special characters in user, password and query"
-        raise ConfigError(f"the server URL {shown!r} cannot be read: {why}") from None
+    except ValueError:
+        # Without the text of that error, which may quote a part of the password.
+        raise ConfigError(
+            f"the server URL {shown!r} cannot be read. A port is a number up to 65535, and an IPv6 address needs "
+            "brackets. Percent-encode special characters in user, password and query"
+        ) from None
     if port == 0:
         raise ConfigError(
             f"the server URL {shown!r} has port 0: give the port that the server listens on (4222 by default)"
@@ -132,6 +136,8 @@ def masked(url: str) -> str:
         # An @ in the query, or a ? in the password: nobody knows which part is the host.
         return (f"{scheme}://" if found else "") + "***"
     shown = _QUERY.split(host, maxsplit=1)
+    if not at:
+        shown[0] = _NOT_A_PORT.sub(r"\1***", shown[0])  # user and password, and the host was forgotten
     return (f"{scheme}://" if found else "") + ("***@" if at else "") + shown[0] + ("?***" if len(shown) > 1 else "")
 
 
@@ -147,6 +153,10 @@ def _checked_host(parts: SplitResult, shown: str) -> str:
     if not host:
         raise ConfigError(f"the server URL {shown!r} names no host")
     if ":" in host:
+        address, percent, zone = host.partition("%")
+        if len(zone) > 2 and zone.startswith("25"):  # RFC 6874: the % itself is percent-encoded
+            zone = unquote(zone[2:])
+        host = address + percent + zone
         try:
             ipaddress.IPv6Address(host)
         except ValueError:
@@ -174,5 +184,20 @@ def is_ip(host: str) -> bool:
 
 
 def split_urls(item: str) -> list[str]:
-    """One string may name several servers, with commas."""
-    return item.split(",") if isinstance(item, str) else [item]
+    """The URLs of one string, which may name several servers with commas.
+
+    Raises ConfigError for a comma in front of an @ or in a query. It may belong to a password or token, whose rest
+    would become a host.
+    """
+    if not isinstance(item, str):
+        return [item]
+    found: list[str] = []
+    for part in _NEXT_SERVER.split(item):
+        secrets = part.rpartition("@")[0] + "".join(_QUERY.split(part, maxsplit=1)[1:])
+        if "," in secrets:
+            raise ConfigError(
+                "the server URLs have a comma before an @ or in a query. Write %2C for a comma in a user, password or "
+                "token, and a scheme (nats://) before each server"
+            )
+        found += part.split(",")
+    return [text.strip() for text in found]

@@ -14,7 +14,7 @@ from jsclient import waiting
 from jsclient._engine.reconnect_delay import FLAP_ROUND, FLAP_SPACING, HEALTHY_AFTER, before_first, before_round
 from jsclient.errors import ConfigError
 from jsclient.options import PoolServer
-from jsclient.urls import Server, is_ip, parse_url, parse_urls, split_urls
+from jsclient.urls import Server, is_ip, parse_url, parse_urls
 
 MAX_SERVERS: Final = 1000  # of the user's
 MAX_DISCOVERED: Final = 100  # a hostile INFO may name any number (reliability X10); real clusters are smaller
@@ -89,7 +89,7 @@ class ServerPool:
         """Use these servers from now on; forgets all others, discovered ones too."""
         given: list[str | Server] = [urls] if isinstance(urls, str) else list(urls)
         servers = [item for item in given if isinstance(item, Server)]
-        texts = [part for item in given if not isinstance(item, Server) for part in split_urls(item)]
+        texts = [item for item in given if not isinstance(item, Server)]
         servers += parse_urls(texts) if texts or not servers else []
         if len({server.websocket for server in servers}) > 1:
             raise ConfigError("websocket URLs (ws, wss) and plain ones (nats, tls) cannot be mixed in one connection")

@@ -13,9 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final
 import attrs
 
 from jsclient.auth.secret import Secret
+from jsclient.errors import ConfigError
 from jsclient.spark import connecting, values
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.secret import ServerUrl
+from jsclient.urls import split_urls
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -32,10 +34,12 @@ SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "outpu
 
 def _urls(value: str) -> tuple[ServerUrl, ...]:
     try:
-        return tuple(ServerUrl(url) for url in values.names(value))
-    except ValueError:
-        # without the passwords in it
-        raise values.Refused("must be a comma list of URLs without empty items") from None
+        urls = split_urls(value)
+    except ConfigError as error:
+        raise values.Refused(f"must be a comma list of URLs: {error}") from None
+    if not all(urls):  # without the passwords in it
+        raise values.Refused("must be a comma list of URLs without empty items")
+    return tuple(map(ServerUrl, urls))
 
 
 @attrs.frozen

@@ -27,7 +27,7 @@ class ServerUrl(Secret):
         rest = self.reveal().rpartition("://")[2]
         user, at, _ = rest.rpartition("@")
         query = rest.partition("?")[2]
-        return [part for part in [*(user.split(":")[-1:] if at else []), query] if part]
+        return [part for part in [(user.partition(":")[2] or user) if at else "", query] if part]
 
     def __reduce__(self) -> tuple[Any, ...]:
         return (ServerUrl, (self.reveal(),))

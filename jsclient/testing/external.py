@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 
 from jsclient.testing.find import ServerNotFound, candidates, find_server, server_version
 from jsclient.testing.wait import wait_until
+from jsclient.urls import split_urls
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStream
@@ -25,7 +26,8 @@ class ExternalServer:
     """A server that somebody else runs. It has an address; it cannot be killed, paused or configured from here."""
 
     def __init__(self, url: str, *, ours: bool = False) -> None:
-        parts = urlsplit(url.split(",")[0] if "://" in url else f"nats://{url}")
+        first = split_urls(url)[0]
+        parts = urlsplit(first if "://" in first else f"nats://{first}")
         self.url = url
         self.host: str = parts.hostname or "127.0.0.1"
         self.port: int = parts.port or 4222

@@ -82,13 +82,27 @@ URLS_WITH_SECRETS = [
     "wss://h\u2100st/nats?token=marker",
     "nats://marker:@host",
     "nats://marker:@host/path",
+    "nats://joe:marker",
+    "joe:marker",
+    "nats://joe:marker/x",
+    "nats://joe:1,marker@host",
+    "nats://joe:marker,1@host",
+    "nats://tok,marker@host",
+    "nats://marker,tok@host",
+    "marker,tok@host",
+    "nats://a,joe:mar,marker@host,b",
+    "nats://joe:p,http://marker@host",
+    "ws://host/nats?token=a,marker",
+    "ws://host/nats?token=marker,a",
+    "ws://joe:marker,x@host/nats?token=marker,a",
 ]
 
 
 @pytest.mark.parametrize("url", URLS_WITH_SECRETS)
 def test_user_information_and_queries_never_show(url: str) -> None:
-    texts = [masked(url), repr(ConnectOptions(servers=url)), repr(ServerUrl(url)), f"{ServerUrl(url)}"]
+    texts = [masked(url), repr(ServerUrl(url)), f"{ServerUrl(url)}"]
     try:
+        texts += [repr(ConnectOptions(servers=url)), repr(ConnectOptions(servers=[url]))]
         server = parse_url(url)
     except ConfigError as error:
         texts += [str(error), repr(error), "".join(traceback.format_exception(error))]
@@ -155,10 +169,34 @@ def test_wrong_urls_are_refused_and_secrets_masked(url: Any) -> None:
     assert "ker@" not in text
 
 
+@pytest.mark.parametrize(
+    ("url", "host"),
+    [
+        ("nats://[fe80::1%25eth0]:1", "fe80::1%eth0"),
+        ("nats://[fe80::1%eth0]:1", "fe80::1%eth0"),
+        ("nats://[fe80::1%252]:1", "fe80::1%2"),
+        ("nats://[fe80::1%2]:1", "fe80::1%2"),
+        ("nats://[fe80::1%25]:1", "fe80::1%25"),
+    ],
+)
+def test_the_zone_of_an_ipv6_address(url: str, host: str) -> None:
+    server = parse_url(url)
+    assert server.host == host
+    assert parse_url(server.url).host == host or host.endswith("%25")
+
+
+def password(server: Server) -> str | None:
+    return None if server.password is None else server.password.reveal()
+
+
 def test_several_urls() -> None:
     assert [s.host for s in parse_urls("a, b,c:1")] == ["a", "b", "c"]
     assert [s.host for s in parse_urls(["a", "tls://b"])] == ["a", "b"]
-    for wrong in ([], "a,,b", ["ws://a", "nats://b"]):
+    mixed = "nats://joe:p%2Cw@a:1,b,TLS://tok@c:3, nats://joe:x@[::1]:4,d:5"
+    assert [(s.host, s.port) for s in parse_urls(mixed)] == [("a", 1), ("b", 4222), ("c", 3), ("::1", 4), ("d", 5)]
+    assert [password(server) for server in parse_urls(mixed)] == ["p,w", None, None, "x", None]
+    assert ConnectOptions(servers=["a,b", "c"]).servers == ("a", "b", "c")
+    for wrong in ([], "a,,b", ["ws://a", "nats://b"], "nats://joe:a,b@c", ["nats://a,b@c"], "a,joe:b@c", "ws://a?b,c"):
         with pytest.raises(ConfigError):
             parse_urls(wrong)
 
