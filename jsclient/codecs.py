@@ -18,7 +18,7 @@ from typing import Any, Final, Literal, Protocol, TypeVar, get_origin
 
 import msgspec
 
-from jsclient import first_use, hints
+from jsclient import first_use, handlers, hints
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed
 from protocol.described import described
 
@@ -98,6 +98,8 @@ def check(codec: Any) -> None:
         callable(getattr(codec, name, None)) for name in ("encode", "decode")
     ):
         raise ConfigError(f"a codec is an object with encode(value) and decode(data, type), not {codec!r:.80}")
+    handlers.check(codec.encode, "encode of a codec")
+    handlers.check(codec.decode, "decode of a codec")
 
 
 def decoder(codec: Codec, type: type[T]) -> Callable[[bytes], T]:

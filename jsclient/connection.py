@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import protocol
-from jsclient import checks, errors, hints
+from jsclient import checks, errors, handlers, hints
 from jsclient._engine import Engine
 from jsclient._engine.barrier import BARRIER_TIMEOUT, barrier
 from jsclient._engine.engine import LiveEngine, live_engines
@@ -239,8 +239,7 @@ class Connection:
         engine.check_usable()
         if engine.draining:
             raise errors.ConnectionDraining("the connection drains")
-        if callback is not None and not callable(callback):
-            raise errors.ConfigError(f"a callback is a function that takes one message, not {callback!r:.60}")
+        handlers.check(callback, "callback")
         check_limits(pending_messages, pending_bytes)
         if max_messages is not None and max_messages <= 0:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
@@ -264,6 +263,7 @@ class Connection:
         30 seconds by default; then TimedOut, and Reentered in such a callback, which would wait for itself. With `call`
         it does not wait: that is called on the events thread then. After `flush` it covers what the server had sent.
         """
+        handlers.check(call, "call")
         barrier(self._engine, call, Deadline.of(timeout, BARRIER_TIMEOUT))
 
     # --- its servers ------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import typing
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeVar
 
+from jsclient import handlers
 from jsclient.errors import ConfigError
 
 T = TypeVar("T")
@@ -43,6 +44,8 @@ def check(table: type, given: Mapping[str, Any]) -> None:
         found = accepts.get(name)
         if found is not None and not found[0](value):
             raise ConfigError(f"{name} must be {found[1]}, not {type(value).__name__}")
+        if callable(value):
+            handlers.check(value, name)
 
 
 def declared(table: str = "") -> Callable[[type[T]], type[T]]:

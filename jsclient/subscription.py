@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jsclient import errors, hints, waiting
+from jsclient import errors, handlers, hints, waiting
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.sinks import CANCEL_SLICE, BaseSubscription, closed_subscription
 from jsclient._engine.strands import Strand, Strands
@@ -214,6 +214,7 @@ class Subscription(BaseSubscription, Taker):
     def when_closed(self, call: Callable[[Subscription], Any]) -> None:
         """Call `call(subscription)` on the events thread of the connection once it is closed, for whatever reason;
         soon if it is already. Where that thread has ended with the connection: here and now."""
+        handlers.check(call, "call")
         self.mailbox.when_closed(lambda: self.engine.run_last_callback(call, self))
 
     def unsubscribe(self, max_messages: int | None = None) -> None:

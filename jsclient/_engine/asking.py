@@ -9,7 +9,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, waiting
+from jsclient import errors, handlers, waiting
 from jsclient._engine.encoding import as_bytes
 from jsclient._engine.requests import MOST_REPLIES, Replies
 from jsclient._engine.sinks import CANCEL_SLICE
@@ -298,6 +298,7 @@ class Asker:
         if max_messages is not None and max_messages <= 0:
             raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
         check_timeout(stall, "stall")
+        handlers.check(sentinel, "sentinel")
         self._encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()
         return self._request_many(subject, payload, seconds, max_messages, stall, sentinel, headers)
 
@@ -341,7 +342,7 @@ class Asker:
                 self._account(replies, message, subject)
                 if not count and message.status is not None and message.status.code == 503:
                     raise no_responders(subject)
-                if sentinel is not None and sentinel(message):
+                if sentinel is not None and handlers.ran(sentinel(message)):
                     return
                 message.connection = self._engine.connection
                 count += 1

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from jsclient import errors
+from jsclient import errors, handlers
 from jsclient.threads import Thread
 
 log = logging.getLogger("jsclient.events")
@@ -102,6 +102,6 @@ class EventsThread:
     @staticmethod
     def _call(call: Callable[..., Any], args: tuple[Any, ...]) -> None:
         try:
-            call(*args)
+            handlers.ran(call(*args))
         except BaseException:  # also SystemExit: nobody else would run the callbacks that follow
             log.exception("a callback of the connection raised")

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, waiting
+from jsclient import errors, handlers, waiting
 from jsclient._engine import moving
 from jsclient._engine.link import Link, open_link
 from jsclient._engine.reconnect_delay import BACKOFF_MAX
@@ -180,7 +180,7 @@ class Connector:
 
     def _chosen(self, choose: Choose, others: bool) -> tuple[Server, float | None] | None:
         choices = self.pool.choices(others)
-        answer = choose(choices, self._session.info)
+        answer = handlers.ran(choose(choices, self._session.info))
         if answer is None:
             return None
         url, pause = (answer, None) if isinstance(answer, str) else answer

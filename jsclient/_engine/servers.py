@@ -10,7 +10,7 @@ from typing import Final
 
 import attrs
 
-from jsclient import waiting
+from jsclient import handlers, waiting
 from jsclient._engine.reconnect_delay import FLAP_ROUND, FLAP_SPACING, HEALTHY_AFTER, before_first, before_round
 from jsclient.errors import ConfigError
 from jsclient.options import PoolServer
@@ -161,7 +161,7 @@ class ServerPool:
             at_start, number, lost = self._tried == 0, self._round, self._lost
             picked = self._picked
         if at_start and number and self._delay_hook is not None:
-            return max(0.0, float(self._delay_hook(number)))
+            return max(0.0, float(handlers.ran(self._delay_hook(number))))
         rest = 0.0 if picked is None or self._delay_hook is not None else max(0.0, picked.not_before - now)
         if not at_start:
             return rest

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, waiting
+from jsclient import errors, handlers, waiting
 from jsclient._engine.mailbox import Mark, MarkMet
 from jsclient._engine.takers import SLICE as DRAIN_SLICE
 from jsclient.durations import Deadline
@@ -105,7 +105,9 @@ class Strand:
                     break
                 try:
                     message.connection = connection
-                    callback(message)
+                    if (result := callback(message)) is not None:
+                        handlers.ran(result)
+                        result = None  # or it would live until the next message comes
                 except MarkMet as met:
                     met.mark.pass_by()
                 except BaseException as error:  # also SystemExit: it would end the worker and nobody would see it

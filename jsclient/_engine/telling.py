@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from jsclient import errors, instruments
+from jsclient import errors, handlers, instruments
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
 from jsclient._engine.outage import Outage
@@ -76,8 +76,7 @@ class Telling:
         if wrong:
             raise errors.ConfigError(f"a connection has no callback {', '.join(wrong)}: {', '.join(self._callbacks)}")
         for name, call in callbacks.items():
-            if call is not None and not callable(call):
-                raise errors.ConfigError(f"{name} must be a function or None, not {call!r:.60}")
+            handlers.check(call, name)
         self._callbacks.update(callbacks)
 
     def open_events(self) -> ConnectionEvents:

@@ -6,7 +6,7 @@ import ssl
 
 import protocol
 from jsclient import _transport as transport
-from jsclient import errors
+from jsclient import errors, handlers
 from jsclient._engine import server_errors
 from jsclient._transport import Transport
 from jsclient.auth.secret import read_secret
@@ -31,7 +31,7 @@ def greet(
             stream = _start_tls(stream, server, options, deadline)
         from jsclient._transport.ws import start_websocket  # needs an extra
 
-        headers = options.ws_headers() if callable(options.ws_headers) else options.ws_headers or {}
+        headers = handlers.ran(options.ws_headers()) if callable(options.ws_headers) else options.ws_headers or {}
         stream = start_websocket(
             stream,
             server.host,

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
+from jsclient import handlers
 from jsclient._transport import resolving
 from jsclient._transport.tcp import TcpTransport, format_address, wrap_socket
 from jsclient.durations import Deadline
@@ -39,7 +40,7 @@ def connect_tcp(
     """
     deadline = Deadline(timeout)
     if socket_factory is not None:
-        return wrap_socket(socket_factory(host, port, timeout), format_address(host, port))
+        return wrap_socket(handlers.ran(socket_factory(host, port, timeout)), format_address(host, port))
     addresses = resolving.addresses(host, port, deadline, abandoned)
     if randomize:
         random.shuffle(addresses)

@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import attrs
 
+from jsclient import handlers
 from jsclient.auth.nkeys import KeyPair, KeyType, decode_public
 from jsclient.auth.secret import ENV_PREFIX, Secret, SecretSource, as_secret, read_secret
 from jsclient.errors import AuthError, ConfigError
@@ -146,7 +147,7 @@ class Authenticator:
         if url_user:
             return _with_digest(AuthFields(user=url_user, password=url_password.reveal() if url_password else ""))
         if self.auth_callback is not None:
-            return _with_digest(_callback_fields(self.auth_callback(nonce or "")))
+            return _with_digest(_callback_fields(handlers.ran(self.auth_callback(nonce or ""))))
         if self.token is not None:
             return _with_digest(AuthFields(auth_token=read_secret(self.token, "token")))
         if self.user is not None:
@@ -160,7 +161,7 @@ class Authenticator:
             return _sign(nonce, seed=seed, jwt=jwt)
         if self.signature_callback is not None:
             jwt_now = read_secret(self.jwt, "jwt")
-            signature = self.signature_callback(_nonce_bytes(nonce, bool(jwt_now)))
+            signature = handlers.ran(self.signature_callback(_nonce_bytes(nonce, bool(jwt_now))))
             return _with_digest(AuthFields(nkey=None if jwt_now else self.nkey, jwt=jwt_now, sig=_base64(signature)))
         if self.nkey_seed_file is not None:
             return _sign(
@@ -280,7 +281,7 @@ def _read_credentials(source: Any) -> bytes:
     if isinstance(source, (str, Secret)):
         return _named_by_option(source)
     if callable(source):
-        source = source()
+        source = handlers.ran(source())
     if isinstance(source, (bytes, bytearray)):
         return bytes(source)
     if isinstance(source, (str, Secret)):

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable
 from typing import Any, Final
 
+from jsclient import handlers
 from jsclient.errors import ConfigError
 
 ENV_PREFIX: Final = "env:"
@@ -82,7 +83,9 @@ def as_secret(value: Any) -> Any:
     """Converter for options: text becomes a Secret; None, a Secret and a callable stay what they are."""
     if isinstance(value, str):
         return Secret(value)
-    if value is not None and not isinstance(value, Secret) and not callable(value):
+    if callable(value):
+        handlers.check(value, "a function that gives a secret")
+    elif value is not None and not isinstance(value, Secret):
         raise ConfigError(
             f"a user, password or other secret must be a str, a Secret or callable, not {type(value).__name__}"
         )
@@ -92,7 +95,7 @@ def as_secret(value: Any) -> Any:
 def read_secret(value: SecretSource | None, what: str) -> str | None:
     """The text of an option now: `env:NAME` is looked up, callables are called and taken at their word. None stays."""
     if callable(value):
-        value = value()
+        value = handlers.ran(value())
         value = Literal(value) if isinstance(value, (str, Secret)) else value
     if value is None:
         return None

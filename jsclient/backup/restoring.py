@@ -11,7 +11,7 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from jsclient import errors
+from jsclient import errors, handlers
 from jsclient.backup import archive, files, looking, s2
 from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupError
@@ -58,6 +58,8 @@ def restore_stream(
 
     `progress(bytes sent, bytes of the backup)` is called per chunk.
     """
+    handlers.check(messages, "messages")
+    handlers.check(progress, "progress")
     deadline = Deadline(None) if timeout is DEFAULT else Deadline.of(timeout, None)
     backup = files.load(folder)
     looking.check_digest(backup)
@@ -143,7 +145,7 @@ def _chosen(
 ) -> Iterator[Entry]:
     for entry in contents:
         if entry.seq:
-            chosen = messages(entry) if messages is not None else entry
+            chosen = handlers.ran(messages(entry)) if messages is not None else entry
             if chosen is not None:
                 yield chosen
         elif consumers or not entry.name.startswith(archive.CONSUMERS):
@@ -174,7 +176,7 @@ def _send(
         for taken in upload(js.nc, target, pieces, deadline):
             sent += taken
             if progress is not None:
-                progress(sent, size)
+                handlers.ran(progress(sent, size))
         final = js.nc.request(target, b"", timeout=deadline.at_most(FINISH_TIMEOUT))
     except errors.NoResponders as error:
         _remove(js, name, deadline)
@@ -237,6 +239,7 @@ def restore_account(
 
     `include`: only these streams; `exclude`: all but these. `on_stream` is called with the Outcome of each.
     """
+    handlers.check(on_stream, "on_stream")
     timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)
     found = {}
@@ -259,7 +262,7 @@ def restore_account(
             outcome = Outcome(backup.stream, backup.folder, error)
         outcomes.append(outcome)
         if on_stream is not None:
-            on_stream(outcome)
+            handlers.ran(on_stream(outcome))
     return outcomes
 
 

@@ -12,7 +12,7 @@ from typing import Any, BinaryIO, Final
 import attrs
 import msgspec
 
-from jsclient import errors
+from jsclient import errors, handlers
 from jsclient.backup import files
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
@@ -91,6 +91,7 @@ def backup_stream(
     nothing that looks like a backup. `timeout` bounds the whole; by default it goes on as long as chunks come. Memory
     streams need server 2.15.
     """
+    handlers.check(progress, "progress")
     path = files.prepare(folder)
     stall = plain(stall)
     timeout = whole(timeout)
@@ -180,7 +181,7 @@ def _receive(
             files.begin_writing(file, begun, size)
             begun = size
         if progress is not None:
-            progress(size, expected)
+            handlers.ran(progress(size, expected))
 
 
 def _positions_of_sources(js: JetStream, stream: str, timeout: Timeout) -> dict[str, int]:
@@ -246,6 +247,7 @@ def backup_account(
     `exclude`: streams to leave out. `consumers` and `check`: as for `backup_stream`. `on_stream` is called with the
     Outcome of each.
     """
+    handlers.check(on_stream, "on_stream")
     timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)
     found = [
@@ -263,5 +265,5 @@ def backup_account(
             outcome = Outcome(name, path, error)
         outcomes.append(outcome)
         if on_stream is not None:
-            on_stream(outcome)
+            handlers.ran(on_stream(outcome))
     return outcomes

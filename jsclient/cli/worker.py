@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jsclient import errors, groups
+from jsclient import errors, groups, handlers
 from jsclient.cli.arguments import command, connect, jetstream, positive, seconds
 from jsclient.cli.output import line
 from jsclient.threads import Thread, start_all
@@ -71,8 +71,7 @@ def load(name: str) -> Callable[[Any], Any]:
             found = getattr(found, part)
     except (ImportError, AttributeError) as error:
         raise errors.ConfigError(f"{name!r} cannot be loaded: {error}") from error
-    if not callable(found):
-        raise errors.ConfigError(f"{name!r} is no function")
+    handlers.required(found, repr(name))
     loaded: Callable[[Any], Any] = found
     return loaded
 

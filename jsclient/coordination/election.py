@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any
 
-from jsclient import errors
+from jsclient import errors, handlers
 from jsclient.coordination.lease import Lease
 from jsclient.coordination.lock import Lock
 from jsclient.durations import Timeout, plain, resolve
@@ -42,6 +42,8 @@ class Election:
         on_gain: Callable[[Lease], Any] | None = None,
         on_loss: Callable[[Lease], Any] | None = None,
     ) -> None:
+        handlers.check(on_gain, "on_gain")
+        handlers.check(on_loss, "on_loss")
         self.name = name
         """What is elected."""
         self._lock = Lock(kv, name, ttl=ttl, on_lost=self._lost)
@@ -115,7 +117,7 @@ class Election:
         if hook is None:
             return
         try:
-            hook(lease)
+            handlers.ran(hook(lease))
         except Exception:
             log.exception("a hook of the application failed")
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 import msgspec
 
-from jsclient import errors, keyvalue, nuid
+from jsclient import errors, handlers, keyvalue, nuid
 from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, plain_or_none
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
@@ -241,7 +241,7 @@ class Lease:
         log.warning("the lease %s (token %d) is lost: %s", self.key, self.token, reason)
         if self._on_lost is not None:
             try:
-                self._on_lost(self)
+                handlers.ran(self._on_lost(self))
             except Exception:
                 log.exception("a hook of the application failed")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from jsclient import errors
+from jsclient import errors, handlers
 from jsclient.coordination.lease import Lease, Terms, terms_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve, whole
 from jsclient.keyvalue import KeyValue
@@ -53,6 +53,7 @@ class Semaphore:
         """The keys of its seats in the bucket."""
         self._kv = kv
         self._ttl = plain(ttl)
+        handlers.check(on_lost, "on_lost")
         self._on_lost = on_lost
         self._terms: Terms | None = None
         self._held: list[Lease] = []

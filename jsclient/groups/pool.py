@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import attrs
 
-from jsclient import errors, nuid, waiting
+from jsclient import errors, handlers, nuid, waiting
 from jsclient._engine import Taker, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
@@ -105,8 +105,7 @@ class GroupPool(Taker):
     ) -> None: ...
 
     def __init__(self, group: PartitionedGroup, handler: Callable[[Any], Any], **options: Any) -> None:
-        if not callable(handler):
-            raise errors.ConfigError("a pool needs a handler: a function that takes one message")
+        handlers.required(handler, "the handler")
         self.group = group
         """The group that it is a member of."""
         self.connection: Connection = group.js.nc

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors
+from jsclient import errors, handlers
 from jsclient.durations import Deadline, doubled, elapsed
 from jsclient.groups.config import PRIORITY_GROUP
 from jsclient.groups.message import GroupMessage, of_member
@@ -103,10 +103,11 @@ class Term:
         alone = self._suspected(item, message)
         try:
             assert pool.options.key is not None
-            item.key = pool.options.key(message)
+            item.key = handlers.ran(pool.options.key(message))
             hash(item.key)
         except Exception as error:
-            item.key, item.poison = ("no key", item.sequence), f"its key cannot be told: {error}"
+            log.warning("the key of %r cannot be told: %s", message, errors.brief(error), exc_info=error)
+            item.key, item.poison = ("no key", item.sequence), f"its key cannot be told: {errors.brief(error)}"
         with pool.ready:
             verdict = self.order.arrived(item)
             if alone:

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
+from jsclient import handlers
 from protocol import MalformedHeaders
 from protocol.described import described
 from protocol.frames import pub_start
@@ -106,7 +107,7 @@ def _nothing(error: BaseException | None) -> None:
 def begin(instrument: Instrumentation, operation: Operation) -> End:
     """Tell it of a beginning; returns how to tell it of the end."""
     try:
-        return instrument.begin(operation) or _nothing
+        return handlers.ran(instrument.begin(operation)) or _nothing
     except Exception:
         log.exception("an instrument failed")
         return _nothing
@@ -115,7 +116,7 @@ def begin(instrument: Instrumentation, operation: Operation) -> End:
 def finish(end: End, error: BaseException | None = None) -> None:
     """Tell it of the end."""
     try:
-        end(error)
+        handlers.ran(end(error))
     except Exception:
         log.exception("an instrument failed")
 
@@ -180,7 +181,7 @@ def handling(instrument: Instrumentation | None, handler: Callable[[Any], Any]) 
     def instrumented(message: Any) -> Any:
         end = begin(watcher, delivery(message, handled=True))
         try:
-            result = handler(message)
+            result = handlers.ran(handler(message))
         except BaseException as error:
             finish(end, error)
             raise

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from jsclient import handlers
 from jsclient.errors import ConfigError
 from jsclient.instruments import End, Instrumentation, Operation
 
@@ -34,6 +35,7 @@ class Prometheus(Instrumentation):
         client = library()
         registry = client.REGISTRY if registry is None else registry
         more = () if label is None else ("label",)
+        handlers.check(label, "label")
         self._label = label
         names = ("operation", "outcome", *more)
         self._count = client.Counter("jsclient_operations", "Operations that have ended.", names, registry=registry)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
+from jsclient import handlers
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadResponse, ConfigError
 from jsclient.jetstream.api import model_base, names
@@ -266,14 +267,15 @@ class Advisories(Generic[E]):
         self._kind = kind
         self._stream = stream
         self._consumer = consumer
+        handlers.check(callback, "callback")
         self._callback = callback
         subject = event_subject(kind, stream, consumer)
-        self._subscription: Subscription = nc.subscribe(subject, self._handle if callback else None)
+        self._subscription: Subscription = nc.subscribe(subject, self._handle if callback is not None else None)
 
     def _handle(self, message: Msg) -> None:
         event = self._wanted(message)
         if event is not None and self._callback is not None:
-            self._callback(event)
+            handlers.ran(self._callback(event))
 
     def _wanted(self, message: Msg) -> E | None:
         """The event if it is of the kind asked for: some kinds share their subjects with others."""

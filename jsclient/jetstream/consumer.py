@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from jsclient import declared, errors, hints
+from jsclient import declared, errors, handlers, hints
 from jsclient.cancel import Cancel
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
@@ -549,6 +549,7 @@ class Consumer(PullSource):
         """
         from jsclient.jetstream.consuming.consume import ConsumeContext
 
+        handlers.required(handler, "the handler")
         messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
         return ConsumeContext(messages, handler, workers)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
-from jsclient import hints
+from jsclient import handlers, hints
 from jsclient.codecs import Codec
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, plain_or_none, resolve
@@ -463,6 +463,7 @@ class KeyValue:
         `timeout`: seconds that this call takes at most, and that an iteration waits for the next entry before it
         raises TimedOut (None: for ever); `next(timeout=)` overrides it.
         """
+        handlers.check(callback, "callback")
         for pattern in patterns:
             check_filter(pattern, self._limit)
         options = WatchOptions(

@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
-from jsclient import hints
+from jsclient import handlers, hints
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyExists, KeyNotFound, RevisionMismatch
 from jsclient.keyvalue import key_codecs
@@ -249,6 +249,7 @@ class EncodedKeyValue(KeyValue):
         timeout: float | dt.timedelta | None = None,
     ) -> KeyWatcher:
         """See KeyValue.watch. An entry that cannot be read raises DecodeFailed in its place; the next call goes on."""
+        handlers.check(callback, "callback")
         stored = tuple(check_filter(self._writing.pattern(pattern), self._limit) for pattern in patterns)
         options = WatchOptions(
             include_history=include_history,

@@ -11,6 +11,7 @@ import base64
 import binascii
 from typing import Any, Final, Protocol
 
+from jsclient import handlers
 from jsclient.errors import ConfigError, InvalidName
 from protocol.described import described
 
@@ -186,6 +187,8 @@ def check(codec: Any, what: str) -> None:
     """Raises ConfigError for what has not the two functions."""
     if isinstance(codec, type) or not all(callable(getattr(codec, name, None)) for name in ("encode", "decode")):
         raise ConfigError(f"a codec of {what} is an object with encode and decode, not {codec!r:.80}")
+    handlers.check(codec.encode, f"encode of a codec of {what}")
+    handlers.check(codec.decode, f"decode of a codec of {what}")
 
 
 def _checked(codecs: tuple[Any, ...]) -> tuple[Any, ...]:

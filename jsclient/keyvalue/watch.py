@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 import attrs
 
-from jsclient import hints
+from jsclient import handlers, hints
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
@@ -237,7 +237,7 @@ class StreamWatcher(Generic[T]):
                 if entry is None:
                     continue
                 try:
-                    callback(entry)
+                    handlers.ran(callback(entry))
                 except Exception as error:
                     engine.report_error(error, None)
         except (IteratorClosed, ConnectionClosed):

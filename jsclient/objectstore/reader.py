@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
+from jsclient import handlers
 from jsclient.errors import DigestMismatch, IteratorClosed
 from jsclient.objectstore.digest import decode_digest
 from jsclient.objectstore.models import ObjectInfo
@@ -94,7 +95,7 @@ class ObjectReader(io.RawIOBase):
         if self._received == self.info.size:
             self._finish()
         if self._progress is not None:
-            self._progress(self._received, self.info.size)
+            handlers.ran(self._progress(self._received, self.info.size))
         return chunk or self._next_chunk()
 
     def _finish(self) -> None:

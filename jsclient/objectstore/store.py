@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
-from jsclient import waiting
+from jsclient import handlers, waiting
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, plain_or_none, resolve
 from jsclient.errors import (
@@ -119,6 +119,7 @@ class ObjectStore:
         if the server is away, with the next call that changes this store (`status(repair=True)` finds those of other
         processes). UnknownOutcome: only the last step is in doubt.
         """
+        handlers.check(progress, "progress")
         meta = name if isinstance(name, ObjectMeta) else ObjectMeta(name=name)
         subject = meta_subject(self.bucket, meta.name)
         deadline = Deadline.of(timeout, None)
@@ -250,6 +251,7 @@ class ObjectStore:
         opening: Deadline,
         whole: Deadline,
     ) -> ObjectReader:
+        handlers.check(progress, "progress")
         info = self.info(name, show_deleted=show_deleted, timeout=opening)
         store: ObjectStore = self
         if info.link is not None:
@@ -434,6 +436,7 @@ class ObjectStore:
         `include_history`: all infos that are kept, not the last one of each name. `updates_only`: only changes.
         `ignore_deletes` hides deleted objects.
         """
+        handlers.check(callback, "callback")
         options = WatchOptions(
             include_history=include_history, updates_only=updates_only, ignore_deletes=ignore_deletes
         )

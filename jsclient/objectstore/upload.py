@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
+from jsclient import handlers
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, elapsed
 from jsclient.errors import (
@@ -84,7 +85,7 @@ class Upload:
                     taken, seconds = self.chunks - len(futures), elapsed() - started
                     self._window = grown(self._least, self._most, taken, seconds, self._round_trip)
                 if progress is not None:
-                    progress(self.size - sum(len(future.payload) for future in futures), total)
+                    handlers.ran(progress(self.size - sum(len(future.payload) for future in futures), total))
             if self._deadline.expired():
                 raise TimedOut(
                     f"the object was not stored in time: {self.size} bytes were sent, and are no "
@@ -97,7 +98,7 @@ class Upload:
         while futures:
             self._confirm()
         if progress is not None:
-            progress(self.size, total)
+            handlers.ran(progress(self.size, total))
         self.digest = encode_digest(digest.digest())
         if elapsed() - started > VERIFY_AFTER:
             self._verify()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
-from jsclient import waiting
+from jsclient import handlers, waiting
 from jsclient._engine import SLICE, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, Timeout
@@ -188,7 +188,7 @@ class Endpoint(Taker):
         started = time.perf_counter_ns()
         failure: str | None = None
         try:
-            self.handler(request)
+            handlers.ran(self.handler(request))
             failure = request.error_sent
         except ServiceError as error:
             failure = f"{error.code}:{error.description}"
@@ -222,8 +222,8 @@ class Endpoint(Taker):
             log.error(text, self.name, self._service.config.name, brief(error), exc_info=error)
             return
         try:
-            on_error(self, error)
-        except Exception:
+            handlers.ran(on_error(self, error))
+        except BaseException:  # also SystemExit: it would end this worker
             log.exception("on_error of service %s failed", self._service.config.name)
 
     def _stop(self, deadline: Deadline) -> None:

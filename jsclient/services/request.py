@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 import msgspec
 
-from jsclient import codecs
+from jsclient import codecs, handlers
 from jsclient.codecs import Codec
 from jsclient.connection import Connection
 from jsclient.errors import ConfigError, ServiceError
@@ -127,7 +127,7 @@ def typed_handler(
             raise ServiceError("400", f"the request is no {codecs.name_of(decode)}: {error}") from error
         typed = TypedRequest(request, value, codec)
         try:
-            answer = handler(typed)
+            answer = handlers.ran(handler(typed))
             if answer is not None and typed.reply:
                 typed.respond(answer)
         finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
-from jsclient import declared, waiting
+from jsclient import declared, handlers, waiting
 from jsclient.connection import Connection, engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, InvalidName, NatsConnectionError, SubscriptionClosed, TimedOut
@@ -91,6 +91,7 @@ class Group:
         PermissionViolation when the server refuses the subscription. If it does not say so within `timeout` seconds (5
         by default), or there is no link, it comes later: `Endpoint.error`.
         """
+        handlers.required(handler, "the handler")
         given = {"subject": subject, "queue_group": queue_group, "metadata": metadata, "workers": workers}
         declared.check(EndpointDict, given | {"pending_messages": pending_messages, "pending_bytes": pending_bytes})
         own = subject if subject is not None else name
@@ -285,8 +286,8 @@ class Service(Group):
         if on_stop is None:
             return
         try:
-            on_stop(self)
-        except Exception:
+            handlers.ran(on_stop(self))
+        except BaseException:  # also SystemExit: nobody would hear of the end
             log.exception("on_stop of service %s failed", self.config.name)
 
     def _on_link_event(self, event: LinkEvent) -> None:

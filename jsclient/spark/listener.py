@@ -9,6 +9,8 @@ from typing import Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
+from jsclient import handlers
+
 log: logging.Logger = logging.getLogger("jsclient.spark")
 
 
@@ -88,6 +90,7 @@ class JetStreamListener(StreamingQueryListener):
     """
 
     def __init__(self, export: Callable[[dict[str, Any]], None] | None = None) -> None:
+        handlers.check(export, "export")
         self._export = export
 
     def onQueryStarted(self, event: Any) -> None:
@@ -113,7 +116,7 @@ class JetStreamListener(StreamingQueryListener):
                 "trigger_ms": dict(progress.durationMs or {}).get("triggerExecution"),
             }
             if self._export is not None:
-                self._export(numbers)
+                handlers.ran(self._export(numbers))
             else:
                 log.info(
                     "query %(query)s batch %(batch)s: %(rows)s rows of stream %(stream)s [%(from)s, %(next)s), "

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, waiting
+from jsclient import errors, handlers, waiting
 from jsclient.jetstream.dead_letters import deliveries_of
 from jsclient.workers.order import Item, Order
 from jsclient.workers.progress import Held
@@ -148,7 +148,7 @@ class KeyedWork:
             self._interruptions = interruptions
             self._order.doubt()
         try:
-            item.key = item.held.key = pool.options.key(message)
+            item.key = item.held.key = handlers.ran(pool.options.key(message))
             hash(item.key)
         except BaseException as error:
             with self._ready:

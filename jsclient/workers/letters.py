@@ -24,7 +24,7 @@ from typing import Any, Final, TypedDict
 import attrs
 import msgspec
 
-from jsclient import checks, declared, errors
+from jsclient import checks, declared, errors, handlers
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.hints import Unpack
@@ -298,6 +298,7 @@ class DeadLetters:
         `to`: another subject than that of the original. `limit`: at most so many letters; None (default): all.
         """
         deadline = whole(timeout)
+        handlers.check(on_letter, "on_letter")
         if rate is not None and not rate > 0:
             raise errors.ConfigError(f"rate must be positive, got {rate!r}")
         replayed, failed = 0, []
@@ -320,7 +321,7 @@ class DeadLetters:
                 error = caught
                 failed.append((letter, caught))
             if on_letter is not None:
-                on_letter(letter, error)
+                handlers.ran(on_letter(letter, error))
         return Replay(replayed, tuple(failed))
 
     def _pause(self, seconds: float, deadline: Timeout) -> None:

@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from jsclient import errors, handlers
 from protocol.described import described
 
 
@@ -69,6 +70,10 @@ def outcomes_of(result: Any, count: int) -> list[Outcome]:
 def _outcome(item: Any) -> Outcome:
     if item is None or item is True:
         return None
+    try:
+        handlers.ran(item)
+    except errors.ConfigError as error:
+        return error
     if isinstance(item, BaseException):
         return item
     return TypeError(f"an outcome is None, True or an exception, not {item!r:.80}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
+from jsclient import handlers
 from jsclient.jetstream import JetStreamMsg
 from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pump import COMPLETED
@@ -45,7 +46,7 @@ class PoolEvent:
 def tell(observer: Callable[[PoolEvent], Any], event: PoolEvent) -> None:
     """Call `on_event`; what it raises is logged."""
     try:
-        observer(event)
+        handlers.ran(observer(event))
     except BaseException:  # also SystemExit: an observer must not end a worker
         log.exception("on_event failed")
 

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from jsclient import errors, waiting
+from jsclient import errors, handlers, waiting
 from jsclient._engine import Taker, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
@@ -93,8 +93,7 @@ class WorkerPool(Taker):
     ) -> None: ...
 
     def __init__(self, consumer: Consumer, handler: Callable[[Any], Any], **options: Any) -> None:
-        if not callable(handler):
-            raise errors.ConfigError("a pool needs a handler: a function that takes one message (or a list)")
+        handlers.required(handler, "the handler")
         try:
             self.options: PoolOptions = PoolOptions(**options)
         except TypeError as error:
@@ -240,7 +239,9 @@ class WorkerPool(Taker):
             held.message = message
             worker.held = here
             try:
-                handler(message)
+                if (result := handler(message)) is not None:
+                    handlers.ran(result)
+                    result = None  # or it would live until the next message comes
             except BaseException as error:
                 # Held until that is settled too: a dead letter may take longer than ack_wait.
                 settler.failed(worker, message, error, 1, monotonic() - started)
@@ -297,7 +298,7 @@ class WorkerPool(Taker):
         started = time.monotonic()
         error: BaseException | None = None
         try:
-            self.handler(message)
+            handlers.ran(self.handler(message))
         except BaseException as raised:
             error = raised
         seconds = time.monotonic() - started

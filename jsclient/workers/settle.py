@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient import errors
+from jsclient import errors, handlers
 from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.workers import dead_letters, later
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
@@ -227,7 +227,7 @@ class Settler:
         started = time.monotonic()
         error: BaseException | None = None
         try:
-            self._pool.handler(message)
+            handlers.ran(self._pool.handler(message))
         except BaseException as raised:
             error = raised
         seconds = time.monotonic() - started
@@ -250,7 +250,7 @@ class Settler:
     def call_batch(handler: Callable[[Any], Any], batch: list[JetStreamMsg]) -> list[Outcome]:
         """The outcome of each message: what the handler returned or raised."""
         try:
-            return outcomes_of(handler(list(batch)), len(batch))
+            return outcomes_of(handlers.ran(handler(list(batch))), len(batch))
         except BatchFailed as failed:
             return [failed.failures.get(index) for index in range(len(batch))]
         except BaseException as error:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from jsclient import handlers
 from jsclient.instruments import handling
 from jsclient.instruments.tracing import OpenTelemetry, library
 
@@ -19,6 +20,7 @@ def traced(handler: Callable[[Any], Any], name: str | None = None) -> Callable[[
 
     `traceparent` and `tracestate` of the message become the parent of a span named after the subject (or `name`).
     """
+    handlers.check(handler, "the handler")
     _, _, trace = library()
     tracer = trace.get_tracer("jsclient.workers")
     run = handling(OpenTelemetry(tracer, name=lambda operation: name or operation.subject), handler)

@@ -189,7 +189,7 @@ def test_a_group_keeps_order_in_processes(js: JetStream, server: NatsServer, tmp
         (("no_such:handle", "--consumer", "workers"), "cannot be loaded"),
         (("json:nothing", "--consumer", "workers"), "cannot be loaded"),
         (("json", "--consumer", "workers"), "MODULE:FUNCTION"),
-        (("json:__name__", "--consumer", "workers"), "no function"),
+        (("json:__name__", "--consumer", "workers"), "must be a function"),
         (("json:dumps", "--consumer", "workers", "--key", "json:dumps"), "--key needs --group"),
         (("json:dumps", "--consumer", "workers", "--processes", "0"), "--processes is a number"),
     ],

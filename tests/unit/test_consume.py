@@ -89,11 +89,10 @@ def test_a_handler_that_exits_ends_it_and_every_waiter_is_told(caplog: pytest.Lo
     assert [type(error) for error in told] == [SystemExit]
 
 
-@pytest.mark.parametrize(("workers", "handler"), [(0, print), (1, None)])
-def test_what_is_wrong_ends_the_iterator(workers: int, handler: Any) -> None:
+def test_what_is_wrong_ends_the_iterator() -> None:
     messages = messages_of()
     with pytest.raises(errors.ConfigError):
-        ConsumeContext(messages, handler, workers)
+        ConsumeContext(messages, print, 0)
     assert messages.closed
 
 

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import waiting
+from jsclient import handlers, waiting
 from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, FOREVER, Deadline, Patience, Timeout, resolve
@@ -352,6 +352,6 @@ def _trace(hook: Callable[..., None] | None, *args: Any) -> None:
     if hook is None:
         return
     try:
-        hook(*args)
+        handlers.ran(hook(*args))
     except Exception:
         log.exception("a trace hook failed")

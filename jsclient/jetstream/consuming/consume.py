@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, hints, waiting
+from jsclient import errors, handlers, hints, waiting
 from jsclient._engine import Taker, wait_for
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -41,9 +41,6 @@ class ConsumeContext(Taker):
     """
 
     def __init__(self, messages: MessageIterator, handler: Callable[[JetStreamMsg], Any], workers: int) -> None:
-        if not callable(handler):
-            messages.close()
-            raise errors.ConfigError("consume needs a handler: a function that takes one message")
         if workers < 1:
             messages.close()
             raise errors.ConfigError(f"workers must be positive, got {workers}")
@@ -74,7 +71,9 @@ class ConsumeContext(Taker):
         try:
             for message in self._messages:
                 try:
-                    handler(message)
+                    if (result := handler(message)) is not None:
+                        handlers.ran(result)
+                        result = None  # as the message below
                 except Exception as error:
                     self._handler_failed(error, message)
                 message = None  # or the last one would live until the next comes
@@ -102,7 +101,7 @@ class ConsumeContext(Taker):
             log.error("the handler failed on %r", message, exc_info=error)
             return
         try:
-            self._on_error(error, message)
+            handlers.ran(self._on_error(error, message))
         except Exception:
             log.exception("a hook of the application failed")
 
@@ -116,7 +115,7 @@ class ConsumeContext(Taker):
             log.error("consume of %s ended: %s", self._messages.source, errors.brief(error), exc_info=error)
             if self._on_error is not None:
                 try:
-                    self._on_error(error, None)
+                    handlers.ran(self._on_error(error, None))
                 except BaseException:  # also SystemExit: the other workers and `wait` have to learn of the end
                     log.exception("a hook of the application failed")
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
-from jsclient import errors, hints, waiting
+from jsclient import errors, handlers, hints, waiting
 from jsclient._engine import SLICE, Engine, Taker
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain, resolve
@@ -391,7 +391,7 @@ def call_hook(hook: Any, value: Any, text: str | None) -> None:
             log.warning(text, value, exc_info=value)
         return
     try:
-        hook(value)
+        handlers.ran(hook(value))
     except Exception:
         log.exception("a hook of the application failed")
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors, hints, waiting
+from jsclient import errors, handlers, hints, waiting
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -159,6 +159,7 @@ class OrderedConsumer:
         **options: Unpack[PullOptionsDict],
     ) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
+        handlers.required(handler, "the handler")
         return ConsumeContext(self.messages(decode=decode, on_bad=on_bad, **options), handler, 1)
 
     @overload

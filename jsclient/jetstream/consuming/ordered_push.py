@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors, hints, waiting
+from jsclient import errors, handlers, hints, waiting
 from jsclient.connection import engine_of
 from jsclient.durations import Deadline, plain
 from jsclient.hints import Unpack
@@ -344,6 +344,7 @@ class OrderedPushConsumer:
         **options: Unpack[PushOptionsDict],
     ) -> ConsumeContext:
         """Call `handler(msg)` for every message, in order, in one worker thread."""
+        handlers.required(handler, "the handler")
         return ConsumeContext(self.messages(decode=decode, on_bad=on_bad, **options), handler, 1)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors, hints
+from jsclient import errors, handlers, hints
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
@@ -173,13 +173,14 @@ class PushConsumer:
 
         `decode`, `on_bad` and `dead_letter`: as for Consumer.messages.
         """
+        chosen = PushOptions(**options)
         if decode is None:
             refuse_without_decode(on_bad, dead_letter)
             self._check_bound()
-            return PushMessages(self, PushOptions(**options))
+            return PushMessages(self, chosen)
         reading = reading_of(self.js, decode, on_bad, dead_letter, lambda: self.config.ack_policy)
         self._check_bound()
-        return typed_iterator(TypedPushMessages, SiftedPushMessages, reading, self, PushOptions(**options))
+        return typed_iterator(TypedPushMessages, SiftedPushMessages, reading, self, chosen)
 
     @overload
     def consume(
@@ -213,6 +214,7 @@ class PushConsumer:
         `workers`: threads that call the handler. Options: see PushOptions.
         `decode`, `on_bad` and `dead_letter`: as for Consumer.messages.
         """
+        handlers.required(handler, "the handler")
         messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
         return ConsumeContext(messages, handler, workers)
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 
 import attrs
 
-from jsclient import codecs, errors
+from jsclient import codecs, errors, handlers
 from jsclient.codecs import OnBad
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.instruments import Instrumentation, taken
@@ -300,7 +300,7 @@ def tell(on_error: Any, source: object, error: Exception, message: JetStreamMsg)
         log.warning("%s: %s", source, error)
         return
     try:
-        hook(error, message)
+        handlers.ran(hook(error, message))
     except Exception:
         log.exception("a hook of the application failed")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from jsclient import hints
+from jsclient import handlers, hints
 from jsclient.jetstream.consuming.finite import FiniteRead, OrderedRead
 from jsclient.jetstream.consuming.typed import Reading, tell
 from jsclient.jetstream.consuming.typed_message import TypedMsg
@@ -48,6 +48,7 @@ class _Values(Generic[T]):
     """How what was read becomes messages with values."""
 
     def __init__(self, reading: Reading[T], on_error: ErrorHook | None) -> None:
+        handlers.check(on_error, "on_error")
         self._reading = reading
         self._on_error = on_error
 

@@ -14,10 +14,11 @@ What is under way, the inbox of the acks and how a message ends stand in `unacke
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import declared, hints, waiting
+from jsclient import declared, handlers, hints, waiting
 from jsclient._engine import Unkept, UnkeptLarge
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
@@ -54,6 +55,8 @@ FAR_MESSAGES: Final = 32_000
 
 WINDOW_BYTES: Final = 64 << 20
 """Bytes of unacknowledged messages at most; a single larger message goes out alone."""
+
+log: logging.Logger = logging.getLogger("jsclient.jetstream")
 
 OnAck = Callable[[PublishFuture], Any]
 OnError = Callable[[PublishFuture, BaseException], Any]
@@ -106,8 +109,7 @@ class AsyncPublisher:
         }
         declared.check(PublishWindowDict, {OPTION_PREFIX + name: value for name, value in given.items()})
         for name, hook in (("on_ack", on_ack), ("on_error", on_error)):
-            if hook is not None and not callable(hook):
-                raise ConfigError(f"{name} must be callable or None, not {type(hook).__name__}")
+            handlers.check(hook, name)
         if retry_attempts is not None and retry_attempts < 0:
             raise ConfigError(f"retry_attempts must be 0 or more, or None, got {retry_attempts}")
         if (max_pending is not None and max_pending < 1) or max_pending_bytes < 1:
@@ -261,7 +263,10 @@ class AsyncPublisher:
     def _tell_acked(self, futures: list[PublishFuture]) -> None:
         assert self._on_ack is not None
         for future in futures:
-            self._on_ack(future)
+            try:
+                handlers.ran(self._on_ack(future))
+            except BaseException:  # also SystemExit: the others were acknowledged, too
+                log.exception("on_ack failed")
 
     def watch(self, future: PublishFuture, watcher: Any) -> None:
         """Tell `watcher` (a ticket, or a callback for the events thread) when the future is resolved."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from jsclient import waiting
+from jsclient import handlers, waiting
 from jsclient.connection import engine_of
 from jsclient.durations import plain_or_none
 from jsclient.errors import ConfigError, TimedOut
@@ -91,6 +91,7 @@ class PublishFuture(msgspec.Struct, gc=False, eq=False):
     def add_done_callback(self, call: Callable[[PublishFuture], Any]) -> None:
         """Call `call(future)` on the connection's events thread once it is resolved, or soon if it is already; here and
         now where that thread has ended with the connection."""
+        handlers.required(call, "the callback")
         self._owner.watch(self, call)
 
     def to_concurrent(self) -> concurrent.futures.Future[PubAck]:
