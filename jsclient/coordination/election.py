@@ -97,6 +97,9 @@ class Election:
                 self._over.wait(PATIENCE)
                 continue
             try:
+                if self._over.is_set():  # `close` was called while the lock was on its way
+                    lease.release()
+                    return
                 self._lead(lease)
             except Exception:  # a candidate that ends unheard would never lead again
                 log.exception("the election %s goes on after an error", self.name)

@@ -251,6 +251,8 @@ class StreamWatcher(Generic[T]):
     def stop(self) -> None:
         """End it, from any thread: a blocked or later iteration ends, `next` raises IteratorClosed. Idempotent."""
         self._stopped = True
+        if self._waiting:
+            self._complete = False  # current entries are left
         self._waiting.clear()
         self._messages.close()
 

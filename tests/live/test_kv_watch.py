@@ -166,6 +166,20 @@ def test_it_is_an_iterator_with_a_timeout(kv: KeyValue) -> None:
             kv.watch(timeout=bad)
 
 
+@pytest.mark.parametrize(("keys", "seen"), [("a", 0), ("abc", 0), ("abc", 1)])
+def test_a_stopped_watch_does_not_say_that_the_bucket_has_no_more(kv: KeyValue, keys: str, seen: int) -> None:
+    for key in keys:
+        kv.put(key, b"1")
+    watcher = kv.watch()
+    for _ in range(seen):
+        watcher.next(5)
+    watcher.stop()
+    assert not watcher.initial_complete
+    with pytest.raises(errors.IteratorClosed):
+        watcher.initial(1)
+    assert list(watcher) == []
+
+
 def test_any_thread_may_stop_it(kv: KeyValue) -> None:
     watcher = kv.watch()
     assert watcher.next(5) is None

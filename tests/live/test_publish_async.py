@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 import time
@@ -363,3 +364,39 @@ def test_a_leader_that_is_just_stepping_down_is_tried_again(js: JetStream, serve
         ack = js.publish("raft.x", b"1") if way == "publish" else js.publish_async("raft.x", b"1").result(10)
     assert ack.seq == 7
     assert not answers
+
+
+def test_a_closed_publisher_publishes_nothing(js: JetStream) -> None:
+    publisher = AsyncPublisher(js)
+    publisher.publish("s.x", b"1").result(5)
+    publisher.close()
+    for subject in ("s.x", "s.new"):
+        with pytest.raises(errors.NotStored, match="was closed"):
+            publisher.publish(subject, b"2", msg_id="2")
+    with pytest.raises(errors.NotStored, match="was closed"):
+        publisher.publish_msg(PubMsg("s.x", b"3"))
+    assert publisher.pending() == 0
+    publisher.close()
+    js.nc.flush()
+    assert js.publish("s.x", b"4").seq == 2
+
+
+def test_what_is_published_while_another_thread_closes_is_resolved(js: JetStream) -> None:
+    for _ in range(20):
+        publisher, over = AsyncPublisher(js), threading.Event()
+        futures: list[PublishFuture] = []
+
+        def publish(publisher: Any = publisher, futures: list[Any] = futures, over: Any = over) -> None:
+            with contextlib.suppress(errors.NotStored):
+                while not over.is_set():
+                    futures.append(publisher.publish("s.x", b"1"))
+
+        thread = threading.Thread(target=publish)
+        thread.start()
+        wait_until(lambda: len(futures) > 20)  # noqa: B023
+        publisher.unacked.close()
+        thread.join(5)
+        over.set()
+        assert not thread.is_alive()
+        assert publisher.pending() == 0
+        assert all(future.done() for future in futures)

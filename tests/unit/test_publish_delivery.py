@@ -148,6 +148,24 @@ def test_the_window_is_asked_for_until_somebody_answers() -> None:
     assert said == []
 
 
+@pytest.mark.parametrize("retry_wait", [0.0, 0.1])
+def test_a_stream_whose_configuration_does_not_match_is_asked_for_with_pauses(retry_wait: float) -> None:
+    js = stream(SILENCE, ACK)
+    asked: list[str] = []
+
+    def ask(*_: Any) -> str:
+        asked.append(EXISTS)
+        return EXISTS
+
+    js.publish_streams.ask = ask
+    js.publish_streams.window = lambda *_: None
+    began = time.monotonic()
+    with pytest.raises(errors.PublishUnknown):
+        of(js, ID, timeout=1.2, retry_wait=retry_wait).run()
+    assert 1 <= len(asked) <= 13
+    assert time.monotonic() - began < 2
+
+
 # --- looking ------------------------------------------------------------------------------------------------------
 
 

@@ -170,6 +170,24 @@ def test_an_answer_without_the_stream_says_nothing(clock: Turn) -> None:
     assert future.result(0).seq == 1
 
 
+def test_a_stream_whose_configuration_does_not_match_is_asked_for_with_pauses(clock: Turn) -> None:
+    rig = Rig(duplicate_window=None)
+    future = rig.publish(msg_id="1")
+    rig.take()
+    rig.lose()
+    rig.come_back()
+    other = info(120).replace(b"s.>", b"other.>")
+    assert other != info(120)
+    assert answer_questions(rig, other) == []
+    for _ in range(5):
+        assert not rig.take()
+    assert not future.done()
+    clock(rig, 1.1)
+    (again,) = answer_questions(rig, info(120))
+    rig.ack(again)
+    assert future.result(0).seq == 1
+
+
 def test_the_only_leader_is_believed(clock: Turn) -> None:
     """A stream with one replica has no other leader with a word that could count more."""
     rig = Rig(duplicate_window=None)

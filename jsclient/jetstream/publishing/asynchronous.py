@@ -170,8 +170,8 @@ class AsyncPublisher:
 
         `options` are those of `PublishOptions`. A message with an id survives a lost link or leader: it is sent
         again as long as the stream remembers the id. Without one a lost link resolves the future as PublishUnknown.
-        Raises TooManyStalledMessages, ConnectionClosed, ConnectionDraining, NotSupported, InvalidSubject,
-        PayloadTooLarge, PermissionViolation (of the inbox for acks).
+        Raises TooManyStalledMessages, NotStored after `close`, ConnectionClosed, ConnectionDraining, NotSupported,
+        InvalidSubject, PayloadTooLarge, PermissionViolation (of the inbox for acks).
         """
         if self._engine.draining:
             self._engine.check_draining()
@@ -184,6 +184,7 @@ class AsyncPublisher:
         unacked = self.unacked
         start = unacked.starts.get(subject)
         if start is None:
+            unacked.check_open(subject)
             start = unacked.start(subject, self._ask_timeout)
         window = self.window
         futures = self.futures
@@ -208,6 +209,9 @@ class AsyncPublisher:
             self._make_room(size)
         future = PublishFuture(self, token, subject, payload, block)
         futures[token] = future
+        if unacked.closed:
+            unacked.take(token)
+            unacked.check_open(subject)
         try:
             if not self.recovery.calm and self.recovery.admit(future):
                 return future

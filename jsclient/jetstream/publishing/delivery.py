@@ -35,6 +35,7 @@ from jsclient.jetstream.publishing.attempts import (
     ATTEMPT_TIMEOUT,
     FAILURES,
     FORBIDDEN_ATTEMPTS,
+    RETRY_WAIT,
     TRIES,
     check_retries,
     decode_ack,
@@ -45,7 +46,6 @@ from jsclient.jetstream.publishing.attempts import (
 )
 from jsclient.jetstream.publishing.streams import (
     ASK_TIMEOUT,
-    EXISTS,
     FORBIDDEN,
     NONE,
     UNAVAILABLE,
@@ -238,9 +238,9 @@ class Delivery:
         """Another copy only as long as the stream remembers the id of the first; else an ack if that can be seen."""
         streams = self.js.publish_streams
         while (window := streams.window(self.subject, time.monotonic())) is None:
-            found = streams.ask(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
-            if found not in (EXISTS, FORBIDDEN):
-                self._pause(error, None)
+            streams.ask(self.js, self.subject, self.deadline.at_most(ASK_TIMEOUT))
+            if streams.window(self.subject, time.monotonic()) is None:
+                self._pause(error, None, RETRY_WAIT)
         if isinstance(window, str):
             raise PublishUnknown(
                 f"no ack for the message on {self.subject!r} ({brief(error)}): {WINDOW_NOT_KNOWN}"
@@ -268,13 +268,13 @@ class Delivery:
             raise self._no_stream(error) from error
         self._pause(error, None)
 
-    def _pause(self, error: Exception, reply: Msg | None) -> PubAck | None:
+    def _pause(self, error: Exception, reply: Msg | None, least: float = 0.0) -> PubAck | None:
         """Wait before the next attempt; the refused copy may be acknowledged meanwhile."""
-        left = self.deadline.remaining()
-        if left is not None and left <= self.retry_wait:
+        left, pause = self.deadline.remaining(), max(self.retry_wait, least)
+        if left is not None and left <= pause:
             raise self._give_up(error) from error
         try:
-            return self._listen(reply, self.retry_wait)
+            return self._listen(reply, pause)
         except ConnectionLost:
             return None
 

@@ -48,6 +48,7 @@ class Questions:
         self._engine = engine_of(self._nc)
         self._then: dict[bytes, tuple[str, Then]] = {}  # token of a question -> its subject, and what gets the answer
         self._asked_window = float("-inf")
+        self._asked_for = ""  # the subject
 
     def clear(self) -> None:
         """The link is gone, and the answers with it."""
@@ -92,7 +93,7 @@ class Questions:
         if window is not None:
             self.asking_since = None
         elif now - self._asked_window >= ASK_AGAIN:
-            self._asked_window = now
+            self._asked_window, self._asked_for = now, subject
             self.asking_since = self.asking_since or now
             self.ask("STREAM.NAMES", names_request(subject), self._named)
         return window
@@ -111,7 +112,8 @@ class Questions:
             self.streams.forbidden(now)
         elif not self.streams.learn(answer.payload, now):
             return
-        self._asked_window = float("-inf")
+        if self.streams.window(self._asked_for, now) is not None:
+            self._asked_window = float("-inf")  # the next subject need not wait
         self._engine.clock.call_soon(self._owner.recovery.proceed)
 
     # --- inquiries --------------------------------------------------------------------------------------------------

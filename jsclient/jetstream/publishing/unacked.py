@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from jsclient import waiting
 from jsclient._engine import ReplySink
 from jsclient.connection import engine_of
-from jsclient.errors import ConnectionLost, TimedOut
+from jsclient.errors import ConnectionLost, NotStored, TimedOut
 from jsclient.jetstream.publishing.attempts import decode_fast
 from jsclient.jetstream.publishing.draining import Unacknowledged
 from jsclient.jetstream.publishing.entries import FrameEntry
@@ -91,6 +91,7 @@ class Unacked(ReplySink):
         self.lock: Any = waiting.new_lock()
         self._inbox: Any = None
         self._permitted = False  # as far as we have heard
+        self.closed: bool = False
         self._refusal: BaseException | None = None
         self._inbox_start = b""
         self._cut = 0
@@ -132,6 +133,13 @@ class Unacked(ReplySink):
 
     # --- the inbox ------------------------------------------------------------------------------------------------
 
+    def check_open(self, subject: str) -> None:
+        """Raises NotStored after `close`."""
+        if self.closed:
+            raise NotStored(
+                f"the message on {subject!r} was not sent, because its publisher was closed. Use another publisher."
+            )
+
     def _open_inbox(self, patience: float) -> None:
         inbox = self.nc.new_inbox()  # before the lock, which a forked child may find held for ever: it is refused here
         with self.lock:
@@ -168,6 +176,7 @@ class Unacked(ReplySink):
 
     def close(self) -> None:
         """Close the inbox; what has no ack ends as unknown."""
+        self.closed = True
         self.recovery.abandon("the publisher was closed")
         with self.lock:
             inbox = self._inbox
