@@ -51,10 +51,18 @@ class TraceServer(Wire, kw_only=True, frozen=True):
     domain: str = ""
 
 
+class TraceRequest(Wire, kw_only=True, frozen=True):
+    """The message as a server received it: its headers, and its size in bytes with them."""
+
+    header: dict[str, list[str]] | None = None
+    msgsize: int = 0
+
+
 class Trace(Wire, kw_only=True, frozen=True):
     """The report of one server; `hops` is the number of servers that it passed the message on to."""
 
     server: TraceServer = TraceServer()
+    request: TraceRequest = TraceRequest()
     hops: int = 0
     events: list[TraceEvent] | None = None
 

@@ -23,10 +23,11 @@ from jsclient.system.models import (
     JetStreamState,
     JetStreamUse,
     MetaGroup,
-    ServerStats,
-    Traffic,
-    Variables,
+    MetaSnapshot,
+    PeerCertificate,
+    SubscriptionDetail,
 )
+from jsclient.system.models_server import DiskWaits, Gateway, LinkCounts, Route, ServerStats, Traffic, Variables
 from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
 
 __all__ = [
@@ -36,6 +37,8 @@ __all__ = [
     "ClientConnection",
     "Connections",
     "ConnectionsDict",
+    "DiskWaits",
+    "Gateway",
     "Gathered",
     "Health",
     "JetStreamLimits",
@@ -43,9 +46,14 @@ __all__ = [
     "JetStreamState",
     "JetStreamUse",
     "JetStreamUseDict",
+    "LinkCounts",
     "MetaGroup",
+    "MetaSnapshot",
+    "PeerCertificate",
     "Refusal",
+    "Route",
     "ServerStats",
+    "SubscriptionDetail",
     "SystemClient",
     "Traffic",
     "Variables",

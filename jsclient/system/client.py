@@ -14,7 +14,8 @@ from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
 from jsclient.shared_options import with_shared_options
 from jsclient.system.gathering import Answer, Gathered, Refusal, decode_event, servers_known_to, sort_answer
-from jsclient.system.models import Connections, Health, JetStreamState, ServerStats, Variables
+from jsclient.system.models import Connections, Health, JetStreamState
+from jsclient.system.models_server import ServerStats, Variables
 from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
 
 SYSTEM_TIMEOUT: Final = 2.0

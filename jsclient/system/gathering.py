@@ -10,6 +10,7 @@ import msgspec
 
 from jsclient.errors import BadResponse, TimedOut
 from jsclient.first_use import prepared
+from jsclient.jetstream.api.model_base import decode_hook
 from protocol.described import described
 from protocol.errors import BAD_JSON
 
@@ -39,7 +40,7 @@ class Answer(Generic[T]):
     def value(self) -> T:
         """What it said, as the type of the endpoint; a dict for `ask`. Raises BadResponse for what no server says."""
         try:
-            typed: T = msgspec.convert(self.data, prepared(self._kind))
+            typed: T = msgspec.convert(self.data, prepared(self._kind), dec_hook=decode_hook)
         except msgspec.ValidationError as error:
             raise BadResponse(f"{self.name}: {error}", msgspec.json.encode(self.data)) from None
         return typed

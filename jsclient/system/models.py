@@ -10,20 +10,12 @@ from typing import Any, Final
 
 import msgspec
 
+from jsclient.jetstream.api.model_base import Duration, Timestamp, Wire
+from jsclient.jetstream.api.models_cluster import PeerInfo
 from protocol.described import described
 
 _UNLIMITED: Final = 1 << 63
 """Servers before 2.11 write 2 to the power of 64, less one, where nothing is reserved."""
-
-
-@described
-class Traffic(msgspec.Struct, kw_only=True, frozen=True):
-    """Messages in one direction since the server started."""
-
-    msgs: int = 0
-    """Messages."""
-    bytes: int = 0
-    """Their payloads and headers."""
 
 
 @described
@@ -78,6 +70,29 @@ class JetStreamLimits(msgspec.Struct, kw_only=True, frozen=True):
     """Folder of the streams."""
     domain: str = ""
     """JetStream domain; "" without."""
+    sync_interval: Duration = 0.0
+    """Seconds between two fsync."""
+    sync_always: bool = False
+    """It calls fsync after every write."""
+    compress_ok: bool = False
+    """Streams may be compressed."""
+    unique_tag: str = ""
+    """Prefix of tags of which the replicas of a stream must have different ones."""
+    strict: bool = False
+    """It refuses requests with unknown fields."""
+
+
+class MetaSnapshot(Wire, kw_only=True, frozen=True):
+    """Snapshots of the meta group."""
+
+    pending_entries: int = 0
+    """Entries of the log since the last one."""
+    pending_size: int = 0
+    """Bytes of those entries."""
+    last_time: Timestamp | None = None
+    """When the last one was written (UTC)."""
+    last_duration: Duration = 0.0
+    """Seconds that it took."""
 
 
 @described
@@ -92,6 +107,20 @@ class MetaGroup(msgspec.Struct, kw_only=True, frozen=True):
     """Servers in it."""
     pending: int = 0
     """Changes that wait."""
+    peer: str = ""
+    """Id of the leader in the raft group."""
+    replicas: list[PeerInfo] | None = None
+    """The other servers in it; older servers list them only on the leader."""
+    quorum_needed: int = 0
+    """Servers that must agree."""
+    rescue: bool = False
+    """An administrator has lowered that number for a rescue."""
+    pending_requests: int = 0
+    """Requests that wait."""
+    pending_infos: int = 0
+    """Questions that wait."""
+    snapshot: MetaSnapshot | None = None
+    """Its snapshots."""
 
 
 @described
@@ -104,105 +133,47 @@ class JetStreamPart(msgspec.Struct, kw_only=True, frozen=True):
     """What it takes."""
     meta: MetaGroup | None = None
     """The meta group; None outside of a cluster."""
+    limits: dict[str, Any] | None = None
+    """Limits of requests, with the server's names."""
 
 
 @described
-class ServerStats(msgspec.Struct, kw_only=True, frozen=True):
-    """A server and how busy it is (STATSZ)."""
+class PeerCertificate(msgspec.Struct, kw_only=True, frozen=True):
+    """A certificate that a client has shown."""
 
-    start: dt.datetime | None = None
-    """When it started."""
-    mem: int = 0
-    """Bytes of memory."""
-    cores: int = 0
-    """Cores of the machine."""
-    cpu: float = 0.0
-    """Per cent of a core."""
-    connections: int = 0
-    """Clients that are connected."""
-    total_connections: int = 0
-    """Clients since it started."""
-    active_accounts: int = 0
-    """Accounts with clients."""
-    subscriptions: int = 0
-    """Subscriptions, those of other servers among them."""
-    sent: Traffic = Traffic()
-    """What it has sent to clients."""
-    received: Traffic = Traffic()
-    """What clients have sent to it."""
-    slow_consumers: int = 0
-    """Clients that it has cut off since it started because they read too slowly."""
-    active_servers: int = 1
-    """Servers that it knows of, itself among them."""
-    jetstream: JetStreamPart | None = None
-    """JetStream; None where it is off."""
+    subject: str = ""
+    """Its subject."""
+    spki_sha256: str = ""
+    """SHA-256 of its public key, in hexadecimal."""
+    cert_sha256: str = ""
+    """SHA-256 of the certificate, in hexadecimal."""
 
 
 @described
-class Variables(msgspec.Struct, kw_only=True, frozen=True):
-    """Settings and figures of a server (VARZ)."""
+class SubscriptionDetail(msgspec.Struct, kw_only=True, frozen=True):
+    """A subscription of a client."""
 
-    server_id: str = ""
-    """Its id."""
-    server_name: str = ""
-    """Its name."""
-    version: str = ""
-    """Its version."""
-    go: str = ""
-    """The Go that it was built with."""
-    host: str = ""
-    """Address on which it listens for clients."""
-    port: int = 0
-    """Port on which it does."""
-    max_connections: int = 0
-    """Clients that it takes."""
-    max_payload: int = 0
-    """Bytes of the largest message."""
-    max_pending: int = 0
-    """Bytes that may wait for one client before it is cut off."""
-    start: dt.datetime | None = None
-    """When it started."""
-    now: dt.datetime | None = None
-    """Its clock."""
-    config_load_time: dt.datetime | None = None
-    """When it last read its configuration."""
-    uptime: str = ""
-    """How long it has run, such as 3h2m1s."""
-    mem: int = 0
-    """Bytes of memory."""
-    cores: int = 0
-    """Cores of the machine."""
-    cpu: float = 0.0
-    """Per cent of a core."""
-    connections: int = 0
-    """Clients that are connected."""
-    total_connections: int = 0
-    """Clients since it started."""
-    routes: int = 0
-    """Links to servers of its cluster."""
-    remotes: int = 0
-    """Servers of its cluster that it is linked with."""
-    leafnodes: int = 0
-    """Leaf nodes."""
-    in_msgs: int = 0
-    """Messages that clients have sent to it."""
-    out_msgs: int = 0
-    """Messages that it has sent to clients."""
-    in_bytes: int = 0
-    """Bytes of what clients have sent."""
-    out_bytes: int = 0
-    """Bytes of what it has sent."""
-    slow_consumers: int = 0
-    """Clients that it has cut off because they read too slowly."""
-    subscriptions: int = 0
-    """Subscriptions."""
-    jetstream: JetStreamPart | None = None
-    """JetStream."""
+    subject: str = ""
+    """Its subject."""
+    qgroup: str = ""
+    """Its queue group; "" if it has none."""
+    sid: str = ""
+    """Its number on the link."""
+    msgs: int = 0
+    """Messages so far."""
+    max: int = 0
+    """Messages after which it ends; 0: no limit."""
+    cid: int = 0
+    """Number of the client."""
+    account: str = ""
+    """Its account."""
+    account_tag: str = ""
+    """The account's name in its JWT."""
 
 
 @described
 class ClientConnection(msgspec.Struct, kw_only=True, frozen=True):
-    """One client of a server."""
+    """One client of a server. Its JWT, which may be a password by itself, stands only in `Answer.data`."""
 
     cid: int
     """Its number on this server: what `kick` takes."""
@@ -252,6 +223,28 @@ class ClientConnection(msgspec.Struct, kw_only=True, frozen=True):
     """Its user; asked for with `auth=True`."""
     tls_version: str = ""
     """TLS of its link; "" without."""
+    stalls: int = 0
+    """How often the server has slowed it down because it published too fast."""
+    tls_cipher_suite: str = ""
+    """Cipher of its link; "" without TLS."""
+    tls_peer_certs: list[PeerCertificate] | None = None
+    """Certificates that it has shown; asked for with `auth=True`."""
+    tls_first: bool = False
+    """TLS began before INFO."""
+    subscriptions_list: list[str] | None = None
+    """Subjects of its subscriptions; asked for with `subscriptions=True`."""
+    subscriptions_list_detail: list[SubscriptionDetail] | None = None
+    """The same with more; asked for with `subscriptions_detail=True`."""
+    issuer_key: str = ""
+    """Public key that has signed its JWT; asked for with `auth=True`."""
+    name_tag: str = ""
+    """The name in its JWT; asked for with `auth=True`."""
+    tags: list[str] | None = None
+    """Tags of its JWT; asked for with `auth=True`."""
+    mqtt_client: str = ""
+    """Its MQTT client id."""
+    proxy: dict[str, str] | None = None
+    """The proxy between it and the server, with the server's names."""
 
 
 @described
@@ -288,6 +281,16 @@ class JetStreamState(JetStreamUse, kw_only=True):
     """Bytes of those messages."""
     meta_cluster: MetaGroup | None = None
     """The meta group; None outside of a cluster."""
+    now: dt.datetime | None = None
+    """The server's clock."""
+    limits: dict[str, Any] | None = None
+    """Limits of requests, with the server's names."""
+    streams_leader: int = 0
+    """Streams that this server leads."""
+    consumers_leader: int = 0
+    """Consumers that this server leads."""
+    total: int = 0
+    """Accounts, of which `account_details` has a part."""
     account_details: list[dict[str, Any]] = []
     """With `accounts=True`: the server's JSON of each account, its streams and consumers as they were asked for."""
 
@@ -302,3 +305,5 @@ class Health(msgspec.Struct, kw_only=True, frozen=True):
     """200, or an HTTP-like number of what is wrong."""
     error: str = ""
     """What is wrong, in words."""
+    errors: list[dict[str, Any]] | None = None
+    """Each fault, with the server's names; asked for with `details=True`."""

@@ -214,6 +214,7 @@ def test_every_field_of_all_servers(js: JetStream) -> None:
 
 
 def test_mirror_and_sources(js: JetStream) -> None:
+    new = js.nc.server_info.at_least(2, 15)
     js.create_stream(StreamConfig(name="A", subjects=["a.*"]))
     js.create_stream(StreamConfig(name="B", subjects=["b.*"]))
     fill(js, "a.1", "a.2", "b.1")
@@ -226,7 +227,8 @@ def test_mirror_and_sources(js: JetStream) -> None:
     assert info.mirror is not None
     assert (info.mirror.name, info.mirror.lag) == ("A", 0)
     assert info.config.subjects is None
-    assert sorted(source.name for source in both.info().sources or ()) == ["A", "B"]
+    sources = sorted(both.info().sources or (), key=lambda source: source.name)
+    assert [(source.name, source.seq) for source in sources] == [("A", int(new)), ("B", int(new))]
     with pytest.raises(errors.ConfigError, match="mirror"):
         js.create_stream(StreamConfig(name="Y", subjects=["y"], mirror=StreamSource(name="A")))
 

@@ -146,3 +146,46 @@ def test_a_cluster_is_complete_when_all_have_answered() -> None:
                 partial.raise_unless_complete()
         finally:
             silent.resume()
+
+
+def beside(value: object, data: dict[str, object]) -> set[str]:
+    """What a server says that its model has not."""
+    return data.keys() - set(getattr(value, "__struct_fields__", ()))
+
+
+def test_everything_that_servers_say_is_typed(server: NatsServer) -> None:
+    """The JWT of a client may be a password by itself: it is the only field that stays in the JSON."""
+    with (
+        Cluster(config=ACCOUNTS) as cluster,
+        jsclient.connect(cluster.url, user="sys", password="s") as nc,
+        jsclient.connect(cluster.url, user="app", password="a") as client,
+    ):
+        JetStream(client).create_stream(StreamConfig(name="S", num_replicas=3))
+        system = SystemClient(nc)
+        for stats in system.servers().raise_unless_complete():
+            assert beside(stats.value, stats.data) == set()
+            assert {route.name for route in stats.value.routes or ()} | {stats.name} == {"n1", "n2", "n3"}
+            part = stats.value.jetstream
+            assert part is not None
+            assert part.meta is not None
+            assert beside(part, stats.data["jetstream"]) == set()
+            assert beside(part.meta, stats.data["jetstream"]["meta"]) == set()
+            assert beside(part.config, stats.data["jetstream"]["config"]) == set()
+        for variables in system.variables().raise_unless_complete():
+            assert beside(variables.value, variables.data) == set()
+            assert variables.value.ping_interval == 120.0
+            assert (variables.value.cluster or {})["name"] == cluster.name
+        options = {"auth": True, "subscriptions": True, "subscriptions_detail": True}
+        clients = [
+            (one, data)
+            for answer in system.connections(**options)  # type: ignore[arg-type]
+            for one, data in zip(answer.value.connections, answer.data["connections"], strict=True)
+        ]
+        assert all(beside(one, data) == set() for one, data in clients)
+        assert all(one.subscriptions_list_detail for one, _ in clients if one.cid == client.client_id)
+        states = system.jetstream().raise_unless_complete()
+        assert all(beside(state.value, state.data) <= {"server_id"} for state in states)
+        meta = cluster.meta_leader().name
+        (peers,) = (one.value.meta_cluster.replicas for one in states if one.name == meta and one.value.meta_cluster)
+        assert {peer.name for peer in peers or ()} | {meta} == {"n1", "n2", "n3"}
+        assert all(peer.active is not None and peer.active < 60 for peer in peers or ())

@@ -37,6 +37,8 @@ def test_message_trace(js: JetStream, stream: Stream, server: NatsServer) -> Non
         return
     (report,) = trace(js.nc, "s.x", b"hello", headers={"A": "b"})
     assert report.stored_in == ["S"]
+    assert report.request.msgsize > 0
+    assert (report.request.header or {})["Nats-Trace-Only"] == ["true"]
     assert [event.type for event in report.events or ()] == ["in", "js"]
     assert report.server.ver == js.nc.server_info.version
     assert stream.info().state.messages == 3  # it was only looked at

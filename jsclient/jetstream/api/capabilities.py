@@ -47,6 +47,7 @@ CONSUMER_FIELDS: Final[dict[str, Version]] = {
     "priority_groups": (2, 11),
     "priority_policy": (2, 11),
     "priority_timeout": (2, 11),
+    "sourcing": (2, 14),
 }
 CONSUMER_VALUES: Final[dict[tuple[str, str], Version]] = {
     ("ack_policy", "flow_control"): (2, 14),

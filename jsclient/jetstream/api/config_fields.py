@@ -7,12 +7,12 @@ from typing import Any, TypedDict, TypeVar
 
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api.model_base import Delays, Seconds, Timestamp
+from jsclient.jetstream.api.models_cluster import Placement
 from jsclient.jetstream.api.models_consumer import AckWord, DeliverWord, PriorityWord, ReplayWord
 from jsclient.jetstream.api.models_stream import (
     CompressionWord,
     DiscardWord,
     PersistWord,
-    Placement,
     Republish,
     RetentionWord,
     StorageWord,
@@ -123,6 +123,7 @@ class ConsumerConfigDict(TypedDict, total=False):
     num_replicas: int | None
     mem_storage: bool | None
     direct: bool | None
+    sourcing: bool | None
     metadata: dict[str, str] | None
     pause_until: Timestamp | None
     priority_groups: list[str] | None

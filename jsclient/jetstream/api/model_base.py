@@ -266,7 +266,8 @@ def encode(value: Any) -> bytes:
 # --- decoding -----------------------------------------------------------------------------------------------
 
 
-def _decode_hook(kind: type, value: Any) -> Any:
+def decode_hook(kind: type, value: Any) -> Any:
+    """For msgspec: times and durations, as servers write them."""
     if kind is Timestamp:
         return parse_time(value)
     if kind is Duration and isinstance(value, int):
@@ -287,7 +288,7 @@ def from_wire(plain: Any, cls: type[T]) -> T:
     if isinstance(cls, type) and issubclass(cls, Wire):
         _keep_unknown(cls, plain)
     try:
-        return msgspec.convert(plain, prepared(cls), dec_hook=_decode_hook)
+        return msgspec.convert(plain, prepared(cls), dec_hook=decode_hook)
     except (msgspec.ValidationError, ConfigError) as error:
         raise BadResponse(f"the answer does not fit {cls.__name__}: {error}", str(plain)[:512].encode()) from error
 

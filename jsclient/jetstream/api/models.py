@@ -7,6 +7,16 @@ import datetime as dt
 import msgspec
 
 from jsclient.jetstream.api.model_base import OpenWire, Wire
+from jsclient.jetstream.api.models_cluster import (
+    ClusterInfo,
+    DesiredClusterInfo,
+    DesiredClusterInfoOrigin,
+    DesiredClusterInfoStatus,
+    DesiredPeerInfo,
+    MigrationStatus,
+    PeerInfo,
+    Placement,
+)
 from jsclient.jetstream.api.models_consumer import (
     AckPolicy,
     ConsumerConfig,
@@ -19,14 +29,11 @@ from jsclient.jetstream.api.models_consumer import (
     SequenceInfo,
 )
 from jsclient.jetstream.api.models_stream import (
-    ClusterInfo,
     Compression,
     Discard,
     ExternalStream,
     LostStreamData,
-    PeerInfo,
     PersistMode,
-    Placement,
     Republish,
     Retention,
     SourceConsumer,
@@ -54,10 +61,15 @@ __all__ = [
     "ConsumerConfig",
     "ConsumerInfo",
     "DeliverPolicy",
+    "DesiredClusterInfo",
+    "DesiredClusterInfoOrigin",
+    "DesiredClusterInfoStatus",
+    "DesiredPeerInfo",
     "Discard",
     "ExternalStream",
     "LostStreamData",
     "MessageResponse",
+    "MigrationStatus",
     "PauseState",
     "PeerInfo",
     "PersistMode",

@@ -9,8 +9,8 @@ import msgspec
 from jsclient.errors import ConfigError, InvalidName
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Delays, Duration, OpenWire, Seconds, Timestamp
+from jsclient.jetstream.api.models_cluster import ClusterInfo
 from jsclient.jetstream.api.models_stream import (
-    ClusterInfo,
     check_choices,
     check_metadata,
     check_numbers,
@@ -164,6 +164,8 @@ class ConsumerConfig(OpenWire, kw_only=True, frozen=True):
     """Keep its state in memory."""
     direct: bool | None = None
     """Used by the server itself for mirrors and sources."""
+    sourcing: bool | None = None
+    """Used by newer servers for mirrors and sources, in place of `direct` (server 2.14)."""
     metadata: dict[str, str] | None = None
     """Keys and values for people and tools (server 2.10); those that begin with `_nats.` are the server's."""
     pause_until: Timestamp | None = None

@@ -10,6 +10,7 @@ from jsclient import declared
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.model_base import Duration, OpenWire, Seconds, Timestamp, Wire
+from jsclient.jetstream.api.models_cluster import ClusterInfo, Placement
 from protocol.described import described
 
 if TYPE_CHECKING:
@@ -86,17 +87,6 @@ CHOICES: Final[dict[str, tuple[str, ...]]] = {
     "compression": ("none", "s2"),
     "persist_mode": ("default", "async"),
 }
-
-
-class Placement(OpenWire, kw_only=True, frozen=True):
-    """Where a stream's replicas live."""
-
-    cluster: str | None = None
-    """Name of the cluster."""
-    tags: list[str] | None = None
-    """Tags that the servers must have."""
-    preferred: str | None = None
-    """Name of the server that shall lead (server 2.11)."""
 
 
 class SubjectTransform(OpenWire, kw_only=True, frozen=True):
@@ -380,44 +370,6 @@ class StreamState(OpenWire, kw_only=True, frozen=True):
     """Consumers of the stream."""
 
 
-class PeerInfo(OpenWire, kw_only=True, frozen=True):
-    """A replica; `active` is seconds since it was heard of, `lag` how many operations it is behind."""
-
-    name: str = ""
-    """Name of the server."""
-    current: bool = False
-    """It has everything that the leader has."""
-    offline: bool = False
-    """The leader believes it to be gone."""
-    observer: bool = False
-    """It only observes and cannot lead."""
-    active: Duration | None = None
-    """Seconds since the leader heard of it."""
-    lag: int = 0
-    """Operations that it is behind."""
-    peer: str = ""
-    """Its id in the raft group."""
-
-
-class ClusterInfo(OpenWire, kw_only=True, frozen=True):
-    """The server that leads a stream or consumer, and those that follow."""
-
-    name: str = ""
-    """Name of the cluster."""
-    raft_group: str = ""
-    """Name of the raft group."""
-    leader: str = ""
-    """Name of the server that leads; "" while none does."""
-    leader_since: Timestamp | None = None
-    """Since when it leads (UTC)."""
-    system_account: bool = False
-    """Replication runs in the system account."""
-    traffic_account: str = ""
-    """The account in which replication runs."""
-    replicas: list[PeerInfo] | None = None
-    """The other servers that hold it."""
-
-
 class SourceInfoError(Wire, kw_only=True, frozen=True):
     """Why a mirror or source copies nothing."""
 
@@ -436,6 +388,8 @@ class StreamSourceInfo(OpenWire, kw_only=True, frozen=True):
     """Name of the origin."""
     lag: int = 0
     """Messages that are not copied yet."""
+    seq: int = 0
+    """Sources: sequence in the origin of the newest message that is stored here (server 2.15); 0 for mirrors."""
     active: Duration | None = None
     """Seconds since the last contact; None before the first one."""
     external: ExternalStream | None = None
