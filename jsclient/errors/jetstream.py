@@ -263,6 +263,13 @@ class StaleDelivery(JetStreamError):
     advice = "Handle the copy that comes."
 
 
+class PayloadMissing(JetStreamError):
+    """The message came without its payload: its consumer has `headers_only`, and the payload could not be read."""
+
+    meaning = "The stream has the message as it was published."
+    advice = "Read it with get_msg of the stream, or switch headers_only off."
+
+
 class NotJetStreamMessage(JetStreamError):
     """The message was not delivered by a JetStream consumer (its reply is no ack subject)."""
 

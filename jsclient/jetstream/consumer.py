@@ -45,6 +45,7 @@ from jsclient.jetstream.consuming.typed import (
 )
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
@@ -410,6 +411,8 @@ class Consumer(PullSource):
         if decode is None:
             refuse_without_decode(on_bad, dead_letter, on_error)
             return None
+        config = self._config
+        refuse_headers_only(config is not None and config.headers_only, self)
         return reading_of(self.js, decode, on_bad, dead_letter, self._policy)
 
     def _policy(self) -> str | None:

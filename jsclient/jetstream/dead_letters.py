@@ -31,6 +31,9 @@ TIME: Final = "Dead-Letter-Time"
 _DROPPED: Final = "Nats-"
 """Headers with this prefix mean something to the server that stores the dead letter (ids, TTL, expectations)."""
 
+LOST: Final = "Dead-Letter-Lost"
+"""In a letter without payload: the message was gone before the letter could be stored."""
+
 MAX_REASON: Final = 500
 
 ORIGIN: Final = (SUBJECT, STREAM, CONSUMER, SEQUENCE, TIME)

@@ -21,6 +21,7 @@ from jsclient.errors import ConfigError, MsgAlreadyAcked, MsgNoReply, NotJetStre
 from jsclient.jetstream.api.ack_and_nak import ACK, IN_PROGRESS, TERM, nak_body
 from jsclient.jetstream.api.capabilities import server_at_least
 from jsclient.jetstream.consuming.stale_acks import confirmed_ack
+from jsclient.jetstream.without_payload import lacks_payload, missing
 from jsclient.message import Msg
 from jsclient.shared_options import with_shared_options
 from protocol.frames import pub, pub_start, pub_to
@@ -192,7 +193,10 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         return self.msg.payload
 
     def json(self) -> Any:
-        """The payload as JSON: dict, list, str, number ...; raises DecodeFailed."""
+        """The payload as JSON: dict, list, str, number ...; raises DecodeFailed, and PayloadMissing if the consumer
+        has `headers_only`."""
+        if not self.msg.payload and lacks_payload(self.msg):
+            raise missing(self)
         return codecs.from_json(self.msg.payload, self.subject, sequence_of(self))
 
     @property

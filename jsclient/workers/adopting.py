@@ -17,8 +17,6 @@ from protocol import Headers
 
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
-LOST: Final = "Dead-Letter-Lost"
-
 UNREACHABLE: Final = 60.0
 """Seconds after which an advisory is delivered again if its domain could not be reached."""
 
@@ -59,7 +57,7 @@ class Adopting:
             return False
         pairs: list[tuple[str, str]] = []
         if message is None:
-            pairs.append((LOST, "true"))
+            pairs.append((names.LOST, "true"))
         else:
             kept = message.headers.sendable().items()
             pairs += [pair for pair in kept if not pair[0].startswith(("Nats-", _LETTER))]

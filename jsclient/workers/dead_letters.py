@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from jsclient.errors import brief
+from jsclient.durations import Deadline
+from jsclient.errors import MessageNotFound, brief
 from jsclient.jetstream.dead_letters import (
     CONSUMER,
     DELIVERIES,
+    LOST,
     MAX_REASON,
     REASON,
     SEQUENCE,
@@ -19,6 +21,7 @@ from jsclient.jetstream.dead_letters import (
     one_line,
     store,
 )
+from jsclient.jetstream.without_payload import payload_of
 from jsclient.workers.options import DEAD_LETTER_TIMEOUT
 from jsclient.workers.outcomes import Reject
 
@@ -53,6 +56,15 @@ def reason_of(error: BaseException) -> str:
 
 
 def publish(js: JetStream, subject: str, message: JetStreamMsg, reason: str, deliveries: int) -> Any:
-    """Store the message under `subject` and wait for the PubAck; raises what `JetStream.publish` raises."""
+    """Store the message under `subject` and wait for the PubAck; raises what `JetStream.publish` raises.
+
+    A message that came without its payload is read from its stream, `lost` if that has it no more. PayloadMissing.
+    """
+    deadline = Deadline(DEAD_LETTER_TIMEOUT)
     headers, message_id = letter_of(js, message, reason, deliveries)
-    return store(js, subject, message.data, headers, message_id, DEAD_LETTER_TIMEOUT)
+    try:
+        data = payload_of(js, message, deadline)
+    except MessageNotFound:
+        data = b""
+        headers[LOST] = "true"
+    return store(js, subject, data, headers, message_id, deadline)

@@ -15,6 +15,7 @@ from jsclient import errors
 from jsclient.durations import Deadline
 from jsclient.jetstream import Schedule
 from jsclient.jetstream import dead_letters as origins
+from jsclient.jetstream.without_payload import payload_of
 from jsclient.workers import dead_letters
 from jsclient.workers.options import DEAD_LETTER_TIMEOUT
 from protocol import Headers, matches
@@ -82,15 +83,16 @@ def store(consumer: Consumer, prefix: str, message: JetStreamMsg, delay: float, 
     domain = meta.domain or origins.domain_of(js)
     own = origins.origin_id(domain, meta.stream, RETRY, meta.stream_seq, meta.timestamp_ns // 1000)
     deadline = Deadline(DEAD_LETTER_TIMEOUT)
+    data = payload_of(js, message, deadline)
     ack = js.publish(
         f"{prefix}.{meta.stream_seq}",
-        message.data,
+        data,
         headers=headers,
         msg_id=own,
         schedule=Schedule.at(when, target=message.subject),
         timeout=deadline,
     )
-    if ack.duplicate and not origins.is_stored(js, ack, message.data, headers, own, (FIRST_SEQUENCE,), deadline):
+    if ack.duplicate and not origins.is_stored(js, ack, data, headers, own, (FIRST_SEQUENCE,), deadline):
         raise errors.PublishUnknown(
             f"stream {ack.stream!r} knows the id of the retry of message {meta.stream_seq}, and stored something else "
             "as it. The message stays where it is. It is delivered again."

@@ -31,10 +31,11 @@ from jsclient.hints import Unpack
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PubAck, RawStreamMsg
 from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.advisories import MaxDeliveries, MessageTerminated, parse_advisory
+from jsclient.jetstream.without_payload import payload_of
 from jsclient.shared_options import with_shared_options
 from jsclient.workers import dead_letters as names
 from jsclient.workers import later
-from jsclient.workers.adopting import LOST, UNREACHABLE, Adopting
+from jsclient.workers.adopting import UNREACHABLE, Adopting
 from protocol import Headers
 from protocol.described import described, described_like
 from protocol.errors import BAD_JSON, ProtocolError
@@ -382,7 +383,9 @@ class DeadLetters:
         adopting = Adopting(self._js, self._stream, self.subject, subject, timeout)
         for advisory in consumer.fetch_no_wait(limit, timeout=timeout):
             try:
-                told = parse_advisory(advisory.data)
+                told = parse_advisory(payload_of(consumer.js, advisory, timeout))
+            except (errors.PayloadMissing, errors.ConnectionClosed):
+                raise
             except (*BAD_JSON, ProtocolError, errors.JsClientError):
                 advisory.term("not an advisory")
                 continue
@@ -439,7 +442,7 @@ def letter_of(message: RawStreamMsg) -> Letter:
         died=message.time,
         data=message.data,
         headers=Headers.received(kept),
-        lost=headers.get(LOST) == "true",
+        lost=headers.get(origins.LOST) == "true",
         replays=_number(headers.get(REPLAYS)),
     )
 

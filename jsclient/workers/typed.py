@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from jsclient import codecs, errors
 from jsclient.jetstream.consuming.typed import Reading, TypedIterator
-from jsclient.jetstream.consuming.typed_message import TypedMsg
-from jsclient.workers.outcomes import Outcome, Reject, Skipped
+from jsclient.jetstream.consuming.typed_message import TypedMsg, read
+from jsclient.workers.outcomes import Outcome, Reject, Retry, Skipped
 from jsclient.workers.parts import PoolMessages
 from jsclient.workers.settle import Settler
 
@@ -51,21 +51,18 @@ def typed_handler(handler: Callable[[Any], Any], options: PoolOptions) -> Callab
     on_bad = options.on_bad
 
     def one(message: TypedMsg[Any]) -> Any:
-        try:
-            message.value  # noqa: B018
-        except errors.DecodeFailed as error:
-            raise _refused(error, on_bad) from error
+        refusal = _read(message, on_bad)
+        if refusal is not None:
+            raise refusal from refusal.__cause__
         return handler(message)
 
     def many(batch: Sequence[TypedMsg[Any]]) -> list[Outcome]:
         outcomes: list[Outcome] = [None] * len(batch)
         good: list[int] = []
         for index, message in enumerate(batch):
-            try:
-                message.value  # noqa: B018
+            outcomes[index] = _read(message, on_bad)
+            if outcomes[index] is None:
                 good.append(index)
-            except errors.DecodeFailed as error:
-                outcomes[index] = _refused(error, on_bad)
         if good:
             found = Settler.call_batch(handler, [batch[index] for index in good])
             for index, outcome in zip(good, found, strict=True):
@@ -73,6 +70,25 @@ def typed_handler(handler: Callable[[Any], Any], options: PoolOptions) -> Callab
         return outcomes
 
     return many if options.batch else one
+
+
+def _read(message: Any, on_bad: codecs.OnBad) -> Exception | None:
+    """Decode the value, from the stream if the message came without a payload. Returns what becomes of the message."""
+    try:
+        read(message)
+        return None
+    except errors.DecodeFailed as error:
+        refusal = _refused(error, on_bad)
+        if refusal is not error:
+            refusal.__cause__ = error
+        return refusal
+    except errors.MessageNotFound as error:
+        refusal = Reject(f"headers only, and the message is gone: {errors.brief(error)}")
+        refusal.__cause__ = error
+        return refusal
+    except errors.PayloadMissing as error:  # the message may be a good one: not a failed attempt
+        log.warning("%s", error)
+        return Retry(reason=errors.brief(error))
 
 
 def _refused(error: errors.DecodeFailed, on_bad: codecs.OnBad) -> Exception:

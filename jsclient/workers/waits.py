@@ -9,6 +9,7 @@ import attrs
 from jsclient import errors
 from jsclient.durations import seconds_of
 from jsclient.jetstream import Consumer
+from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.workers.options import PoolOptions
 
 DEFAULT_ACK_WAIT: Final = 30.0
@@ -39,6 +40,8 @@ def waits_of(consumer: Consumer, options: PoolOptions) -> Waits:
     config = info.config
     if config.ack_policy != "explicit":
         raise errors.ConfigError(f"a pool needs ack policy explicit, {consumer} has {config.ack_policy!r}")
+    if options.decode is not None:
+        refuse_headers_only(config.headers_only, consumer)
     if options.attempts is not None and (config.max_deliver or -1) != -1:
         raise errors.ConfigError(
             f"attempts is counted by the pool: {consumer} must have max_deliver=-1, not {config.max_deliver}; "

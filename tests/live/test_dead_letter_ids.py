@@ -246,7 +246,7 @@ def test_adopted_letters_come_from_the_domain_of_the_advisory(sides: dict[str, J
     advisories = sides["hub"].stream("DEAD-ADVISORIES")
     consumer = advisories.create_consumer(ConsumerConfig(durable_name="a"))
     letters = DeadLetters(sides["hub"])
-    wait_until(lambda: letters.adopt(consumer) + len(list(letters.list())) >= 3, 10)
+    wait_until(lambda: letters.adopt(consumer) >= 0 and len(list(letters.list())) == 3, 10)
     assert sorted(letter.data for letter in letters.list()) == [b"hub", b"leaf", b"second"]
     assert not any(letter.lost for letter in letters.list())
 

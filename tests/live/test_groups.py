@@ -274,6 +274,27 @@ def test_failures_are_tried_again_in_their_place_and_given_up(js: JetStream, gro
     assert letter.headers["Dead-Letter-Subject"] == "src.k0", "the subject under which it was published"
 
 
+@pytest.mark.parametrize("decode", [None, dict])
+def test_a_letter_has_the_payload_that_did_not_come(js: JetStream, group: PartitionedGroup, decode: Any) -> None:
+    """headers_only is set on the consumer of the member while it works."""
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
+    seen: list[Any] = []
+
+    def handle(message: Any) -> None:
+        seen.append(None if decode is None else message.value)
+        raise Reject("no")
+
+    options: dict[str, Any] = {**QUICK, "dead_letter": "dead.src", "decode": decode}
+    with GroupPool(group, handle, **options) as pool:
+        wait_until(lambda: pool.state == "working", 10)
+        config = pool.consumer.info().config
+        js.create_or_update_consumer(group.work_stream, config.replace(headers_only=True))
+        js.publish("src.k0", b'{"id": 1}')
+        wait_until(lambda: pool.snapshot().dead == 1, 10)
+    assert js.stream("DEAD").get_msg(1).data == b'{"id": 1}'
+    assert seen == [None if decode is None else {"id": 1}]
+
+
 def test_a_message_that_the_handler_gave_back_is_handled_again(js: JetStream, group: PartitionedGroup) -> None:
     """It was taken for handled when it came again, and acked: lost."""
     given: list[bytes] = []

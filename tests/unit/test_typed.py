@@ -52,7 +52,8 @@ class Bad(UnreadMsg[int]):
 
 
 def reading(on_bad: OnBad, publish: Any = None) -> Reading[int]:
-    js: Any = SimpleNamespace(decodes_with=codecs.JSON, publish_async=publish)
+    api = SimpleNamespace(prefix="$JS.hub.API.")
+    js: Any = SimpleNamespace(api=api, decodes_with=codecs.JSON, publish_async=publish)
     return reading_of(js, int, on_bad, "dead.x" if on_bad == "reject" else None, lambda: "explicit")
 
 

@@ -67,7 +67,7 @@ class Messages(MessageIterator):
                         size += len(headers)
                     state.taken_bytes += size
                 decode = self._decode
-                if decode is None:
+                if decode is None or not item.payload:  # perhaps the server left it out
                     make = self._make
                     return make(item, self._engine)
                 try:
@@ -95,7 +95,7 @@ class Messages(MessageIterator):
                 if self._pump.count(item):
                     self.stop()
                 decode = self._decode
-                if decode is None:
+                if decode is None or not item.payload:  # perhaps the server left it out
                     make = self._make
                     return make(item, self._engine)
                 try:

@@ -113,7 +113,7 @@ class OrderedConsumer:
         `decode=Order` gives every message a `value` of that type. One that cannot be decoded raises DecodeFailed when
         its value is read; with `on_bad="skip"` it is left out, and `on_error` is told.
         """
-        reading = ordered_reading(self.js, decode, on_bad)
+        reading = ordered_reading(self.js, decode, on_bad, self.state.options.headers_only)
         return self.open_messages(Deadline(CREATE_TIMEOUT), reading, **options)
 
     def open_messages(
@@ -189,7 +189,7 @@ class OrderedConsumer:
 
         `decode=Order` as for `messages`; what is skipped is in `Batch.skipped`.
         """
-        reading = ordered_reading(self.js, decode, on_bad)
+        reading = ordered_reading(self.js, decode, on_bad, self.state.options.headers_only)
         batch = self._fetch(max_messages, timeout, cancel)
         return batch if reading is None else reading.batch(batch)
 
@@ -300,7 +300,7 @@ class OrderedConsumer:
         from jsclient.jetstream.consuming.finite import OrderedRead
         from jsclient.jetstream.consuming.typed_reads import TypedOrderedRead
 
-        reading = ordered_reading(self.js, decode, on_bad)
+        reading = ordered_reading(self.js, decode, on_bad, self.state.options.headers_only)
         kind = OrderedRead if reading is None else partial(TypedOrderedRead, reading, options.get("on_error"))
         return kind(self, end_seq, time=time, drained=drained, timeout=timeout, **options)
 

@@ -168,7 +168,7 @@ class OrderedMessages(MessageIterator):
                         size += len(item.raw_headers)
                     state.taken_bytes += size
                 decode = self._decode
-                if decode is None:
+                if decode is None or not item.payload:  # perhaps the server left it out
                     make = self._make
                     return make(item, self._engine)
                 try:

@@ -315,7 +315,7 @@ class OrderedPushConsumer:
 
         `decode` and `on_bad`: as for OrderedConsumer.messages.
         """
-        reading = ordered_reading(self.js, decode, on_bad)
+        reading = ordered_reading(self.js, decode, on_bad, self.options.headers_only)
         source = OrderedPushSource(self.js, self.stream_name, OrderedState(self.options), self.heartbeat)
         given = PushOptions(**options)
         if reading is None:

@@ -33,6 +33,7 @@ from jsclient.jetstream.consuming.typed import (
 )
 from jsclient.jetstream.consuming.typed_message import TypedMsg
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.without_payload import refuse_headers_only
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ class PushConsumer:
             refuse_without_decode(on_bad, dead_letter)
             self._check_bound()
             return PushMessages(self, chosen)
+        refuse_headers_only(self.config.headers_only, self)
         reading = reading_of(self.js, decode, on_bad, dead_letter, lambda: self.config.ack_policy)
         self._check_bound()
         return typed_iterator(TypedPushMessages, SiftedPushMessages, reading, self, chosen)

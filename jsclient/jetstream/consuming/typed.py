@@ -22,6 +22,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
+import msgspec
 
 from jsclient import codecs, errors, handlers
 from jsclient.codecs import OnBad
@@ -34,6 +35,7 @@ from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg, sequence_of
+from jsclient.jetstream.without_payload import lacks_payload, payload_of, refuse_headers_only
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
@@ -86,6 +88,8 @@ class Reading(Generic[T]):
         decode, typed, unread = self.decode, TypedMsg, UnreadMsg
 
         def make(msg: Msg, engine: Engine) -> TypedMsg[T]:
+            if not msg.payload and lacks_payload(msg):
+                return unread(msg, engine, True, None, self)
             try:
                 return typed(msg, engine, True, None, self, decode(msg.payload))
             except Exception:
@@ -109,13 +113,28 @@ class Reading(Generic[T]):
         if message.__class__ is TypedMsg or self.lazy:
             return True
         try:
-            message.value  # noqa: B018
-        except errors.DecodeFailed as error:
+            self.read(message, DEFAULT if deadline is None else deadline)
+        except errors.JsClientError as error:
             tell(error, message)
             with nullcontext() if deadline is None else message._engine.sends_within(deadline):
                 self._settle(message, error, tell)
             return False
         return True
+
+    def read(self, message: Any, timeout: Timeout = DEFAULT) -> T:
+        """The value of a message that is not decoded yet, from its stream if it came without a payload.
+
+        Raises DecodeFailed, and what `payload_of` raises.
+        """
+        if message.msg.payload or not lacks_payload(message.msg):
+            return message.value  # type: ignore[no-any-return]
+        payload = payload_of(self.js, message, timeout)
+        message.msg = msgspec.structs.replace(message.msg, payload=payload)
+        try:
+            value = message._value = self.decode(payload)
+        except Exception as error:
+            raise self.failed(message, error) from error
+        return value
 
     def batch(self, batch: Batch) -> Batch[TypedMsg[T]]:
         """What a fetch brought, with values."""
@@ -130,7 +149,7 @@ class Reading(Generic[T]):
 
         def tell(error: Exception, message: JetStreamMsg) -> None:
             log.warning("%s", error)
-            if isinstance(error, errors.DecodeFailed):
+            if isinstance(error, (errors.DecodeFailed, errors.PayloadMissing, errors.MessageNotFound)):
                 skipped.append(error)
 
         taken = [message for message in batch if self.takes(message, tell, deadline)]
@@ -140,6 +159,9 @@ class Reading(Generic[T]):
 
     def _settle(self, message: JetStreamMsg, error: Exception, tell: Tell) -> None:
         if not self.settles:
+            return
+        if not isinstance(error, errors.DecodeFailed):  # without its payload nothing is known of the message
+            _quietly(message, partial(message.nak, AGAIN))
             return
         if self.on_bad == "skip":
             _quietly(message, partial(_terminate, message, errors.brief(error)))
@@ -242,11 +264,12 @@ def refuse_without_decode(on_bad: OnBad, dead_letter: str | None, on_error: Any 
         raise errors.ConfigError("on_error tells of messages that cannot be decoded here: it goes with decode=")
 
 
-def ordered_reading(js: JetStream, decode: Any, on_bad: OnBadOrdered) -> Reading[Any] | None:
+def ordered_reading(js: JetStream, decode: Any, on_bad: OnBadOrdered, headers_only: bool | None) -> Reading[Any] | None:
     """The same for ordered consumers, which have no acks; None without `decode`."""
     if decode is None:
         refuse_without_decode(on_bad, None)
         return None
+    refuse_headers_only(headers_only, "an ordered consumer")
     return reading_of(js, decode, on_bad, None, lambda: "none")
 
 

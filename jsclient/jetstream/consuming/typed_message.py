@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream.message import JetStreamMsg
+from jsclient.jetstream.without_payload import lacks_payload, missing
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
@@ -24,7 +25,8 @@ class TypedMsg(JetStreamMsg, Generic[T], gc=False, eq=False):
     _reading: Any = None
     value: T = None  # type: ignore[assignment]
     """The decoded payload, of the type given as `decode`. Reading it raises DecodeFailed where that was not possible;
-    the message may then be acked, naked or terminated as any other."""
+    the message may then be acked, naked or terminated as any other. It raises PayloadMissing if the consumer has
+    `headers_only`."""
 
     def ack_next(self, timeout: Timeout = DEFAULT) -> TypedMsg[T]:
         """As of every message; the next one has a value, too, whatever `on_bad` says."""
@@ -46,8 +48,15 @@ class UnreadMsg(TypedMsg[T], Generic[T], gc=False, eq=False):
 
 def value_of(message: Any) -> Any:
     """Decode the payload of a message that was not decoded yet, and keep the value."""
+    if not message.msg.payload and lacks_payload(message.msg):
+        raise missing(message)
     try:
         value = message._value = message._reading.decode(message.msg.payload)
     except Exception as error:
         raise message._reading.failed(message, error) from error
     return value
+
+
+def read(message: Any) -> None:
+    """For layers: have the value, from the stream if the message came without its payload; see `Reading.read`."""
+    message._reading.read(message)

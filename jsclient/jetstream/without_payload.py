@@ -1,0 +1,62 @@
+"""Messages that came without their payload, because their consumer has `headers_only`: the payload is in the stream.
+
+An administrator may set `headers_only` while programs run. An empty payload must then not be decoded, stored as a dead
+letter, or stored again for later in place of the message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from jsclient import errors
+from jsclient.durations import DEFAULT, Timeout
+from jsclient.jetstream.api.headers import MSG_SIZE
+from jsclient.jetstream.api.stored_messages import from_leader
+
+if TYPE_CHECKING:
+    from jsclient.jetstream.context import JetStream
+    from jsclient.jetstream.message import JetStreamMsg
+    from protocol import Msg
+
+_SIZE: Final = f"\r\n{MSG_SIZE}:".encode()
+
+
+def lacks_payload(msg: Msg) -> bool:
+    """True for an empty message with a header that names another size: the server adds it to what it leaves out."""
+    raw = msg.raw_headers
+    if msg.payload or raw is None or _SIZE not in raw:
+        return False
+    return raw.rpartition(_SIZE)[2].partition(b"\r\n")[0].strip() != b"0"
+
+
+def missing(message: JetStreamMsg, why: str = "the consumer delivers only headers") -> errors.PayloadMissing:
+    """The error of a message that came without its payload."""
+    return errors.PayloadMissing(f"a message on {message.subject!r} came without its payload: {why}")
+
+
+def payload_of(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT) -> bytes:
+    """The payload of a message, from its stream if the server has left it out.
+
+    `js` received the message. Raises MessageNotFound if the stream has it no more, PayloadMissing if the look fails.
+    """
+    if not lacks_payload(message.msg):
+        return message.msg.payload
+    try:
+        meta = message.metadata
+        stored = from_leader(js.api, meta.stream, {"seq": meta.stream_seq}, timeout, broken_headers=True)
+    except (errors.MessageNotFound, errors.ConnectionClosed):
+        raise
+    except errors.JsClientError as error:
+        raise missing(message, errors.brief(error)) from error
+    if stored.time != meta.timestamp:  # both in microseconds
+        raise errors.MessageNotFound(404, 10037, "the stream was re-created")
+    return stored.data
+
+
+def refuse_headers_only(headers_only: bool | None, source: object) -> None:
+    """Raises ConfigError for `decode=` on a consumer that delivers no payloads, by its last known configuration."""
+    if headers_only:
+        raise errors.ConfigError(
+            f"{source} has headers_only, so there is nothing to decode. Nothing was sent. Switch headers_only off, or "
+            "leave decode= out. If it was switched off since, call info() first."
+        )

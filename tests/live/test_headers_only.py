@@ -1,0 +1,285 @@
+"""Consumers with headers_only: an empty payload is never taken for the payload of a message."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+import jsclient
+from jsclient import errors
+from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, Stream, StreamConfig
+from jsclient.testing import NatsServer, wait_until
+from jsclient.workers import DeadLetters, Reject, WorkerPool
+
+
+class Order(msgspec.Struct):
+    id: int
+
+
+@pytest.fixture
+def js(server: NatsServer) -> Iterator[JetStream]:
+    with jsclient.connect(server.url) as nc:
+        context = JetStream(nc)
+        context.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+        yield context
+        for name in list(context.stream_names()):
+            context.delete_stream(name)
+
+
+GOOD, BAD = b'{"id":1}', b"no order"
+
+
+def jobs(js: JetStream, *payloads: bytes, **settings: Any) -> Stream:
+    given: dict[str, Any] = {"subjects": ["jobs.>", "later.jobs.*"], "retention": "workqueue", "storage": "memory"}
+    stream = js.create_stream(StreamConfig(name="JOBS", **(given | settings)))
+    for payload in payloads:
+        js.publish("jobs.a", payload, headers={"Kind": "job"})
+    return stream
+
+
+def consumer_of(stream: Stream, headers_only: bool = True, **settings: Any) -> Consumer:
+    given: dict[str, Any] = {"durable_name": "w", "ack_wait": 1.0, "headers_only": headers_only} | settings
+    return stream.create_consumer(ConsumerConfig(**given))
+
+
+def switched_on(stream: Stream, **settings: Any) -> Consumer:
+    """A consumer on which an administrator has set headers_only after this handle was made."""
+    consumer = consumer_of(stream, headers_only=False, **settings)
+    config = consumer.info().config
+    JetStream(stream.js.nc).create_or_update_consumer("JOBS", config.replace(headers_only=True))
+    assert consumer.cached_info is not None
+    assert not consumer.cached_info.config.headers_only
+    return consumer
+
+
+def emptied(stream: Stream) -> Callable[[], bool]:
+    return lambda: stream.info().state.messages == 0
+
+
+WAYS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "keyed": {"key": lambda message: message.subject},
+    "batch": {"batch": (5, 0.01)},
+}
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_letter_has_the_payload_of_its_message(js: JetStream, way: str) -> None:
+    stream = jobs(js, b"first", b"second", b"")
+
+    def handle(got: Any) -> Any:
+        if way == "batch":
+            return [Reject("no") for _ in got]
+        assert got.data == b""
+        raise Reject("no")
+
+    with WorkerPool(consumer_of(stream), handle, dead_letter="dead.x", **WAYS[way]):
+        wait_until(emptied(stream), 10)
+    letters = DeadLetters(js)
+    assert sorted(letter.data for letter in letters.list()) == [b"", b"first", b"second"]
+    assert {letter.headers["Kind"] for letter in letters.list()} == {"job"}
+    assert not any(letter.lost for letter in letters.list())
+
+
+def test_a_message_that_is_gone_is_a_lost_letter(js: JetStream) -> None:
+    stream = jobs(js, b"first", retention="limits")
+
+    def handle(message: Any) -> None:
+        stream.delete_msg(message.stream_seq)
+        raise Reject("no")
+
+    with WorkerPool(consumer_of(stream), handle, dead_letter="dead.x"):
+        wait_until(lambda: js.stream("DEAD").info().state.messages == 1, 10)
+    (letter,) = DeadLetters(js).list()
+    assert (letter.lost, letter.data, letter.reason) == (True, b"", "no")
+
+
+def test_a_payload_that_cannot_be_read_keeps_the_message() -> None:
+    """The user has no permission for STREAM.MSG.GET: nothing is stored, nothing terminated."""
+    users = """
+        accounts { A { jetstream: enabled, users: [
+          { user: admin, password: a },
+          { user: w, password: w, permissions: { publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] } } }
+        ] } }
+    """
+    with NatsServer(users) as server, jsclient.connect(server.url, user="admin", password="a") as admin:
+        stream = jobs(JetStream(admin), BAD)
+        dead = JetStream(admin).create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+        config = consumer_of(stream, headers_only=False).info().config
+        with jsclient.connect(server.url, user="w", password="w") as nc:
+            consumer = JetStream(nc).consumer("JOBS", "w")
+            JetStream(admin).create_or_update_consumer("JOBS", config.replace(headers_only=True))
+            told: list[Exception] = []
+            options: dict[str, Any] = {"on_bad": "reject", "dead_letter": "dead.x"}
+            with (
+                consumer.messages(decode=Order, on_error=told.append, **options) as messages,
+                pytest.raises(errors.NoMessages),
+            ):
+                messages.next(0.3)
+            assert isinstance(told[0], errors.PayloadMissing)
+            calls: list[Any] = []
+            pool_options: dict[str, Any] = options | {"attempts": 1, "backoff": [0.05]}
+            with WorkerPool(consumer, calls.append, decode=Order, **pool_options) as pool:
+                wait_until(lambda: stream.consumer("w").info().num_redelivered, 10)
+                assert pool.snapshot().dead == 0
+        assert calls == []
+        assert (stream.info().state.messages, dead.info().state.messages) == (1, 0)
+
+
+# --- decode= ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{}, {"on_bad": "skip"}, {"on_bad": "reject", "dead_letter": "dead.x"}])
+def test_decoding_is_refused_where_it_is_known(js: JetStream, options: dict[str, Any]) -> None:
+    stream = jobs(js, GOOD, retention="limits")
+    consumer = consumer_of(stream)
+    typed: dict[str, Any] = {"decode": Order, **options}
+    calls: list[Callable[[], Any]] = [
+        lambda: consumer.fetch(1, timeout=1, **typed),
+        lambda: consumer.next(1, **typed),
+        lambda: consumer.messages(**typed),
+        lambda: consumer.consume(print, **typed),
+        lambda: next(consumer.fetch_each(1, 1, **typed)),
+        lambda: consumer.read_until(1, **typed),
+        lambda: WorkerPool(consumer, print, **typed),
+    ]
+    for call in calls:
+        with pytest.raises(errors.ConfigError, match="headers_only"):
+            call()
+    assert consumer.info().num_ack_pending == 0
+
+
+def test_other_consumers_refuse_it_too(js: JetStream) -> None:
+    stream = jobs(js, GOOD, retention="limits")
+    ordered = stream.ordered_consumer(headers_only=True)
+    calls: tuple[Callable[[], Any], ...] = (
+        lambda: ordered.messages(decode=Order, on_bad="skip"),
+        lambda: ordered.fetch(1, decode=Order),
+        lambda: ordered.read_until(1, decode=Order),
+    )
+    for call in calls:
+        with pytest.raises(errors.ConfigError, match="headers_only"):
+            call()
+    push = stream.create_push_consumer(
+        ConsumerConfig(durable_name="p", deliver_subject="out.p", headers_only=True, ack_policy="explicit")
+    )
+    with pytest.raises(errors.ConfigError, match="headers_only"):
+        push.messages(decode=Order, on_bad="skip")
+
+
+@pytest.mark.parametrize("way", list(WAYS))
+@pytest.mark.parametrize("on_bad", ["raise", "skip", "reject"])
+def test_a_pool_reads_what_it_did_not_get(js: JetStream, way: str, on_bad: Any) -> None:
+    """headers_only is set while the pool runs: good messages are handled, bad ones alone are given up."""
+    stream = jobs(js, GOOD)
+    consumer = consumer_of(stream, headers_only=False)
+    handled: list[int] = []
+
+    def handle(got: Any) -> None:
+        handled.extend(message.value.id for message in (got if way == "batch" else [got]))
+
+    options: dict[str, Any] = {"dead_letter": "dead.x", "attempts": 2, "backoff": [0.05], **WAYS[way]}
+    with WorkerPool(consumer, handle, decode=Order, on_bad=on_bad, threads=2, **options):
+        wait_until(emptied(stream), 10)
+        js.create_or_update_consumer("JOBS", consumer.info().config.replace(headers_only=True))
+        for number in range(2, 6):
+            js.publish("jobs.a", b'{"id":%d}' % number)
+        js.publish("jobs.a", BAD)
+        wait_until(emptied(stream), 20)
+    assert sorted(handled) == [1, 2, 3, 4, 5]
+    assert [letter.data for letter in DeadLetters(js).list()] == ([] if on_bad == "skip" else [BAD])
+
+
+@pytest.mark.parametrize("call", ["fetch", "messages", "fetch_each", "read_until", "consume", "next"])
+@pytest.mark.parametrize("on_bad", ["skip", "reject"])
+def test_readers_read_what_they_did_not_get(js: JetStream, call: str, on_bad: Any) -> None:
+    stream = jobs(js, GOOD, BAD, GOOD)
+    consumer = switched_on(stream)
+    typed: dict[str, Any] = {"decode": Order, "on_bad": on_bad}
+    if on_bad == "reject":
+        typed["dead_letter"] = "dead.x"
+    found: list[Any] = []
+    if call == "fetch":
+        found += consumer.fetch(3, timeout=5, **typed)
+    elif call == "messages":
+        with consumer.messages(**typed) as messages:
+            found += [next(messages), next(messages)]
+    elif call == "fetch_each":
+        found += consumer.fetch_each(3, 5, **typed)
+    elif call == "read_until":
+        with consumer.read_until(3, timeout=5, **typed) as read:
+            found += read
+    elif call == "next":
+        found += [consumer.next(5, **typed), consumer.next(5, **typed)]
+    else:
+        with consumer.consume(found.append, **typed):
+            wait_until(lambda: len(found) == 2, 10)
+    assert [message.value.id for message in found] == [1, 1]
+    for message in found:
+        message.ack()
+    wait_until(emptied(stream), 10)
+    assert [letter.data for letter in DeadLetters(js).list()] == ([] if on_bad == "skip" else [BAD])
+
+
+@pytest.mark.parametrize("decode", [Order, bytes])
+def test_a_value_that_did_not_come_is_an_error_of_its_own(js: JetStream, decode: Any) -> None:
+    """Not DecodeFailed, after which a program would terminate the message; nor an empty value."""
+
+    class Raw:
+        def encode(self, value: Any) -> bytes:
+            return bytes(value)
+
+        def decode(self, data: bytes, type: Any) -> Any:
+            return data if type is bytes else msgspec.json.decode(data, type=type)
+
+    js = JetStream(js.nc, codec=Raw())
+    consumer = switched_on(jobs(js, GOOD, GOOD, GOOD))
+    found = [*consumer.fetch(1, timeout=5, decode=decode), consumer.next(5, decode=decode)]
+    with consumer.messages(decode=decode) as messages:
+        found.append(next(messages))
+    for message in found:
+        with pytest.raises(errors.PayloadMissing, match="headers"):
+            message.value  # noqa: B018
+        with pytest.raises(errors.PayloadMissing):
+            message.json()
+
+
+def test_an_empty_message_is_empty(js: JetStream) -> None:
+    """Also where its publisher has set the server's header."""
+    stream = jobs(js, retention="limits")
+    js.publish("jobs.a", b"", headers={"Nats-Msg-Size": "12"})
+    js.publish("jobs.a", b"")
+    batch = switched_on(stream).fetch(2, timeout=5, decode=Order, on_bad="skip")
+    assert not batch
+    assert [type(error) for error in batch.skipped] == [errors.DecodeFailed] * 2
+
+
+def test_a_retry_for_later_has_the_payload(js: JetStream, server: NatsServer) -> None:
+    settings = {"allow_msg_schedules": True} if server.version >= (2, 12) else {}
+    stream = jobs(js, b"first", **settings)
+    consumer = consumer_of(stream, filter_subject="jobs.*")
+    calls: list[int] = []
+
+    def handle(message: Any) -> None:
+        calls.append(1)
+        if len(calls) < 3:
+            raise RuntimeError("not yet")
+        raise Reject("never")
+
+    options: dict[str, Any] = {"later": "later.jobs", "later_from": 0.0, "backoff": [0.1]}
+    with WorkerPool(consumer, handle, dead_letter="dead.x", threads=1, **options):
+        wait_until(emptied(stream), 20)
+    assert [letter.data for letter in DeadLetters(js).list()] == [b"first"]
+
+
+def test_advisories_are_read_too(js: JetStream) -> None:
+    letters = DeadLetters(js)
+    advisories = letters.advisory_consumer()
+    js.create_or_update_consumer(advisories.stream_name, advisories.info().config.replace(headers_only=True))
+    stream = jobs(js, b"first", retention="limits")
+    consumer_of(stream, headers_only=False).next(5).term()
+    wait_until(lambda: letters.adopt(advisories) or list(letters.list()), 10)
+    assert [letter.data for letter in letters.list()] == [b"first"]
