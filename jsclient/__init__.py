@@ -12,14 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import protocol as _protocol
+from jsclient.own_protocol import hidden as _hidden
 
-if not getattr(_protocol, "__jsclient__", False):
-    raise ImportError(
-        "the package `protocol` that was imported is not the one of jsclient "
-        f"({getattr(_protocol, '__file__', 'built in')}): another distribution installs a top-level `protocol` too. "
-        "Uninstall that one, or install jsclient in an environment of its own, then reinstall jsclient"
-    )
+if _why := _hidden():
+    raise ImportError(_why)
 
 from jsclient import codecs, errors
 from jsclient._engine.figures import Health, LinkInfo, Statistics

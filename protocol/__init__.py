@@ -19,9 +19,6 @@ from protocol.info import ConnectInfo, ServerInfo, parse_version
 from protocol.parser import Parser
 from protocol.subjects import check_filter, check_name, check_queue, check_subject, has_wildcard, matches
 
-# Another distribution installs a top-level `protocol` too; jsclient looks for this to tell them apart.
-__jsclient__ = True
-
 __all__ = [
     "PING",
     "PONG",
