@@ -18,7 +18,9 @@ from jsclient.cli.arguments import (
     seconds,
     storage,
 )
-from jsclient.cli.output import ask, fields, line, name_alone, payload_text, record, shown, size, table, write_bytes
+from jsclient.cli.infos import duration, page, stream_parts
+from jsclient.cli.output import ask, line, name_alone, payload_text, record, shown, size, table, write_bytes
+from jsclient.jetstream.api import model_base
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -169,20 +171,22 @@ def bucket_info(options: argparse.Namespace) -> None:
 
 
 def _show(status: keyvalue.KeyValueStatus, as_json: bool) -> None:
-    config = status.stream_info.config
+    info = status.stream_info
     pairs: dict[str, Any] = {
         "values": status.values,
         "bytes": status.bytes,
         "history": status.history,
         "ttl": status.ttl,
-        "storage": config.storage,
-        "replicas": config.num_replicas,
-        "description": config.description,
+        "marker ttl": status.limit_marker_ttl,
+        "storage": info.config.storage,
+        "replicas": info.config.num_replicas,
+        "description": info.config.description,
     }
     if as_json:
-        record({"bucket": status.bucket, **pairs})
-    else:
-        fields(f"Bucket {status.bucket}", pairs.items())
+        record({"bucket": status.bucket, **pairs, "stream": model_base.to_wire(info)})
+        return
+    ages = {name: None if pairs[name] is None else duration(pairs[name]) for name in ("ttl", "marker ttl")}
+    page(f"Bucket {status.bucket}", [("created", info.created), *{**pairs, **ages}.items()], stream_parts(info))
 
 
 def get_value(options: argparse.Namespace) -> None:

@@ -17,7 +17,8 @@ from jsclient.cli.consumer_settings import (
     settings,
     wanted_consumer,
 )
-from jsclient.cli.output import ask, fields, line, name_alone, print_message, record, struct_record, table
+from jsclient.cli.infos import show_consumer
+from jsclient.cli.output import ask, line, name_alone, print_message, record, struct_record, table
 from jsclient.jetstream import ConsumerConfig, ConsumerInfo, JetStream
 
 
@@ -224,23 +225,8 @@ def unpin_consumer(options: argparse.Namespace) -> None:
 def _show(info: ConsumerInfo, as_json: bool) -> None:
     if as_json:
         struct_record(info)
-        return
-    config = info.config
-    fields(
-        f"Consumer {info.name} of stream {info.stream_name}",
-        (
-            ("filter", config.filter_subject or ", ".join(config.filter_subjects or ()) or None),
-            ("ack policy", config.ack_policy),
-            ("ack wait", f"{config.ack_wait} s"),
-            ("delivered", f"{info.delivered.stream_seq:,} of the stream, {info.delivered.consumer_seq:,} deliveries"),
-            ("ack floor", f"{info.ack_floor.stream_seq:,}"),
-            ("pending", f"{info.num_pending:,}"),
-            ("unacked", f"{info.num_ack_pending:,}"),
-            ("redelivered", f"{info.num_redelivered:,}"),
-            ("pulls", f"{info.num_waiting:,} waiting"),
-            ("paused", "yes" if info.paused else "no"),
-        ),
-    )
+    else:
+        show_consumer(info)
 
 
 def next_messages(options: argparse.Namespace) -> int:

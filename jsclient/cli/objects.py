@@ -20,7 +20,9 @@ from jsclient.cli.arguments import (
     storage,
     taken_as_it_is,
 )
-from jsclient.cli.output import ask, fields, line, name_alone, record, size, table
+from jsclient.cli.infos import page, stream_parts
+from jsclient.cli.output import ask, line, name_alone, record, size, table
+from jsclient.jetstream.api import model_base
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -173,17 +175,23 @@ def get_object(options: argparse.Namespace) -> None:
 def object_info(options: argparse.Namespace) -> None:
     with connect(options) as nc:
         store = _open(nc, options)
-        if options.name is None:
-            status = store.status()
-            known = {"size": status.size, "storage": status.storage, "description": status.description}
-            title = f"Object store {options.bucket}"
-        else:
-            info = store.info(options.name)
-            known, title = _plain(info), f"Object {info.name}"
-    if options.json:
-        record({"bucket": options.bucket, **known})
+        found = store.status() if options.name is None else store.info(options.name)
+    if isinstance(found, objectstore.ObjectStoreStatus):
+        _show_store(found, options.json)
+    elif options.json:
+        record({"bucket": options.bucket, **_plain(found)})
     else:
-        fields(title, known.items())
+        pairs = {**_plain(found), "modified": found.mtime, "description": found.description}
+        page(f"Object {pairs.pop('name')}", pairs.items(), {})
+
+
+def _show_store(status: objectstore.ObjectStoreStatus, as_json: bool) -> None:
+    info = status.stream_info
+    pairs = {"size": status.size, "storage": status.storage, "sealed": status.sealed, "description": status.description}
+    if as_json:
+        record({"bucket": status.bucket, **pairs, "stream": model_base.to_wire(info)})
+    else:
+        page(f"Object store {status.bucket}", [("created", info.created), *pairs.items()], stream_parts(info))
 
 
 def delete_object(options: argparse.Namespace) -> int:

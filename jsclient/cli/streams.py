@@ -9,10 +9,10 @@ from typing import Any
 
 from jsclient import backup, errors
 from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, split, storage
+from jsclient.cli.infos import show_stream
 from jsclient.cli.output import (
     Progress,
     ask,
-    fields,
     line,
     name_alone,
     print_message,
@@ -381,18 +381,5 @@ def restore_stream(options: argparse.Namespace) -> None:
 def _show(info: StreamInfo, as_json: bool) -> None:
     if as_json:
         struct_record(info)
-        return
-    state, config = info.state, info.config
-    fields(
-        f"Stream {config.name}",
-        (
-            ("subjects", ", ".join(config.subjects or ())),
-            ("storage", f"{config.storage}, {config.num_replicas or 1} replicas, retention {config.retention}"),
-            ("messages", f"{state.messages:,}"),
-            ("bytes", f"{state.bytes:,}"),
-            ("first", f"{state.first_seq} at {state.first_ts}" if state.messages else state.first_seq),
-            ("last", f"{state.last_seq} at {state.last_ts}" if state.messages else state.last_seq),
-            ("consumers", state.consumer_count),
-            ("replicas", _replicas(info) if info.cluster is not None else None),
-        ),
-    )
+    else:
+        show_stream(info)
