@@ -45,10 +45,21 @@ class Operator:
         # Made once: with a new time of issue the server would call it another operator, which no reload can bring.
         self.jwt = encode(self.key, self.key.public, "O", {"type": "operator", "version": 2})
 
-    def config(self) -> str:
-        claims = {"type": "account", "version": 2, "limits": ACCOUNT_LIMITS, "revocations": self.revoked}
-        account = encode(self.key, self.account.public, "A", claims)
-        return f"operator: {self.jwt}\nresolver: MEMORY\nresolver_preload: {{ {self.account.public}: {account} }}\n"
+    def config(self, system: bool = False, **more: Any) -> str:
+        """`system`: with a system account, from which a server asks an auth callout (it crashes without one)."""
+        claims = {"type": "account", "version": 2, "limits": ACCOUNT_LIMITS}
+        accounts = {
+            self.account.public: encode(
+                self.key, self.account.public, "A", {**claims, "revocations": self.revoked, **more}
+            )
+        }
+        settings = f"operator: {self.jwt}\nresolver: MEMORY\n"
+        if system:
+            key = KeyPair(new_seed(KeyType.ACCOUNT)).public
+            accounts[key] = encode(self.key, key, "SYS", claims)
+            settings += f"system_account: {key}\n"
+        preload = ", ".join(f"{key}: {account}" for key, account in accounts.items())
+        return f"{settings}resolver_preload: {{ {preload} }}\n"
 
     def user_jwt(self, seed: str, name: str = "U", lifetime: int | None = None, **nats: Any) -> str:
         claims = {} if lifetime is None else {"exp": int(time.time()) + lifetime}

@@ -70,7 +70,8 @@ class Authenticator:
     """How to prove who we are. Every text may be a str, a `Secret`, `env:NAME`, or a callable that returns the text.
 
     One way at a time: user and password, token, nkey seed (text or file), JWT with seed, `.creds`,
-    `signature_callback` with `nkey` or `jwt`, or `auth_callback`. `credentials` is a path, the bytes of such
+    `signature_callback` with `nkey` or `jwt`, or `auth_callback`. Exception: user and password, or a token, may be next
+    to what signs; the client sends both, for a server with auth callout. `credentials` is a path, the bytes of such
     a file, or a callable that returns either. Pickles as long as its callables do.
     """
 
@@ -111,16 +112,16 @@ class Authenticator:
 
     def _check_one_way(self) -> None:
         signed = (self.nkey_seed, self.nkey_seed_file, self.jwt, self.signature_callback)
-        ways = {
-            "user": self.user,
-            "token": self.token,
+        plain = {"user": self.user, "token": self.token}
+        signing = {
             "credentials": self.credentials,
-            "auth_callback": self.auth_callback,
             "nkey_seed, jwt or signature_callback": next((value for value in signed if value is not None), None),
         }
-        given = [name for name, value in ways.items() if value is not None]
-        if len(given) > 1:
-            raise ConfigError(f"give one kind of credentials, not {' and '.join(given)} together")
+        callback = {"auth_callback": self.auth_callback}
+        for ways in (plain, signing, callback | plain, callback | signing):
+            given = [name for name, value in ways.items() if value is not None]
+            if len(given) > 1:
+                raise ConfigError(f"give one kind of credentials, not {' and '.join(given)} together")
 
     @property
     def configured(self) -> bool:
@@ -135,25 +136,33 @@ class Authenticator:
         url_password: Secret | None = None,
         url_token: Secret | None = None,
     ) -> AuthFields:
-        """The fields of CONNECT for a server that sent `nonce`; what the URL names wins over the options.
+        """The fields of CONNECT for a server that sent `nonce`. A user and password of a URL replace those options.
 
         Raises ConfigError for unusable credentials, AuthError when the server cannot take this kind.
 
         `url_user`, `url_password` and `url_token`: the user information of the URL that was dialled.
         """
+        if self.auth_callback is None:
+            signed = self._signed_fields(nonce)
+        else:
+            signed = _with_digest(_callback_fields(handlers.ran(self.auth_callback(nonce or ""))))
+        plain = self._plain_fields(url_user, url_password, url_token)
+        return _with_digest(attrs.evolve(signed, **plain), signed.digest) if plain else signed
+
+    def _plain_fields(self, url_user: str, url_password: Secret | None, url_token: Secret | None) -> dict[str, Any]:
+        """User and password, or a token: of the URL, or else of the options."""
         if url_token is not None:
             # Never resolved: the origin of a URL does not choose which environment variable is sent there.
-            return _with_digest(AuthFields(auth_token=url_token.reveal()))
+            return {"auth_token": url_token.reveal(), "user": None, "password": None}
         if url_user:
-            return _with_digest(AuthFields(user=url_user, password=url_password.reveal() if url_password else ""))
-        if self.auth_callback is not None:
-            return _with_digest(_callback_fields(handlers.ran(self.auth_callback(nonce or ""))))
+            password = url_password.reveal() if url_password else ""
+            return {"user": url_user, "password": password, "auth_token": None}
         if self.token is not None:
-            return _with_digest(AuthFields(auth_token=read_secret(self.token, "token")))
+            return {"auth_token": read_secret(self.token, "token")}
         if self.user is not None:
             password = read_secret(self.password, "password") or ""
-            return _with_digest(AuthFields(user=read_secret(self.user, "user"), password=password))
-        return self._signed_fields(nonce)
+            return {"user": read_secret(self.user, "user"), "password": password}
+        return {}
 
     def _signed_fields(self, nonce: str | None) -> AuthFields:
         if self.credentials is not None:

@@ -302,17 +302,18 @@ def _check(o: SparkOptions, way: str, given: Mapping[str, Any]) -> None:
 
 
 def _check_credentials(o: SparkOptions) -> None:
-    ways = {
+    signing = {
         "credentialsFile": o.credentials_file,
         "credentialsSecret": o.credentials_secret,
         "credentialsProvider": o.credentials_provider,
         "nkeySeedFile": o.nkey_seed_file,
         "nkeySecret": o.nkey_secret,
-        "token": o.token,
-        "password": o.password,
     }
-    used = [name for name, value in ways.items() if value]
-    _conflict(len(used) > 1, f"{' and '.join(used)} are different ways to log in; give one of them")
+    plain = {"token": o.token, "password": o.password}
+    provided = {"credentialsProvider": o.credentials_provider, **plain}
+    for ways in (signing, plain, provided):  # a token or password next to what signs is for auth callout
+        used = [name for name, value in ways.items() if value]
+        _conflict(len(used) > 1, f"{' and '.join(used)} are different ways to log in; give one of them")
     _conflict(o.password and not o.user, "'password' needs 'user'")
     _bad(bool(o.tls_cert_file) != bool(o.tls_key_file), "'tls.certFile' and 'tls.keyFile' belong together")
     if o.credentials_provider is not None:
