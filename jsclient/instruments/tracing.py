@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from jsclient.errors import ConfigError
+from jsclient.errors import ConfigError, brief
 from jsclient.instruments import End, Instrumentation, Operation
 
 __all__ = ["OpenTelemetry"]
@@ -76,7 +76,7 @@ class OpenTelemetry(Instrumentation):
         if error is not None:
             span.record_exception(error)
             span.set_attribute("error.type", type(error).__name__)
-            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, str(error)))
+            span.set_status(self._trace.Status(self._trace.StatusCode.ERROR, brief(error)))
         span.end()
 
 

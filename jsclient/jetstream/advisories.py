@@ -10,12 +10,13 @@ stream on `$JS.EVENT.ADVISORY.>` and decode its messages with `parse_advisory`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeVar
 
 from jsclient import handlers
 from jsclient.durations import DEFAULT, Timeout
-from jsclient.errors import BadResponse, ConfigError
+from jsclient.errors import BadResponse, ConfigError, brief
 from jsclient.jetstream.api import model_base, names
 from jsclient.jetstream.api.model_base import Duration, Timestamp, Wire
 from jsclient.shared_options import with_shared_options
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from jsclient.connection import Connection
     from jsclient.message import Msg
     from jsclient.subscription import Subscription
+
+log: logging.Logger = logging.getLogger("jsclient.jetstream")
 
 ADVISORIES: Final = "$JS.EVENT.ADVISORY"
 METRICS: Final = "$JS.EVENT.METRIC"
@@ -279,7 +282,11 @@ class Advisories(Generic[E]):
 
     def _wanted(self, message: Msg) -> E | None:
         """The event if it is of the kind asked for: some kinds share their subjects with others."""
-        event = parse_advisory(message.payload)
+        try:
+            event = parse_advisory(message.payload)
+        except BadResponse as error:  # others may publish there, too
+            log.warning("%s on %s", brief(error), message.subject)
+            return None
         return event if isinstance(event, self._kind) else None
 
     def next(self, timeout: Timeout = DEFAULT) -> E:

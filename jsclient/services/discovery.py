@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import logging
 from collections.abc import Iterator
 from typing import Final, TypeVar
 
@@ -10,7 +11,7 @@ import msgspec
 
 from jsclient.connection import Connection
 from jsclient.durations import DEFAULT, Timeout, plain, resolve
-from jsclient.errors import BadResponse, NoResponders
+from jsclient.errors import NoResponders
 from jsclient.first_use import prepared
 from jsclient.services.models import ServiceInfo, ServicePing, ServiceStats, control_subject
 from protocol.errors import BAD_JSON
@@ -19,6 +20,8 @@ DISCOVERY_TIMEOUT: Final = 2.0  # seconds for the first answer
 STALL: Final = 0.3  # seconds without a further answer that end the list (ADR-47 suggests a tenth of the timeout)
 
 T = TypeVar("T", bound=ServicePing)
+
+log: logging.Logger = logging.getLogger("jsclient.services")
 
 
 def ping(
@@ -54,19 +57,22 @@ def stats(
 
 def _ask(nc: Connection, verb: str, kind: type[T], name: str, id: str, timeout: Timeout, stall: float) -> Iterator[T]:
     subject = control_subject(verb, name, id)
-    maximum = 1 if id else None
-    total = resolve(timeout, DISCOVERY_TIMEOUT)
-    return _answers(nc, subject, kind, total, maximum, stall)
+    return _answers(nc, subject, kind, resolve(timeout, DISCOVERY_TIMEOUT), stall, only_one=bool(id))
 
 
 def _answers(
-    nc: Connection, subject: str, kind: type[T], timeout: float | None, maximum: int | None, stall: float
+    nc: Connection, subject: str, kind: type[T], timeout: float | None, stall: float, only_one: bool
 ) -> Iterator[T]:
+    """The answers of services. Strangers can answer, too: the client logs anything else and leaves it out."""
     try:
-        for message in nc.request_many(subject, timeout=timeout, max_messages=maximum, stall=stall):
+        for message in nc.request_many(subject, timeout=timeout, stall=stall):
             try:
-                yield msgspec.json.decode(message.payload, type=prepared(kind))
+                found = msgspec.json.decode(message.payload, type=prepared(kind))
             except BAD_JSON as error:
-                raise BadResponse(f"not an answer of a service on {subject}: {error}", message.payload) from error
+                log.warning("not an answer of a service on %s: %s", subject, error)
+                continue
+            yield found
+            if only_one:
+                return
     except NoResponders:
         return

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import msgspec
+
 from jsclient import handlers, waiting
 from jsclient._engine import SLICE, Taker
 from jsclient.connection import engine_of
@@ -15,7 +17,6 @@ from jsclient.durations import Deadline, Timeout
 from jsclient.errors import (
     ConnectionClosed,
     DrainTimeout,
-    JsClientError,
     NatsConnectionError,
     PermissionViolation,
     ServiceError,
@@ -26,7 +27,8 @@ from jsclient.errors import (
 from jsclient.hints import given, wanted
 from jsclient.instruments import handling
 from jsclient.services.models import EndpointInfo, EndpointStats
-from jsclient.services.request import Request, one_line
+from jsclient.services.request import MAX_TEXT, Request, shortened
+from jsclient.services.request import described as told
 from jsclient.threads import Thread, start_all
 from protocol.described import described
 
@@ -108,9 +110,7 @@ class Endpoint(Taker):
 
     def stats(self) -> EndpointStats:
         """The counters since the start or the last reset; times in nanoseconds."""
-        data: Any = {}
-        if self._service.config.stats_handler is not None:
-            data = self._service.config.stats_handler(self)
+        data = self._own_data()
         with self._lock:
             return EndpointStats(
                 name=self.name,
@@ -123,6 +123,19 @@ class Endpoint(Taker):
                 average_processing_time=self._nanoseconds // self._requests if self._requests else 0,
                 data=data,
             )
+
+    def _own_data(self) -> Any:
+        """The data of the application. If its function fails or JSON cannot hold it, STATS goes without."""
+        stats_handler = self._service.config.stats_handler
+        if stats_handler is None:
+            return {}
+        try:
+            data = handlers.ran(stats_handler(self))
+            msgspec.json.encode(data)
+        except (Exception, SystemExit) as error:
+            self._tell(error, "the stats_handler for endpoint %s of service %s failed: %s")
+            return {}
+        return data
 
     def reset(self) -> None:
         """Set its counters to zero."""
@@ -172,48 +185,68 @@ class Endpoint(Taker):
                 return
             if self._closing:
                 return  # no handler starts after close()
-            self._serve(message)
+            try:
+                self._serve(message)
+            except BaseException:  # nobody else would answer the requests that follow
+                log.exception("endpoint %s of service %s goes on after an error", self.name, self._service.config.name)
 
     def _refused(self, error: Exception) -> None:
         with self._lock:
             first, self.error = self.error is None, self.error or error
             if first:
                 self._errors += 1
-                self._last_error = one_line(brief(error))
+                self._last_error = shortened(brief(error))
         if first:
             self._tell(error, "endpoint %s of service %s ended: %s")
 
     def _serve(self, message: Msg) -> None:
         request = Request(message, self._service.nc)
         started = time.perf_counter_ns()
+        raised: BaseException | None = None
         failure: str | None = None
         try:
-            handlers.ran(self.handler(request))
+            self.handler(request)
             failure = request.error_sent
         except ServiceError as error:
-            failure = f"{error.code}:{error.description}"
+            raised, failure = error, f"{error.code}:{shortened(error.description)}"
             self._answer_error(request, error.code or "500", error.description or "error", error.data)
-            if self._service.config.on_error is not None:  # it is an answer as others are: not for the log
-                self._tell(error, "endpoint %s of service %s answered with an error: %s")
         except BaseException as error:  # also SystemExit: it would end this worker, and nobody would answer any more
-            failure = f"500:{one_line(repr(error))}"
-            self._tell(error, "the handler of endpoint %s of service %s failed: %s")
-            self._answer_error(request, "500", one_line(repr(error)), b"")
-        elapsed = time.perf_counter_ns() - started
+            raised, text = error, told(error)
+            failure = f"500:{text}"
+            self._answer_error(request, "500", text, b"")
+        finally:
+            self._count(time.perf_counter_ns() - started, failure)
+        if raised is None:
+            return
+        if not isinstance(raised, ServiceError):
+            self._tell(raised, "the handler of endpoint %s of service %s failed: %s")
+        elif self._service.config.on_error is not None:  # it is an answer as others are: not for the log
+            self._tell(raised, "endpoint %s of service %s answered with an error: %s")
+
+    def _count(self, nanoseconds: int, failure: str | None) -> None:
         with self._lock:
             self._requests += 1
-            self._nanoseconds += elapsed
+            self._nanoseconds += nanoseconds
             if failure is not None:
                 self._errors += 1
-                self._last_error = failure
+                self._last_error = shortened(failure)
 
     def _answer_error(self, request: Request, code: str, description: str, data: bytes) -> None:
         if not request.reply:
             return
         try:
             request.error(code, description, data)
-        except JsClientError as error:
+            return
+        except Exception as error:
             self._tell(error, "endpoint %s of service %s could not answer with an error: %s")
+            if isinstance(error, NatsConnectionError):
+                return
+        # It may be too large, or no text at all. Its caller waits, and gets what fits.
+        most = min(MAX_TEXT, self._service.nc.max_payload // 8)
+        try:
+            request.error(shortened(code, 40) or "500", shortened(description, most) or "error")
+        except Exception as error:
+            self._tell(error, "endpoint %s of service %s could not answer with a short error: %s")
 
     def _tell(self, error: BaseException, text: str) -> None:
         """To `on_error` of the service, or to the log when there is none."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 import msgspec
 
@@ -19,18 +20,27 @@ from protocol.errors import BAD_JSON, MalformedHeaders
 
 T = TypeVar("T")
 
+MAX_TEXT: Final = 1000
+"""Characters of an error that its caller gets and that STATS shows: a text of the application may have any length."""
+
 
 @with_shared_options
 class Request:
-    """What a handler gets. Answer it once or several times, from any thread, also after the handler returned."""
+    """What a handler gets. Answer it once or several times, from any thread, also after the handler returned.
 
-    __slots__ = ("_connection", "error_sent", "message")
+    If the handler has not answered, the value that it returns is the answer: bytes and text unchanged, any other value
+    in the codec of the service. The client ignores None and a future.
+    """
+
+    __slots__ = ("_connection", "answered", "error_sent", "message")
 
     def __init__(self, message: Msg, connection: Connection) -> None:
         self.message: Msg = message
         """The message as it came."""
         self.error_sent: str | None = None
         """Code and description of the error that it was answered with; None if it was not."""
+        self.answered: bool = False
+        """True once it was answered."""
         self._connection = connection
 
     @property
@@ -65,6 +75,7 @@ class Request:
         if not self.message.reply:
             raise ConfigError(f"the request on {self.subject!r} has no reply subject: its sender waits for no answer")
         self._connection.publish(self.message.reply, payload, headers=headers)
+        self.answered = True
 
     def respond_json(self, value: Any, headers: Mapping[str, str] | Headers | None = None) -> None:
         """Answer with a value as JSON."""
@@ -97,7 +108,7 @@ class Request:
 class TypedRequest(Request, Generic[T]):
     """A request with a value as its payload: what the handler of `add_endpoint(decode=Order)` gets.
 
-    `respond` takes values, too. What the handler returns is the answer, unless it is None.
+    `respond` takes values, too.
     """
 
     __slots__ = ("codec", "value")
@@ -120,6 +131,7 @@ def typed_handler(
     """The handler of the application, behind the decoding; what cannot be decoded is answered with error 400."""
     read = codecs.decoder(codec, decode)
 
+    @functools.wraps(handler)
     def handle(request: Request) -> None:
         try:
             value = read(request.data)
@@ -127,18 +139,54 @@ def typed_handler(
             raise ServiceError("400", f"the request is no {codecs.name_of(decode)}: {error}") from error
         typed = TypedRequest(request, value, codec)
         try:
-            answer = handlers.ran(handler(typed))
-            if answer is not None and typed.reply:
-                typed.respond(answer)
+            _answer(typed, handler(typed), codec)
         finally:
-            request.error_sent = typed.error_sent
+            request.error_sent, request.answered = typed.error_sent, typed.answered
 
     return handle
 
 
+def plain_handler(handler: Callable[[Request], object], codec: Codec) -> Callable[[Request], object]:
+    """The handler of the application, before the answer that it returns."""
+
+    @functools.wraps(handler)
+    def handle(request: Request) -> None:
+        _answer(request, handler(request), codec)
+
+    return handle
+
+
+def _answer(request: Request, result: object, codec: Codec) -> None:
+    """Answer with what a handler has returned."""
+    if result is None:
+        return
+    handlers.ran(result)
+    if not request.answered and request.reply and not hasattr(result, "add_done_callback"):
+        request.respond(codecs.payload_of(codec, result))
+
+
 def one_line(text: str) -> str:
-    """Text that may stand in a header: error texts of Python can have several lines."""
-    return " ".join(text.replace("\0", " ").split())
+    """Text that a header and JSON can hold. Error texts of Python can have several lines, and surrogates."""
+    return " ".join(text.encode(errors="backslashreplace").decode().replace("\0", " ").split())
+
+
+def shortened(text: object, most: int = MAX_TEXT) -> str:
+    """A text of the application on one line, at most this long; "" if it has none."""
+    try:
+        plain = str(text)
+    except Exception:  # of an object whose own code fails
+        return ""
+    line = one_line(plain[: 4 * most])
+    return line if len(line) <= most else line[: most - 3] + "..."
+
+
+def described(error: BaseException) -> str:
+    """An exception of the application in one short line, whatever its own code does."""
+    try:
+        text = repr(error)
+    except BaseException:  # also SystemExit: its own code fails
+        text = f"{type(error).__name__} (without a text)"
+    return shortened(text)
 
 
 def check_response(message: Msg) -> Msg:

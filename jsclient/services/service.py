@@ -25,7 +25,7 @@ from jsclient.services.models import (
     ServiceStats,
     control_subject,
 )
-from jsclient.services.request import TypedRequest, typed_handler
+from jsclient.services.request import TypedRequest, plain_handler, shortened, typed_handler
 from jsclient.shared_options import with_shared_options
 from jsclient.states import LinkEvent
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("jsclient.services")
 
 STOP_TIMEOUT: Final = 30.0  # seconds for the requests that are queued or in work, as for a drain
+SHORT_ERROR: Final = 60  # characters of an error where STATS would be too large
 PENDING_MESSAGES: Final = 65_536
 PENDING_BYTES: Final = 64 << 20
 
@@ -85,8 +86,10 @@ class Group:
         that of the group or service, "" means none. `metadata`: words that `info` shows. Requests beyond
         `pending_messages` (65,536) or `pending_bytes` (64 MiB) are dropped.
 
-        `decode=Order`: the handler gets a TypedRequest with a `value` of that type, read with the codec of the service,
-        and what it returns is the answer; a request that cannot be decoded is answered with error 400 and counted.
+        If the handler has not answered when it returns a value, that is the answer; see Request.
+
+        `decode=Order`: the handler gets a TypedRequest with a `value` of that type, read with the codec of the service;
+        a request that cannot be decoded is answered with error 400 and counted.
 
         PermissionViolation when the server refuses the subscription. If it does not say so within `timeout` seconds (5
         by default), or there is no link, it comes later: `Endpoint.error`.
@@ -107,8 +110,8 @@ class Group:
         if workers < 1:
             raise ConfigError(f"workers must be 1 or more, not {workers}")
         resolve(timeout, None)  # a wrong one is told before anything is subscribed
-        if decode is not None:
-            handler = typed_handler(handler, decode, self._service.config.codec)
+        codec = self._service.config.codec
+        handler = plain_handler(handler, codec) if decode is None else typed_handler(handler, decode, codec)
         endpoint = Endpoint(self._service, name, full, group, handler, metadata)
         return self._service._add(endpoint, workers, pending_messages, pending_bytes, timeout)
 
@@ -151,6 +154,7 @@ class Service(Group):
 
     def _start(self, timeout: Timeout) -> None:
         answers = {"PING": self.ping, "INFO": self.info, "STATS": self.stats}
+        self._check_fits(self.info())
         try:
             for verb in VERBS:
                 for name, id in (("", ""), (self.config.name, ""), (self.config.name, self.id)):
@@ -167,9 +171,31 @@ class Service(Group):
     def _verb_handler(self, answer: Callable[[], ServicePing]) -> Callable[[Msg], None]:
         def handle(message: Msg) -> None:
             if message.reply:
-                self.nc.publish(message.reply, msgspec.json.encode(answer()))
+                self.nc.publish(message.reply, self._fitting(answer()))
 
         return handle
+
+    def _fitting(self, answer: ServicePing) -> bytes:
+        """An answer as JSON. One that is too large goes without the data and the full errors of the endpoints."""
+        body = msgspec.json.encode(answer)
+        if len(body) <= self.nc.max_payload or not isinstance(answer, ServiceStats):
+            return body
+        log.warning("STATS of service %s has %d bytes, so its data is left out", answer.name, len(body))
+        for endpoint in answer.endpoints:
+            endpoint.data, endpoint.last_error = {}, shortened(endpoint.last_error, SHORT_ERROR)
+        return msgspec.json.encode(answer)
+
+    def _check_fits(self, info: ServiceInfo) -> None:
+        """Raises ConfigError if INFO could not be answered."""
+        try:
+            size = len(msgspec.json.encode(info))
+        except UnicodeEncodeError as error:
+            raise ConfigError(f"texts of service {info.name} must be UTF-8: {error.reason}") from None
+        if size > self.nc.max_payload:
+            raise ConfigError(
+                f"INFO of service {info.name} would have {size} bytes, and the server takes {self.nc.max_payload}: "
+                "shorten its description or metadata"
+            )
 
     def _add(
         self, endpoint: Endpoint, workers: int, pending_messages: int, pending_bytes: int, timeout: Timeout
@@ -179,6 +205,7 @@ class Service(Group):
                 raise ConfigError(f"service {self.config.name} is stopped: make a new one")
             self._endpoints.append(endpoint)
         try:
+            self._check_fits(self.info())
             endpoint._start(workers, pending_messages, pending_bytes, timeout)
         except BaseException:
             with self._lock:

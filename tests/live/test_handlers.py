@@ -221,11 +221,12 @@ def test_what_hooks_return_is_logged(nc: Connection, name: str, caplog: pytest.L
     js = JetStream(nc)
     locks, anyhow = coordination.lease_bucket(js, ttl=10), cast("Any", nc)
     caplog.set_level(logging.WARNING, "jsclient")
+    elections: list[coordination.Election] = []
     tries: list[Callable[[], Any]] = [
         lambda: js.publish_async("jobs.x", b"").add_done_callback(returning),
         lambda: JetStream(nc, publish_async_on_ack=returning).publish_async("jobs.x", b""),
         lambda: JetStream(nc, on_response=returning).stream("JOBS"),
-        lambda: coordination.Election(locks, "e", on_gain=returning).close(),
+        lambda: elections.append(coordination.Election(locks, "e", on_gain=returning)),
         lambda: nc.barrier(returning),
         lambda: [anyhow.subscribe("x", max_messages=1).when_closed(returning), anyhow.publish("x", b"")],
         lambda: [js.advisories(callback=returning), js.create_stream(name="X", subjects=["y"])],
@@ -239,4 +240,5 @@ def test_what_hooks_return_is_logged(nc: Connection, name: str, caplog: pytest.L
         caplog.clear()
         one()
         wait_until(lambda: "which nobody runs" in caplog.text, 5, f"number {number}")
+    elections[0].close()
     gc.collect()
