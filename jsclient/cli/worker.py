@@ -41,6 +41,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     )
     worker.add_argument("--threads", type=positive, default=THREADS, help=f"of each process (default {THREADS})")
     worker.add_argument("--attempts", type=positive, help="give a message up when it fails so often")
+    worker.add_argument("--retries", type=int, help="give a message up when it asks for another try more often (100)")
     worker.add_argument("--backoff", type=_delays, metavar="S,S,...", help="seconds before each new attempt")
     worker.add_argument("--dead-letter", metavar="SUBJECT", help="where messages go that are given up")
     worker.add_argument("--later", metavar="SUBJECT", help="with --consumer: where messages wait for a late retry")
@@ -128,7 +129,7 @@ def _pool(nc: Any, options: argparse.Namespace, handler: Callable[[Any], Any]) -
     js = jetstream(nc, options)
     given: dict[str, Any] = {
         name: value
-        for name in ("threads", "attempts", "backoff", "dead_letter", "later", "confirm", "stop_timeout")
+        for name in ("threads", "attempts", "retries", "backoff", "dead_letter", "later", "confirm", "stop_timeout")
         if (value := getattr(options, name)) is not None
     }
     if not options.group:

@@ -43,6 +43,7 @@ class GroupPoolDict(TypedDict, total=False):
     threads: int
     key: Callable[[Any], Any]
     attempts: int | None
+    retries: int | None
     dead_letter: str | None
     backoff: Sequence[float | dt.timedelta] | None
     confirm: bool

@@ -400,18 +400,19 @@ class GroupPool(Taker):
         return None
 
     def _handle(self, worker: Worker, term: Term, item: Item) -> None:
-        message, retries = item.message, item.held.retries
+        message, held = item.message, item.held
         delay: float | None
         if item.poison:
             error = RuntimeError(item.poison)
-            given_up = self.settler.give_up(worker, message, error, 1 + retries, item.poison)
+            given_up = self.settler.give_up(worker, message, error, 1 + held.retries, item.poison)
+            held.retries += 1
             delay = None if given_up else self.settler.delay(error, 1)
         else:
             # Not the server's count: it counts what no handler saw, and begins again with every consumer.
             alone = term.order.alone
             if alone:
                 term.begin_alone(item)
-            delay = self.settler.run_keyed(worker, message, 1, retries)
+            delay = self.settler.run_keyed(worker, message, 1, held)
             if alone and not self.connection.closed:
                 self._flush()
         with self.ready:
@@ -420,7 +421,6 @@ class GroupPool(Taker):
             if delay is None or delay == BY_HANDLER:
                 term.order.finished(item, again=delay == BY_HANDLER)
             else:
-                item.held.retries += 1
                 term.order.failed(item, time.monotonic() + delay)
             self.ready.notify()
         if term.handing_over:

@@ -196,7 +196,7 @@ class KeyedWork:
         deliveries = pool.deliveries(worker, item.message)
         held.started = time.monotonic()
         held.waiting = False
-        delay = pool.settler.run_keyed(worker, item.message, deliveries, held.retries)
+        delay = pool.settler.run_keyed(worker, item.message, deliveries, held)
         finished = delay is None or delay == BY_HANDLER
         with self._ready:
             held.waiting, held.hung = True, None
@@ -204,7 +204,6 @@ class KeyedWork:
             self._hung.discard(item.key)
             if not finished and not pool.stopping:
                 assert delay is not None
-                held.retries += 1
                 self._order.failed(item, time.monotonic() + delay)
                 self._ready.notify_all()
                 return None

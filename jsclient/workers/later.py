@@ -17,6 +17,7 @@ from jsclient.jetstream import Schedule
 from jsclient.jetstream import dead_letters as origins
 from jsclient.jetstream.without_payload import payload_of
 from jsclient.workers import dead_letters
+from jsclient.workers.history import Known
 from jsclient.workers.options import DEAD_LETTER_TIMEOUT
 from protocol import Headers, matches
 
@@ -26,8 +27,10 @@ if TYPE_CHECKING:
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
 ATTEMPT: Final = "Retry-Attempt"
+ASKED: Final = "Retry-Count"
+"""How often handlers have raised Retry, which is not a failed attempt."""
 FIRST_SEQUENCE: Final = "Retry-First-Sequence"
-COUNTED: Final = (ATTEMPT, FIRST_SEQUENCE)
+COUNTED: Final = (ATTEMPT, ASKED, FIRST_SEQUENCE)
 """Headers that are about earlier tries: a replay begins without them."""
 RETRY: Final = "retry"
 """In the place of a consumer, in the ids of what is stored for later."""
@@ -61,13 +64,17 @@ def usable(consumer: Consumer, prefix: str) -> bool:
     return True
 
 
-def attempts_before(message: JetStreamMsg) -> int:
-    """How often earlier copies of the message have failed."""
-    text = _header(message, ATTEMPT)
+def tries_before(message: JetStreamMsg) -> Known:
+    """The tries of earlier copies of the message."""
+    return Known(_number(message, ATTEMPT), _number(message, ASKED))
+
+
+def _number(message: JetStreamMsg, name: str) -> int:
+    text = _header(message, name)
     return int(text) if text.isdigit() and len(text) < 6 else 0
 
 
-def store(consumer: Consumer, prefix: str, message: JetStreamMsg, delay: float, attempt: int) -> None:
+def store(consumer: Consumer, prefix: str, message: JetStreamMsg, delay: float, tries: Known) -> None:
     """Store the message for later and wait for the PubAck; raises what `publish` raises.
 
     Stored twice, because the ack of the original was lost, it is one (within the duplicate window of the stream): its
@@ -77,7 +84,8 @@ def store(consumer: Consumer, prefix: str, message: JetStreamMsg, delay: float, 
     first = _header(message, FIRST_SEQUENCE)
     first = first if first.isdigit() else str(meta.stream_seq)
     headers = Headers(dead_letters.headers_of(message))
-    headers[ATTEMPT] = str(attempt)
+    headers[ATTEMPT] = str(tries.failed)
+    headers[ASKED] = str(tries.asked)
     headers[FIRST_SEQUENCE] = first
     when = dt.datetime.now(dt.timezone.utc) + dt.timedelta(seconds=delay)
     domain = meta.domain or origins.domain_of(js)

@@ -33,6 +33,9 @@ PREFETCH_SECONDS: Final = 0.1
 RETRY_DELAY: Final = 1.0
 """Seconds before a failed message comes again where neither the pool nor the consumer has a back-off."""
 
+RETRIES: Final = 100
+"""Times that a handler may raise Retry for a message, with `attempts`; a handler that always does comes to an end."""
+
 LATER_FROM: Final = 60.0
 """Seconds of delay from which on a message is stored again for later instead of naked."""
 
@@ -68,7 +71,10 @@ class PoolOptions:
     key: Callable[[Any], Any] | None = None
     """Returns the key of a message: those of one key are handled one after another, in order."""
     attempts: int | None = None
-    """Deliveries after which a failing message is given up; None: never."""
+    """Deliveries after which a failing message is given up; None: never. A delivery that ended in Retry is left out."""
+    retries: int | None = None
+    """The most Retries of a handler for one message; at the next Retry the message is given up. None (default) allows
+    100 with `attempts`, and any number without."""
     dead_letter: str | None = None
     """Subject under which a message that is given up is stored, with the reason."""
     backoff: tuple[float, ...] | None = attrs.field(default=None, converter=_delays)
@@ -116,6 +122,8 @@ class PoolOptions:
             raise ConfigError(f"threads must be positive, got {self.threads}")
         if self.attempts is not None and self.attempts < 1:
             raise ConfigError(f"attempts must be positive, got {self.attempts}")
+        if self.retries is not None and self.retries < 0:
+            raise ConfigError(f"retries must be 0 or more, got {self.retries}")
         if self.dead_letter is not None:
             checks.subject(self.dead_letter, "dead_letter")
         if self.backoff is not None and (not self.backoff or any(not 0 <= delay < math.inf for delay in self.backoff)):
@@ -134,6 +142,11 @@ class PoolOptions:
                 raise ConfigError("later= excludes key= and manual=: a message that is stored again comes last")
         if not self.later_from >= 0:
             raise ConfigError(f"later_from must be 0 or more seconds, got {self.later_from!r}")
+
+    @property
+    def retries_allowed(self) -> int | None:
+        """For layers: `retries` with its default; None for no limit."""
+        return RETRIES if self.retries is None and self.attempts is not None else self.retries
 
     def _check_batch(self, batch: tuple[int, float]) -> None:
         size, seconds = batch
@@ -156,6 +169,7 @@ class PoolOptionsDict(TypedDict, total=False):
     threads: int
     key: Callable[[Any], Any] | None
     attempts: int | None
+    retries: int | None
     dead_letter: str | None
     backoff: Sequence[float | dt.timedelta] | None
     confirm: bool

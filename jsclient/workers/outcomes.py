@@ -27,7 +27,10 @@ class Skipped(Reject):
 
 @described
 class Retry(Exception):
-    """Not now: deliver it again after `delay` seconds (None: as the pool's or the consumer's back-off says)."""
+    """Not now: deliver it again after `delay` seconds (None: as the pool's or the consumer's back-off says).
+
+    It does not count as a failed attempt; the pool's `retries` limits it.
+    """
 
     def __init__(self, delay: float | dt.timedelta | None = None, reason: str = "retry") -> None:
         super().__init__(reason)

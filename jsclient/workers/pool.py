@@ -49,12 +49,12 @@ class WorkerPool(Taker):
 
     The outcome of `handler(message)` decides the ack: it returns: ack (`confirm=True`: wait for the server's
     confirmation); it raises: delivered again after the pool's `backoff`, the consumer's, or 1 s; it raises
-    `Retry(delay)`: after that delay; `Reject(reason)`: never again. With `attempts=N` a message that fails at its
-    N-th delivery or later is given up; given up means stored under `dead_letter` with its reason, if that is set,
-    then terminated; while it cannot be stored, it is tried again. Deliveries that no handler saw (given back by a
-    stop, prefetched by a killed process) count, but a message is only given up unseen after five more than `attempts`:
-    it seems to kill its workers. `manual=True`: the handler acks by itself; what it raises is still dealt with unless
-    it has.
+    `Retry(delay)`: after that delay, up to `retries` times; `Reject(reason)`: never again. With `attempts=N` a message
+    that fails at its N-th delivery or later is given up (deliveries that ended in Retry are left out). Given up means
+    stored under `dead_letter` with its reason, if that is set, then terminated; while it cannot be stored, it is tried
+    again. Deliveries that no handler saw (given back by a stop, prefetched by a killed process) count, but a message
+    is only given up unseen after five more than `attempts`: it seems to kill its workers. `manual=True`: the handler
+    acks by itself; what it raises is still dealt with unless it has.
 
     While a handler runs, the server is told so after a third of `ack_wait` (or of the consumer's back-off entry in
     force), for at most `progress_limit` seconds (an hour). `key=function(message)` keeps order: messages of one key
@@ -286,7 +286,7 @@ class WorkerPool(Taker):
             self.settler.exhausted(worker, message, deliveries)
             worker.held = ()
             return
-        if self.settler.is_suspect(deliveries):
+        if self.settler.is_suspect(message, deliveries):
             with self._suspects:  # alone, and acked before the next: one that kills the process takes no other along
                 self._try_again(worker, message, deliveries)
                 self._engine.flush_outbox()

@@ -35,7 +35,7 @@ class Held:
         self.hung: Any = None  # the message with which the handler hung; a worker uses one Held for many messages
         self.waiting: bool = False  # behind another message of its key, or for its next try: no handler runs with it
         self.key: Any = None  # where order is kept by key
-        self.retries: int = 0  # tries in this process, beside those that the server counts
+        self.retries: int = 0  # failed tries in this process, in addition to those that the server counts
 
 
 class Progress:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from jsclient import errors, handlers
 from jsclient.jetstream.consuming.double_ack import double_ack_many
 from jsclient.workers import dead_letters, later
+from jsclient.workers.history import History, Known, key_of
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
 from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, Skipped, outcomes_of
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from jsclient.jetstream import Consumer, JetStreamMsg
     from jsclient.workers.options import PoolOptions
     from jsclient.workers.parts import Worker
+    from jsclient.workers.progress import Held
 
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
@@ -51,6 +53,7 @@ class Settler:
         self._backoff = tuple(options.backoff or consumer_backoff or (RETRY_DELAY,))
         self._gave_up_unseen = False
         self._later = options.later if options.later and later.usable(pool.consumer, options.later) else ""
+        self._history = History(exact=options.retries is not None)
         self._unstored: dict[Any, str] = {}  # reasons of dead letters that could not be stored yet
         self.plain: bool = not (options.manual or options.confirm or options.on_event)
         """Whether a message that was handled is acked, and nothing else."""
@@ -59,6 +62,7 @@ class Settler:
 
     def handled(self, worker: Worker, message: JetStreamMsg, seconds: float) -> None:
         worker.counters.handled += 1
+        self._history.forget(message)
         try:
             if self.plain:
                 message.ack()
@@ -81,30 +85,33 @@ class Settler:
         self, worker: Worker, message: JetStreamMsg, error: BaseException, deliveries: int, seconds: float
     ) -> None:
         """The handler raised: retry or give up."""
-        if self._later:
-            deliveries += later.attempts_before(message)
-        if self.gives_up(error, deliveries):
+        known = self._history.note(message, error)
+        before = later.tries_before(message) if self._later else Known()
+        asked = known.asked + before.asked
+        failed = (known.failed if self._history.exact else deliveries) + before.failed
+        deliveries += before.failed + before.asked
+        if self.gives_up(error, failed, asked, deliveries):
             if not self.give_up(worker, message, error, deliveries):
                 self._quietly(message, lambda: message.nak(self._backoff[-1]))
             return
         self._note_failure(worker, message, error, seconds)
         delay = self.delay(error, deliveries)
-        if not (
-            self._later and delay >= self._options.later_from and self._store_for_later(message, delay, deliveries)
-        ):
+        wait = self._later and delay >= self._options.later_from
+        if not (wait and self._store_for_later(message, delay, Known(failed, asked))):
             self._quietly(message, lambda: message.nak(delay))
 
-    def _store_for_later(self, message: JetStreamMsg, delay: float, attempt: int) -> bool:
+    def _store_for_later(self, message: JetStreamMsg, delay: float, tries: Known) -> bool:
         """Stored again, and done with here; False when it is not known to be stored."""
         if message.is_acked:
             return True  # the handler has settled it already
         try:
-            later.store(self._pool.consumer, self._later, message, delay, attempt)
+            later.store(self._pool.consumer, self._later, message, delay, tries)
         except errors.JsClientError as error:
             log.warning(
                 "%r is not known to be stored for later, it is delayed by a nak: %s", message, error, exc_info=error
             )
             return False
+        self._history.forget(message)
         self._quietly(message, message.ack)
         return True
 
@@ -116,9 +123,17 @@ class Settler:
         log.warning("the handler failed on %r: %s", message, dead_letters.reason_of(error), exc_info=error)
         self._pool.event("failed", message, error, seconds)
 
-    def gives_up(self, error: BaseException, deliveries: int) -> bool:
-        attempts = self._options.attempts
-        return isinstance(error, Reject) or (attempts is not None and deliveries >= attempts)
+    def gives_up(self, error: BaseException, failed: int, asked: int, deliveries: int) -> bool:
+        """`failed` and `asked`: tries that ended so, with this one. `deliveries` also counts those of other processes,
+        and bounds them all."""
+        attempts, retries = self._options.attempts, self._options.retries_allowed
+        if isinstance(error, Reject):
+            return True
+        if isinstance(error, Retry) and retries is not None and asked > retries:
+            return True
+        if attempts is None or retries is None:
+            return False
+        return (failed >= attempts and not isinstance(error, Retry)) or deliveries >= attempts + retries
 
     def delay(self, error: BaseException, deliveries: int) -> float:
         """Seconds until the next try: the handler's own, else the back-off entry of this delivery."""
@@ -146,24 +161,29 @@ class Settler:
             return False
         if dead:
             worker.counters.dead += 1
+        self._history.forget(message)
         self._quietly(message, lambda: self._term(message, reason))
         self._pool.event("dead" if dead else "rejected", message, error)
         return True
 
     def is_spent(self, message: JetStreamMsg, deliveries: int) -> bool:
         """Whether the message is given up without another try."""
-        if self._unstored and _key_of(message) in self._unstored:
+        if self._unstored and key_of(message) in self._unstored:
             return True
-        attempts = self._options.attempts
-        if attempts is None or deliveries <= attempts + FORGIVEN or self._gave_up_unseen:
+        attempts, retries = self._options.attempts, self._options.retries_allowed
+        if attempts is None or self._gave_up_unseen:
+            return False
+        allowed = attempts + FORGIVEN + (retries or 0 if self._history.exact else 0)
+        if deliveries - self._history.asked(message) <= allowed:
             return False
         # One in the life of a process: the others may only have been prefetched each time that this one killed it.
         self._gave_up_unseen = True
         return True
 
-    def is_suspect(self, deliveries: int) -> bool:
+    def is_suspect(self, message: JetStreamMsg, deliveries: int) -> bool:
         """Whether its earlier deliveries ended without an outcome: it may have killed its workers."""
-        return self._options.attempts is not None and deliveries > self._options.attempts
+        attempts = self._options.attempts
+        return attempts is not None and deliveries - self._history.asked(message) > attempts
 
     def exhausted(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> None:
         """It is not run once more: its dead letter could not be stored the last time, or it was delivered much more
@@ -173,11 +193,11 @@ class Settler:
 
     def _give_up_spent(self, worker: Worker, message: JetStreamMsg, deliveries: int) -> bool:
         error = RuntimeError(f"delivered {deliveries} times without an outcome")
-        return self.give_up(worker, message, error, deliveries, self._unstored.get(_key_of(message), ""))
+        return self.give_up(worker, message, error, deliveries, self._unstored.get(key_of(message), ""))
 
     def _store(self, message: JetStreamMsg, reason: str, deliveries: int) -> bool:
         assert self._options.dead_letter is not None
-        key = _key_of(message)
+        key = key_of(message)
         try:
             dead_letters.publish(self._pool.consumer.js, self._options.dead_letter, message, reason, deliveries)
         except errors.JsClientError as error:
@@ -215,13 +235,12 @@ class Settler:
 
     # --- order by key -----------------------------------------------------------------------------------
 
-    def run_keyed(self, worker: Worker, message: JetStreamMsg, deliveries: int, retries: int) -> float | None:
+    def run_keyed(self, worker: Worker, message: JetStreamMsg, deliveries: int, held: Held) -> float | None:
         """Call the handler; None when the message is finished, else the seconds until it is tried again here.
 
-        `retries` are the tries in this process, beside the `deliveries` that the server counts. BY_HANDLER: it is
-        finished, the handler has settled it, in what way is not known: perhaps it has given it back.
+        `held` counts the failed tries in this process, in addition to the `deliveries` that the server counts.
+        BY_HANDLER: the handler has settled the message; perhaps it has returned it to the server.
         """
-        tries = deliveries + retries
         if self.is_spent(message, deliveries):
             return None if self._give_up_spent(worker, message, deliveries) else self._backoff[-1]
         started = time.monotonic()
@@ -239,10 +258,19 @@ class Settler:
         if message.is_acked:
             self._note_failure(worker, message, error, seconds)
             return BY_HANDLER
-        if self.gives_up(error, tries):
-            return None if self.give_up(worker, message, error, tries) else self._backoff[-1]
-        self._note_failure(worker, message, error, seconds)
-        return self.delay(error, tries)
+        tries = deliveries + held.retries + self._history.asked(message)
+        asked = self._history.note(message, error).asked
+        failed = held.retries + (1 if self._history.exact else deliveries)
+        delay = self.delay(error, tries)
+        if self.gives_up(error, failed, asked, tries):
+            if self.give_up(worker, message, error, tries):
+                return None
+            delay = self._backoff[-1]
+        else:
+            self._note_failure(worker, message, error, seconds)
+        if not isinstance(error, Retry):
+            held.retries += 1
+        return delay
 
     # --- batches ----------------------------------------------------------------------------------------
 
@@ -276,6 +304,8 @@ class Settler:
 
     def _confirm(self, worker: Worker, good: list[JetStreamMsg], seconds: float) -> None:
         worker.counters.handled += len(good)
+        for message in good:
+            self._history.forget(message)
         try:
             result = double_ack_many(good)
         except errors.JsClientError as error:
@@ -285,11 +315,3 @@ class Settler:
             log.warning("%d acks of a batch were not confirmed: those may come again", len(result.unconfirmed))
         for message in good:
             self._pool.event("handled", message, None, seconds)
-
-
-def _key_of(message: JetStreamMsg) -> Any:
-    """The same for all deliveries of a message; a message of a re-created stream has another one."""
-    try:
-        return message.stream_seq, message.metadata.timestamp_ns
-    except errors.NotJetStreamMessage:
-        return (message.subject, message.data)
