@@ -11,6 +11,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, Final
 
+import msgspec
+
 from jsclient import errors, handlers
 from jsclient.durations import Deadline, doubled, elapsed
 from jsclient.groups.config import PRIORITY_GROUP
@@ -98,7 +100,9 @@ class Term:
         item = Item(message, meta.stream_seq, meta.consumer_seq, meta.timestamp_ns)
         item.held = Held(message, pool.terms.ack_wait / PART)
         item.held.waiting = True
-        item.tries = self.tries.pop(item.sequence, item.tries)
+        tries = self.tries.pop(item.sequence, item.tries)
+        if tries.stored in (0, item.stored):
+            item.tries = tries
         item.held.retries = item.tries.failed
         alone = self._suspected(item, message)
         try:
@@ -151,7 +155,7 @@ class Term:
     def note(self, item: Item) -> None:
         """For the member that has the message next."""
         try:
-            self.pool.records.note(item.sequence, item.tries)
+            self.pool.records.note(item.sequence, msgspec.structs.replace(item.tries, stored=item.stored))
         except errors.JsClientError as error:
             log.info("the tries of %r are not noted: %s", item.message, error)
 

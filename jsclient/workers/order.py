@@ -31,11 +31,13 @@ Arrival = Literal["new", "known", "done"]
 
 class Tries(msgspec.Struct, frozen=True, omit_defaults=True):
     """What is known of a message beside the server's count of deliveries: tries that `failed`, and how often a process
-    died with which it was `alone`. `begun`: a process has begun it, alone."""
+    died with which it was `alone`. `begun`: a process has begun it, alone. `stored`: the time of the message, because a
+    re-created stream has another message of this sequence; 0 in records of an earlier version."""
 
     failed: int = 0
     alone: int = 0
     begun: bool = False
+    stored: int = 0
 
 
 class Item:

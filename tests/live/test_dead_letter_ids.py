@@ -122,6 +122,27 @@ def test_an_id_that_is_known_is_no_letter_that_is_stored(js: JetStream, way: str
     assert payloads(js)[-1] == b"a"
 
 
+def test_a_letter_that_cannot_be_looked_at_is_stored_again() -> None:
+    """The user has no permission for STREAM.MSG.GET."""
+    users = """
+        accounts { A { jetstream: enabled, users: [
+          { user: admin, password: a },
+          { user: w, password: w, permissions: { publish: { deny: ["$JS.API.STREAM.MSG.GET.>"] } } }
+        ] } }
+    """
+    with NatsServer(users) as server, jsclient.connect(server.url, user="admin", password="a") as admin:
+        js = JetStream(admin)
+        js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"], storage="memory"))
+        jobs(js, b"a", retention="limits").delete()
+        with jsclient.connect(server.url, user="w", password="w") as nc:
+            for _ in range(2):
+                consumer = JetStream(nc).create_consumer("JOBS", ConsumerConfig(durable_name="w"))
+                with WorkerPool(consumer, rejects, dead_letter="dead.x"):
+                    wait_until(lambda consumer=consumer: consumer.info().ack_floor.stream_seq == 1, 10)  # type: ignore[misc]
+                consumer.delete()
+        assert payloads(js) == [b"a", b"a"]
+
+
 def test_letters_made_again_are_replayed(js: JetStream) -> None:
     """A stream of letters that is deleted and made again numbers its letters from 1."""
     js.create_stream(StreamConfig(name="TARGET", subjects=["target"], storage="memory"))

@@ -295,6 +295,30 @@ def test_a_letter_has_the_payload_that_did_not_come(js: JetStream, group: Partit
     assert seen == [None if decode is None else {"id": 1}]
 
 
+def test_tries_belong_to_one_message_alone(js: JetStream, group: PartitionedGroup) -> None:
+    """A group that was deleted and created again has other messages of the same sequences."""
+    js.create_stream(StreamConfig(name="DEAD", subjects=["dead.>"]))
+    calls: list[bytes] = []
+
+    def handle(message: Any) -> None:
+        calls.append(message.data)
+        raise RuntimeError("never")
+
+    options: dict[str, Any] = {**QUICK, "attempts": 2, "dead_letter": "dead.src"}
+    js.publish("src.k0", b"first")
+    with GroupPool(group, handle, backoff=[60.0], **options) as pool:
+        wait_until(lambda: pool.snapshot().failed == 1, 10)
+    assert len(pool.records.tries()) == 1
+    group.delete()
+    js.delete_stream("SRC")
+    js.create_stream(StreamConfig(name="SRC", subjects=["src.*"]))
+    again = groups.create_elastic(js, "SRC", "work", partitions=8, filters=[Filter("src.*", [1])])
+    js.publish("src.k0", b"second")
+    with GroupPool(again, handle, backoff=[0.01], **options) as pool:
+        wait_until(lambda: pool.snapshot().dead == 1, 10)
+    assert calls == [b"first", b"second", b"second"]
+
+
 def test_a_message_that_the_handler_gave_back_is_handled_again(js: JetStream, group: PartitionedGroup) -> None:
     """It was taken for handled when it came again, and acked: lost."""
     given: list[bytes] = []
