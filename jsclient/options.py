@@ -15,7 +15,7 @@ from typing import Any, Final, TypedDict
 import attrs
 
 import protocol
-from jsclient import checks, errors
+from jsclient import checks, errors, handlers
 from jsclient.auth.credentials import Authenticator
 from jsclient.auth.secret import SecretSource, as_secret
 from jsclient.declared import declared
@@ -259,6 +259,8 @@ class ConnectOptions:
 
     def __attrs_post_init__(self) -> None:
         self.authenticator()
+        if self.instrumentation is not None:
+            handlers.check(self.instrumentation.begin, "begin of the instrumentation")
         checks.inbox_prefix(self.inbox_prefix)
         if self.name is not None:
             checks.client_name(self.name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from jsclient import handlers
 from jsclient.errors import ConfigError, brief
 from jsclient.instruments import End, Instrumentation, Operation
 
@@ -32,6 +33,7 @@ class OpenTelemetry(Instrumentation):
     def __init__(self, tracer: Any = None, *, name: Any = None) -> None:
         self._context, self._propagate, self._trace = library()
         self._tracer = tracer if tracer is not None else self._trace.get_tracer("jsclient")
+        handlers.check(name, "name")
         self._name = name
 
     def begin(self, operation: Operation) -> End | None:

@@ -39,6 +39,7 @@ class ServiceConfig:
     """What a service is. `queue_group` None means "q"; "" means none: every instance gets every request.
 
     `stats_handler(endpoint)` returns what STATS shows as `data` of an endpoint (anything that JSON can carry).
+    If it fails, STATS goes without its data.
     `on_stop(service)` is called once when the service has stopped, also when the connection closed (`service.error`
     says why, if the application has not closed it).
 

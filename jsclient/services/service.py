@@ -82,9 +82,9 @@ class Group:
         """Serve requests on `prefix.subject` (subject defaults to the name) with `handler(request)`.
 
         `workers` threads call the handler: 1 keeps the order of requests. An exception of the handler answers
-        with an error: `ServiceError` with its own code, any other one with 500. `queue_group` None inherits
-        that of the group or service, "" means none. `metadata`: words that `info` shows. Requests beyond
-        `pending_messages` (65,536) or `pending_bytes` (64 MiB) are dropped.
+        with an error: `ServiceError` with its own code, any other one with 500 and at most 1,000 characters of it.
+        `queue_group` None inherits that of the group or service, "" means none. `metadata`: words that `info` shows.
+        Requests beyond `pending_messages` (65,536) or `pending_bytes` (64 MiB) are dropped.
 
         If the handler has not answered when it returns a value, that is the answer; see Request.
 

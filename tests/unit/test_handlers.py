@@ -14,6 +14,9 @@ import pytest
 
 from jsclient import ConnectOptions, ReconnectPolicy, TLSOptions, errors, handlers
 from jsclient.errors import ConfigError
+from jsclient.instruments import Instrumentation
+from jsclient.instruments.metrics import Prometheus
+from jsclient.instruments.tracing import OpenTelemetry
 from jsclient.jetstream.consuming.pull_options import PullOptions
 from jsclient.jetstream.consuming.push_intake import PushOptions
 from jsclient.services import ServiceConfig
@@ -161,6 +164,18 @@ CALLABLE = [
     (PoolOptions, {}, ["key", "on_event"]),
     (ServiceConfig, {"name": "s", "version": "1.0.0"}, ["stats_handler", "on_error", "on_stop"]),
 ]
+
+
+class Measuring(Instrumentation):
+    async def begin(self, operation: Any) -> None: ...  # type: ignore[override]
+
+
+def test_instruments_are_looked_at_too() -> None:
+    with pytest.raises(ConfigError, match="begin of the instrumentation is an async function"):
+        ConnectOptions(instrumentation=Measuring())
+    for make in (lambda: OpenTelemetry(name=coroutine), lambda: Prometheus(label=coroutine)):  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match="a call does not run its body"):
+            make()
 
 
 @pytest.mark.parametrize("function", [coroutine, generator, async_generator, Async(), functools.partial(coroutine, 1)])
