@@ -68,7 +68,10 @@ class Asker:
             if isinstance(error, errors.ConnectionLost) and not error.sent and self._session.moving:
                 return self.rtt(deadline, cancel=cancel)
             raise error
-        return time.monotonic() - start
+        took = time.monotonic() - start
+        if self._engine.telling.refusals.settling:
+            self.rtt(deadline, cancel=cancel)  # by then the refused subscription has ended
+        return took
 
     def request(
         self,

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 import protocol
 from jsclient import errors, hints, instruments, nuid
-from jsclient._engine.asking import Asker, same_violation
+from jsclient._engine.asking import Asker
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.encoding import Encoder
 from jsclient._engine.ending import Ending
@@ -380,28 +380,7 @@ class LiveEngine:
         self.telling.tell(ConnectionEvent("lame_duck"))
 
     def operation_refused(self, err: ServerErr) -> None:
-        """Reader thread: a permission error reaches the call that waits for it, and `on_error`."""
-        error = err.error
-        subscription: BaseSubscription | None = None
-        if isinstance(error, errors.PermissionViolation):
-            if err.operation == "subscribe":
-                subscription = self._refused_subscription(err)
-            else:
-                self.requests.fail(lambda: same_violation(error), err.subject)
-            self.telling.violation(error)
-        self.report_error(error, subscription)
-
-    def _refused_subscription(self, err: ServerErr) -> BaseSubscription | None:
-        for subscription in list(self.subscriptions.sinks.values()):
-            if not isinstance(subscription, BaseSubscription):
-                continue
-            same = subscription.subject == err.subject and subscription.queue == err.queue
-            if subscription.sid == err.sid or (err.sid is None and same):
-                subscription.fail(err.error)
-                if isinstance(subscription, SinkSubscription) and subscription.sink is self.requests:
-                    self.requests.refuse(lambda: same_violation(err.error))
-                return subscription
-        return None
+        self.telling.refusals.came(err)
 
     def _sender_failed(self, stream: Any, error: BaseException) -> None:
         self.session.sender_failed(stream, error)

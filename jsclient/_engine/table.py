@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import filterfalse
+from typing import Any, Final
 
 import protocol
 from jsclient import checks, errors
@@ -13,6 +16,17 @@ from jsclient._engine.sinks import BaseSubscription
 from jsclient._engine.unkept import Unkept
 from jsclient._transport import Transport
 from protocol.frames import Frame
+
+MOST_TOLD: Final = 1_024
+"""SUBs and UNSUBs that are remembered. The server refuses a SUB within a round trip, long before."""
+
+UNSUB: Final = b""
+
+
+class Told(Unkept):
+    """A SUB or UNSUB frame."""
+
+    sid: bytes = UNSUB  # of a SUB
 
 
 class Subscriptions:
@@ -28,6 +42,7 @@ class Subscriptions:
         self._check_usable = check_usable
         self._recall_reader = recall
         self._links = 0  # made so far
+        self._told: deque[Told] = deque(maxlen=MOST_TOLD)  # in the order in which they were queued
         self._sids = itertools.count(1)
 
     def next_sid(self) -> bytes:
@@ -44,7 +59,7 @@ class Subscriptions:
             # While offline it is enough to be in the table: see `link_up`.
             if not self._outbox.offline:
                 subscription.link = self._links
-                self._outbox.post_control(Unkept(frame))
+                self._tell(frame, subscription.sid)
             if self._outbox.frames and not self._outbox.offline and not self._outbox.drain(AT_ONCE):
                 self._kick()
             self._recall_reader()
@@ -73,7 +88,7 @@ class Subscriptions:
             link = self._links
             # The server counts from the SUB of its link; once more if that was replaced just now.
             left = None if max_messages is None else max(1, max_messages - subscription.counted_from)
-            self._outbox.post_control(Unkept(protocol.unsub(subscription.sid, left)))
+            self._tell(protocol.unsub(subscription.sid, left), UNSUB)
             if link == self._links:
                 break
         if not self._outbox.ticking:
@@ -81,7 +96,18 @@ class Subscriptions:
 
     def _withdraw(self, subscription: BaseSubscription) -> bool:
         """Take back the SUB of a loop that subscribes and ends on a link that takes nothing; False if it was sent."""
-        return self._outbox.withdraw(Unkept(self._sub_frames(subscription)))
+        withdrawn = self._outbox.withdraw(Unkept(self._sub_frames(subscription)))
+        if withdrawn:
+            self._told.append(Told())  # no count holds across it
+        return withdrawn
+
+    def _tell(self, frame: bytes, sid: bytes) -> None:
+        told = _told(frame, sid)
+        # Into both queues in one call into C: they have the same order.
+        both: Iterator[Any] = filterfalse(self._told.append, (told,))
+        self._outbox.frames.extend(both)
+        size = len(frame)
+        self._outbox.size += size
 
     def remove(self, subscription: BaseSubscription, tell_server: bool = False, keep_sink: bool = False) -> None:
         """Forget a subscription; with `keep_sink` only the server does, what is on its way still arrives."""
@@ -103,16 +129,30 @@ class Subscriptions:
         live = self._not_subscribed()
         limits = {sub: sub.max_messages for sub in live}
         frames = [self._sub_frames(sub) for sub in live]
+        self._told.clear()
+        self._told.extend(_told(frame, sub.sid) for frame, sub in zip(frames, live, strict=True))
         refused = self._outbox.attach(stream, [b"".join(frames)] if frames else [], takes)
         late = self._not_subscribed()
         for sub in late:
-            self._outbox.post_control(Unkept(self._sub_frames(sub)))
+            self._tell(self._sub_frames(sub), sub.sid)
         for sub, limit in limits.items():
             if sub.unsubscribed:
                 self.tell_unsubscribed(sub)
             elif sub.max_messages != limit:
                 self.tell_unsubscribed(sub, sub.max_messages)
         return refused, live + late
+
+    def told(self) -> list[bytes]:
+        """The sids of the last SUBs of this link in their order, and `UNSUB` for each UNSUB between them."""
+        return [told.sid for told in self._told.copy()]
+
+    def beyond_the_limit(self, told: list[bytes], refused: int) -> list[BaseSubscription] | None:
+        """The subscriptions that a server had no room for: the last ones of those `told`. None if an UNSUB has made
+        room between them."""
+        last = told[-refused:]
+        if len(last) < refused or UNSUB in last:
+            return None
+        return [found for sid in last if isinstance(found := self.sinks.get(sid), BaseSubscription)]
 
     def _not_subscribed(self) -> list[BaseSubscription]:
         """The subscriptions that the present link has not been told of; it is told of them now."""
@@ -129,3 +169,9 @@ class Subscriptions:
         """All subscriptions that the server knows of."""
         sinks = list(self.sinks.values())
         return [sub for sub in sinks if isinstance(sub, BaseSubscription) and not sub.unsubscribed]
+
+
+def _told(frame: bytes, sid: bytes) -> Told:
+    told = Told(frame)
+    told.sid = sid
+    return told

@@ -11,6 +11,7 @@ from jsclient import errors, handlers, instruments
 from jsclient._engine.callbacks import EventsThread
 from jsclient._engine.happenings import ConnectionEvent, ConnectionEvents
 from jsclient._engine.outage import Outage
+from jsclient._engine.refusals import Refusals
 from jsclient._engine.sinks import Inbox
 from jsclient.instruments import End, Instrumentation
 from jsclient.options import CallbacksDict
@@ -36,6 +37,7 @@ class Telling:
         self.link_listeners: list[Callable[[LinkEvent], None]] = []
         self._violation_listeners: list[Callable[[errors.PermissionViolation], None]] = []
         self.slow_consumers: int = 0
+        self.refusals: Refusals = Refusals(engine)
         self.outage: Outage = Outage(engine.number, events)
 
     # --- listeners ----------------------------------------------------------------------------------------

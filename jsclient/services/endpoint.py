@@ -17,6 +17,7 @@ from jsclient.durations import Deadline, Timeout
 from jsclient.errors import (
     ConnectionClosed,
     DrainTimeout,
+    MaxSubscriptionsExceeded,
     NatsConnectionError,
     PermissionViolation,
     ServiceError,
@@ -161,7 +162,7 @@ class Endpoint(Taker):
             raise
 
     def _check_accepted(self, timeout: Timeout) -> None:
-        """Raises PermissionViolation when the server refuses the subscription; without a link that comes later."""
+        """Raises what the server refuses the subscription with; without a link that comes later."""
         nc = self._service.nc
         try:
             if nc.is_connected:
@@ -170,7 +171,7 @@ class Endpoint(Taker):
             return
         assert self._subscription is not None
         refused = self._subscription.mailbox.closed
-        if isinstance(refused, PermissionViolation):
+        if isinstance(refused, (PermissionViolation, MaxSubscriptionsExceeded)):
             self._subscription.mailbox.raise_closed()
 
     def _work(self) -> None:

@@ -25,6 +25,7 @@ from jsclient.errors import (
     ConfigError,
     ConnectionLost,
     JsClientError,
+    MaxSubscriptionsExceeded,
     NoResponders,
     NoStreamResponse,
     NotStored,
@@ -247,7 +248,7 @@ class AtomicBatch(Generic[V]):
     def _request(self, subject: str, payload: Payload, block: bytes, deadline: Deadline) -> bytes:
         try:
             return self._engine.request(subject, payload, headers=block, timeout=deadline).payload
-        except (NoResponders, RequestTimeout, ConnectionLost) as error:
+        except (NoResponders, RequestTimeout, ConnectionLost, MaxSubscriptionsExceeded) as error:
             raise self._not_stored(error) from error
 
     def _post(self, subject: str, payload: Payload, block: bytes, deadline: Deadline | None) -> None:

@@ -24,6 +24,7 @@ from jsclient.errors import (
     DuplicateInProcess,
     InvalidPubAck,
     JetStreamError,
+    MaxSubscriptionsExceeded,
     NoResponders,
     PayloadTooLarge,
     RequestTimeout,
@@ -58,7 +59,7 @@ TRIES: Final = 3
 """The 503 from which on that answer counts: half a second after the first one, as long as nats.go tries, so that a
 stream that is just being made may come. A synchronous publish asks only then."""
 
-FAILURES: Final = (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError)
+FAILURES: Final = (NoResponders, RequestTimeout, ConnectionLost, UnknownOutcome, ApiError, MaxSubscriptionsExceeded)
 """What an attempt may end with that deserves a second thought."""
 
 _MSG_ID_LINE: Final = f"\r\n{names.MSG_ID}: ".encode()

@@ -20,6 +20,7 @@ from jsclient.errors import (
     DuplicateInProcess,
     JetStreamError,
     JsClientError,
+    MaxSubscriptionsExceeded,
     NoResponders,
     NoStreamForSubject,
     NoStreamResponse,
@@ -155,8 +156,8 @@ class Delivery:
         return None
 
     def _without_ack(self, error: Exception) -> PubAck | None:
-        """It may be stored, and only an id makes it safe to send it again."""
-        if not self.has_id or self.deadline.expired():
+        """It may be stored, and only an id makes it safe to send it again. Without an inbox no ack would come."""
+        if not self.has_id or self.deadline.expired() or isinstance(error, MaxSubscriptionsExceeded):
             raise self._unknown(error) from error
         self._wait_for_link(error)
         return None
