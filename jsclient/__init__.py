@@ -29,11 +29,14 @@ from jsclient.hints import Unpack
 from jsclient.message import Msg
 from jsclient.options import CallbacksDict, ConnectOptions, ConnectOptionsDict, PoolServer, ReconnectPolicy, TLSOptions
 from jsclient.process import open_connection, shared
+from jsclient.process import warn_about_no_gil as _warn_about_no_gil
 from jsclient.states import ConnectionState, LinkEvent
 from jsclient.subscription import Subscription
 from protocol import Headers, Status
 
 __version__ = VERSION
+
+_warn_about_no_gil()  # behind all imports: an extension module may have switched it on again
 
 __all__ = [
     "CallbacksDict",

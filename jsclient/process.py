@@ -104,6 +104,17 @@ def shared(options: ConnectOptions) -> Connection:
     return _shared.get(options)
 
 
+def warn_about_no_gil() -> None:
+    """Called once, by the import of the package."""
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        warnings.warn(
+            "jsclient is not tested without the global interpreter lock (GIL): its counters can be wrong. Set "
+            "PYTHON_GIL=1",
+            RuntimeWarning,
+            stacklevel=3,
+        )
+
+
 _warned_about_patching = False
 
 

@@ -153,6 +153,8 @@ class Outbox:
         self.frames.append(frame)
         size = len(frame)  # not inside the addition: a call is where threads change, and the count would be lost
         self.size += size
+        if self.closed is not None:
+            self._came_late(frame)
         if self.size >= limit and self.size >= self.relief:
             self._relieve(frame)
         elif not self.ticking:
@@ -166,6 +168,8 @@ class Outbox:
         self.frames.append(frame)
         size = len(frame)
         self.size += size
+        if self.closed is not None:
+            self._came_late(frame)
         if self.size >= BULK and self.size >= self.relief:
             self._relieve(frame)
         elif not self.crowded:
@@ -202,8 +206,17 @@ class Outbox:
         self.frames.append(frame)
         size = len(frame)
         self.size += size
+        if self.closed is not None:
+            self._came_late(frame)
         if not self.drain(AT_ONCE):
             self._kick()
+
+    def _came_late(self, frame: Frame) -> None:
+        """`closed` was set between the look at `offline` and the append: take the frame back, unless the last drain has
+        it. Raises why the connection is closed."""
+        assert self.closed is not None
+        if self.withdraw(frame):
+            raise self.closed()
 
     def post_control(self, frame: Frame) -> None:
         """Queue a SUB, UNSUB or PONG. It neither sends nor waits; `check_control` is its bound."""
@@ -225,7 +238,7 @@ class Outbox:
             return False  # on top of our own thread's sending: others cannot send
         self.frames.append(frame)
         self.size += size
-        return True
+        return self.closed is None or not self.withdraw(frame)
 
     def withdraw(self, frame: Frame) -> bool:
         """Take a frame back that its caller does not want any more; True when it was still queued: nothing is sent."""
@@ -583,13 +596,12 @@ class Outbox:
             self.online.set()
 
     def close(self, reason: Callable[[], BaseException]) -> int:
-        """Nothing more goes out; returns how many frames that were to be kept are thrown away."""
+        """Nothing more goes out; returns how many frames that were to be kept are not sent. They stay in the queue: a
+        thread that has just appended one takes it back from there."""
         self.refuse(reason)
         with self._account:
             self._sending = None
-            left = sum(not isinstance(frame, UNKEPT) for frame in self._take_all())
-            self.size = 0
-            return left
+            return sum(not isinstance(frame, UNKEPT) for frame in self.frames.copy())
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""

@@ -172,7 +172,7 @@ class Sending:
     def unsent(self) -> int:
         """Bytes that have left the queue, and that the kernel has not taken."""
         unsent = self.transport.unsent
-        return unsent + sum(batch.unsent() for batch in list(self.batches)) if self.batches else unsent
+        return unsent + sum(batch.unsent() for batch in self.batches.copy()) if self.batches else unsent
 
     def push(self, permit: list[int], timeout: float) -> bool:
         """Send what an earlier call has left, or else up to 108 KiB from the queue, and wait `timeout` seconds for it.
@@ -186,7 +186,7 @@ class Sending:
             return self._push_sealed(permit, timeout)
         # Usually there are none: else the link was full, or the last sender was interrupted.
         if self.batches:
-            for batch in list(self.batches):
+            for batch in self.batches.copy():
                 if batch.unsent() and permit:
                     return self._send(batch, permit, timeout)
                 if not permit:
@@ -294,7 +294,7 @@ class Sending:
         """Over a transport that changes the bytes on their way. It keeps what it has made of them and is not out."""
         transport = self.transport
         try:
-            batches = list(self.batches)
+            batches = self.batches.copy()
             if not permit:
                 return True
             if not batches and not self._queue.frames:
@@ -333,7 +333,7 @@ class Sending:
         """
         if self._in_doubt:
             return []
-        return [frame for batch in list(self.batches) for frame in batch.untouched()]
+        return [frame for batch in self.batches.copy() for frame in batch.untouched()]
 
 
 def at_work(thread: int) -> bool:

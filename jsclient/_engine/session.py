@@ -427,12 +427,19 @@ class Session:
         self.recall_reader()
         outbox.refuse(self.owner.closed_error)
         taken, stall = -1, Deadline(CLOSE_STALL)
+        left: int | None = None  # bytes of the queue, when the PING had left
         while not deadline.expired():
             outbox.drain(Deadline(deadline.at_most(CLOSE_SLICE)))
+            if left is None and not outbox.frames:
+                left = outbox.bytes_out
             try:
                 error = waiting.get(ticket, deadline.at_most(CLOSE_SLICE))
-                outbox.drain(Deadline(deadline.at_most(CLOSE_SLICE)))  # of a thread that was about to publish just then
-                return error is None
+                outbox.drain(Deadline(deadline.at_most(CLOSE_SLICE)))
+                if error is not None or outbox.bytes_out == left:
+                    return error is None
+                # Of a thread that was about to publish just then: the server shall have read that, too.
+                ticket, left = waiting.Ticket(), None
+                self.pings.send(ticket, closing=True)
             except queue.Empty:
                 pass
             if outbox.bytes_out - outbox.unsent != taken or not outbox.unsent:
