@@ -23,6 +23,7 @@ _GROUPS: Final = {
 def present_consumer(parser: argparse.ArgumentParser) -> None:
     """Options of `consumer edit`."""
     all_consumers(parser)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="JSON of a consumer; options change it")
     parser.add_argument("--dry-run", action="store_true", help="print what would change")
     taken_as_it_is(parser, "-f", "--force")
 
@@ -81,12 +82,16 @@ def wanted_consumer(options: argparse.Namespace) -> ConsumerConfig:
     """What `consumer add` creates. Raises ConfigError for a file that holds no configuration."""
     if options.config is None:
         return named_consumer(ConsumerConfig(ack_policy="explicit", deliver_policy="all"), options, options.consumer)
+    return named_consumer(config_file(options.config), options, options.consumer)
+
+
+def config_file(path: Path) -> ConsumerConfig:
+    """A configuration as `consumer info --json` prints it, or its part `config`."""
     try:
-        plain = model_base.decode_json(options.config.read_bytes())
-        config = model_base.from_wire(plain.get("config", plain), ConsumerConfig)
+        plain = model_base.decode_json(path.read_bytes())
+        return model_base.from_wire(plain.get("config", plain), ConsumerConfig)
     except (errors.BadResponse, AttributeError) as error:
-        raise errors.ConfigError(f"{options.config} holds no configuration of a consumer: {error}") from None
-    return named_consumer(config, options, options.consumer)
+        raise errors.ConfigError(f"{path} holds no configuration of a consumer: {error}") from None
 
 
 def named_consumer(config: ConsumerConfig, options: argparse.Namespace, name: str) -> ConsumerConfig:

@@ -8,6 +8,7 @@ from typing import Any
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, taken_as_it_is
 from jsclient.cli.consumer_settings import (
+    config_file,
     copied_consumer,
     duration,
     named_consumer,
@@ -17,7 +18,7 @@ from jsclient.cli.consumer_settings import (
     settings,
     wanted_consumer,
 )
-from jsclient.cli.infos import show_consumer
+from jsclient.cli.infos import show_changes, show_consumer
 from jsclient.cli.output import ask, line, name_alone, print_message, record, struct_record, table
 from jsclient.jetstream import ConsumerConfig, ConsumerInfo, JetStream
 
@@ -163,16 +164,18 @@ def copy_consumer(options: argparse.Namespace) -> None:
 
 def edit_consumer(options: argparse.Namespace) -> None:
     changes = settings(options)
-    if not changes:
-        raise errors.ConfigError("nothing to change: name at least one setting")
+    if not changes and options.config is None:
+        raise errors.ConfigError("nothing to change: name at least one setting, or --config FILE")
     with connect(options) as nc:
         js = jetstream(nc, options)
-        config = js.consumer_info(options.stream, options.consumer).config
+        before = js.consumer_info(options.stream, options.consumer).config
+        base = before
+        if options.config is not None:
+            base = config_file(options.config).replace(name=before.name, durable_name=before.durable_name)
+        config = base.replace(**changes)
         if options.dry_run:
-            for key, value in changes.items():
-                line(f"{key}: {getattr(config, key)} -> {value}")
+            show_changes(before, config)
             return
-        config = config.replace(**changes)
         if config.is_push:
             info = js.update_push_consumer(options.stream, config).info()
         else:

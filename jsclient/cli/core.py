@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import datetime as dt
 import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import jsclient
 from jsclient import errors, nuid
 from jsclient.cli.arguments import command, connect, headers_of, jetstream, positive, seconds
-from jsclient.cli.output import line, message_record, print_message, record
+from jsclient.cli.output import headers_record, line, message_record, print_headers, print_message, record
 from jsclient.durations import Deadline
 
 
@@ -35,6 +36,16 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     sub.add_argument("--count", type=positive, help="end after so many messages")
     sub.add_argument("--wait", type=seconds, help="end after so many seconds without a message")
     sub.add_argument("--raw", action="store_true", help="payloads alone")
+    sub.add_argument("--headers-only", action="store_true", help="without payloads")
+    sub.add_argument("--ack", action="store_true", help="acknowledge what a push consumer delivers here")
+    stored = sub.add_argument_group("from a stream, with an ordered consumer")
+    stored.add_argument("--stream", help="this one (default with the next options: the stream of the subject)")
+    stored.add_argument("--all", action="store_true", help="all messages that it holds, then new ones")
+    stored.add_argument("--new", action="store_true", help="only new messages")
+    stored.add_argument("--last", action="store_true", help="begin with the last message")
+    stored.add_argument("--last-per-subject", action="store_true", help="begin with the last of each subject")
+    stored.add_argument("--since", type=seconds, help="begin so long ago, as 1h")
+    stored.add_argument("--start-sequence", type=positive, help="begin with this sequence")
     for name in ("request", "req"):
         asking = command(commands, common, name, request)
         asking.add_argument("subject")
@@ -112,22 +123,73 @@ def _filled(template: str, number: int) -> str:
     return re.sub(r"{{(\w+)}}", lambda found: values.get(found[1], found[0]), template)
 
 
+_STARTS: Final = ("stream", "all", "new", "last", "last_per_subject", "since", "start_sequence")
+
+
+def _start(options: argparse.Namespace) -> dict[str, Any] | None:
+    """Options of an ordered consumer; None for a core subscription."""
+    chosen = [name for name in _STARTS if getattr(options, name)]
+    if not chosen:
+        return None
+    if len(chosen) > 1 + (chosen[0] == "stream"):
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in chosen)
+        raise errors.ConfigError(f"choose one place to begin, not {names}")
+    if options.queue or options.ack:
+        raise errors.ConfigError("--queue and --ack go without a stream: an ordered consumer has neither")
+    if options.since:
+        start = dt.datetime.now(dt.timezone.utc) - dt.timedelta(seconds=options.since)
+        return {"deliver_policy": "by_start_time", "opt_start_time": start}
+    if options.start_sequence:
+        return {"deliver_policy": "by_start_sequence", "opt_start_seq": options.start_sequence}
+    return {"deliver_policy": chosen[-1] if chosen[-1] != "stream" else "all"}
+
+
+@contextlib.contextmanager
+def _subscribed(nc: jsclient.Connection, options: argparse.Namespace) -> Iterator[Any]:
+    """Something with `next(timeout)`: a core subscription, or the messages of an ordered consumer."""
+    start = _start(options)
+    if start is None:
+        with nc.subscribe(options.subject, queue=options.queue) as subscription:
+            nc.flush(options.timeout)
+            yield subscription
+        return
+    js = jetstream(nc, options)
+    name = options.stream or js.stream_name_by_subject(options.subject)
+    consumer = js.stream(name).ordered_consumer(
+        filter_subjects=options.subject, headers_only=options.headers_only or None, **start
+    )
+    with consumer.messages() as messages:
+        yield messages
+
+
 def subscribe(options: argparse.Namespace) -> int:
     received = 0
-    with connect(options) as nc, nc.subscribe(options.subject, queue=options.queue) as subscription:
-        nc.flush(options.timeout)
+    with connect(options) as nc, _subscribed(nc, options) as subscription:
         while options.count is None or received < options.count:
             deadline = Deadline(options.wait)
             try:
                 message = subscription.next(deadline.remaining())
             except errors.TimedOut:
                 break
+            if options.ack and message.reply.startswith("$JS.ACK."):
+                nc.publish(message.reply, b"+ACK")
             more = {"reply": message.reply} if message.reply else {}
-            print_message(message, options.json, options.raw, many=True, **more)
+            if options.headers_only:
+                _print_headers(message, options.json)
+            else:
+                print_message(message, options.json, options.raw, many=True, **more)
             received += 1
     if not received:
         raise errors.NoMessages(f"no message on {options.subject!r} within {options.wait:g} s")
     return 0
+
+
+def _print_headers(message: Any, as_json: bool) -> None:
+    if as_json:
+        record({"subject": message.subject, **headers_record(message)})
+    else:
+        line(f"[{message.subject}]")
+        print_headers(message)
 
 
 def request(options: argparse.Namespace) -> int:

@@ -49,6 +49,14 @@ def show_consumer(info: ConsumerInfo) -> None:
     page(f"Consumer {info.name} of stream {info.stream_name}", [("created", info.created), ("kind", kind)], parts)
 
 
+def show_changes(before: Any, after: Any) -> None:
+    """One line for each setting that differs between two configurations."""
+    for name in before.__struct_fields__:
+        old, new = getattr(before, name), getattr(after, name)
+        if old != new:
+            line(f"{name}: {old} -> {new}")
+
+
 def page(title: str, first: Pairs, parts: Mapping[str, Pairs]) -> None:
     """A title, what belongs to it, and groups of names and values; what is not set is left out."""
     groups = {"": list(_known(first)), **{name: list(_known(pairs)) for name, pairs in parts.items()}}

@@ -57,6 +57,7 @@ def new_stream(parser: argparse.ArgumentParser) -> None:
 def present_stream(parser: argparse.ArgumentParser) -> None:
     """Options of `stream edit`."""
     all_streams(parser)
+    parser.add_argument("--config", type=Path, metavar="FILE", help="JSON of a stream; options change it")
     parser.add_argument("--no-mirror", action="store_true", help="a mirror becomes a stream of its own (server 2.12)")
     parser.add_argument("--no-transform", action="store_true", help="end the transform of subjects")
     parser.add_argument("--no-republish", action="store_true", help="end republishing")
@@ -99,12 +100,16 @@ def wanted_stream(options: argparse.Namespace) -> StreamConfig:
         if not changes.keys() & {"subjects", "mirror", "sources"}:
             raise errors.ConfigError("a stream needs --subjects, --mirror or --source")
         return StreamConfig(name=options.stream, **changes)
+    return config_file(options.config).replace(name=options.stream, **changes)
+
+
+def config_file(path: Path) -> StreamConfig:
+    """A configuration as `stream info --json` prints it, or its part `config`."""
     try:
-        plain = model_base.decode_json(options.config.read_bytes())
-        config = model_base.from_wire(plain.get("config", plain), StreamConfig)
+        plain = model_base.decode_json(path.read_bytes())
+        return model_base.from_wire(plain.get("config", plain), StreamConfig)
     except (errors.BadResponse, AttributeError) as error:
-        raise errors.ConfigError(f"{options.config} holds no configuration of a stream: {error}") from None
-    return config.replace(name=options.stream, **changes)
+        raise errors.ConfigError(f"{path} holds no configuration of a stream: {error}") from None
 
 
 def settings(options: argparse.Namespace) -> dict[str, Any]:

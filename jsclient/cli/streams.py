@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from jsclient import backup, errors
 from jsclient.cli.arguments import command, connect, group, jetstream, positive, seconds, split, storage
-from jsclient.cli.infos import show_stream
+from jsclient.cli.infos import show_changes, show_stream
 from jsclient.cli.output import (
     Progress,
     ask,
@@ -21,7 +21,15 @@ from jsclient.cli.output import (
     struct_record,
     table,
 )
-from jsclient.cli.stream_settings import all_streams, changed, new_stream, present_stream, settings, wanted_stream
+from jsclient.cli.stream_settings import (
+    all_streams,
+    changed,
+    config_file,
+    new_stream,
+    present_stream,
+    settings,
+    wanted_stream,
+)
 from jsclient.jetstream import JetStream, RawStreamMsg, StreamInfo, StreamSource
 
 
@@ -51,6 +59,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
         ("copy", copy_stream, "Create a stream with the settings of another (not its messages)."),
         ("rm", remove_stream, "Delete a stream with its messages and consumers."),
         ("purge", purge_stream, "Remove messages from a stream."),
+        ("seal", seal_stream, "Let nothing be added to a stream, or removed. Cannot be undone."),
+        ("gaps", list_gaps, "Sequences that a stream no longer holds, between its first and last."),
         ("subjects", list_subjects, "Subjects of the stored messages, and how many of each."),
         ("view", view_stream, "Print stored messages; no consumer is used."),
         ("get", get_message, "Print one stored message."),
@@ -129,6 +139,7 @@ _ARGUMENTS: dict[str, Any] = {
     "view": _view,
     "get": _get,
     "rmm": _rmm,
+    "seal": _force,
     "backup": _backup,
 }
 
@@ -227,16 +238,17 @@ def add_stream(options: argparse.Namespace) -> None:
 
 def edit_stream(options: argparse.Namespace) -> None:
     changes = settings(options)
-    if not changes:
-        raise errors.ConfigError("nothing to change: name at least one setting")
+    if not changes and options.config is None:
+        raise errors.ConfigError("nothing to change: name at least one setting, or --config FILE")
     with connect(options) as nc:
         js = jetstream(nc, options)
-        config = js.stream(options.stream).info().config
+        before = js.stream(options.stream).info().config
+        base = before if options.config is None else config_file(options.config).replace(name=options.stream)
+        after = changed(base, changes)
         if options.dry_run:
-            for key, value in changes.items():
-                line(f"{key}: {getattr(config, key)} -> {value}")
+            show_changes(before, after)
             return
-        info = js.update_stream(changed(config, changes)).info()
+        info = js.update_stream(after).info()
     _show(info, options.json)
 
 
@@ -264,6 +276,44 @@ def remove_stream(options: argparse.Namespace) -> int:
     else:
         line(f"deleted {options.stream} with {held:,} messages")
     return 0
+
+
+def seal_stream(options: argparse.Namespace) -> int:
+    if not ask(f"Seal stream {options.stream} for good?", options.force):
+        return 1
+    with connect(options) as nc:
+        jetstream(nc, options).stream(options.stream, fetch_info=False).seal(timeout=options.timeout)
+    if options.json:
+        record({"stream": options.stream, "sealed": True})
+    else:
+        line(f"sealed {options.stream}")
+    return 0
+
+
+def list_gaps(options: argparse.Namespace) -> None:
+    with connect(options) as nc:
+        state = jetstream(nc, options).stream(options.stream).info(deleted_details=True).state
+    gaps = list(_ranges(state.deleted or []))
+    if options.json:
+        record({"stream": options.stream, "deleted": state.num_deleted, "gaps": gaps})
+    elif not gaps:
+        line(f"{options.stream} has no gaps")
+    else:
+        table(("FIRST", "LAST", "MESSAGES"), [(first, last, f"{last - first + 1:,}") for first, last in gaps])
+
+
+def _ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """(first, last) of each run of consecutive numbers."""
+    first = last = None
+    for number in numbers:
+        if last is not None and number == last + 1:
+            last = number
+            continue
+        if first is not None and last is not None:
+            yield first, last
+        first = last = number
+    if first is not None and last is not None:
+        yield first, last
 
 
 def purge_stream(options: argparse.Namespace) -> int:
