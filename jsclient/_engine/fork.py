@@ -5,6 +5,8 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
+import threading
+from collections.abc import Callable
 from typing import Any, Final
 
 from jsclient import errors
@@ -80,9 +82,21 @@ def _after_fork_in_child() -> None:
     forget_engines()
 
 
+def _quiet(hook: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """The hook for what ends a thread, without daemon threads that waited on a connection: these end at the exit."""
+
+    def tell(args: Any) -> None:
+        daemon = args.thread is not None and args.thread.daemon
+        if not (daemon and isinstance(args.exc_value, errors.ConnectionClosed)):
+            hook(args)
+
+    return tell
+
+
 def _at_exit() -> None:
     """Normal interpreter exit: flush what is buffered, at most 2 s in all, and close. Starts no thread."""
     deadline = Deadline(CLOSE_FLUSH)
+    threading.excepthook = _quiet(threading.excepthook)
     for live in live_engines():
         with contextlib.suppress(Exception):
             live.close_now(flush=deadline.at_most(CLOSE_FLUSH))
