@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import datetime as dt
-from typing import Any, Final
+import logging
+from collections.abc import Iterator
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -17,6 +19,8 @@ from jsclient.system.gathering import Answer, Gathered, Refusal, decode_event, s
 from jsclient.system.models import Connections, Health, JetStreamState
 from jsclient.system.models_server import ServerStats, Variables
 from jsclient.system.options import AskDict, ConnectionsDict, JetStreamUseDict
+
+log: logging.Logger = logging.getLogger("jsclient.system")
 
 SYSTEM_TIMEOUT: Final = 2.0
 """Seconds for all servers to answer. A cluster of three on one machine takes a millisecond."""
@@ -84,8 +88,7 @@ class SystemClient:
         found: dict[str, Answer[ServerStats]] = {}
         refused: dict[str, Refusal] = {}
         expected = 1
-        for message in self.nc.request_many(f"{_ALL}.STATSZ", b"", timeout=deadline.remaining()):
-            one = sort_answer(message.payload, ServerStats, "statsz")
+        for one in self._answers("STATSZ", b"", deadline, ServerStats, "statsz"):
             if isinstance(one, Refusal):
                 refused[one.id] = one
             else:
@@ -95,6 +98,16 @@ class SystemClient:
                 break
         unknown = max(0, expected - len(found) - len(refused))
         return Gathered(_by_name(found), tuple(refused.values()), (), unknown)
+
+    def _answers(
+        self, endpoint: str, body: bytes, deadline: Deadline, kind: Any, key: Literal["data", "statsz"] = "data"
+    ) -> Iterator[Answer[Any] | Refusal]:
+        """The answers of servers. Strangers can answer, too: the client logs anything else and leaves it out."""
+        for message in self.nc.request_many(f"{_ALL}.{endpoint}", body, timeout=deadline.remaining()):
+            try:
+                yield sort_answer(message.payload, kind, key)
+            except errors.BadResponse as error:
+                log.warning("%s", errors.brief(error))
 
     def ask(
         self, endpoint: str, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[AskDict]
@@ -116,9 +129,7 @@ class SystemClient:
         found: dict[str, Answer[Any]] = {}
         refused: dict[str, Refusal] = {}
         try:
-            replies = self.nc.request_many(f"{_ALL}.{endpoint}", body, timeout=deadline.remaining())
-            for message in replies:
-                one = sort_answer(message.payload, kind)
+            for one in self._answers(endpoint, body, deadline, kind):
                 (refused if isinstance(one, Refusal) else found)[one.id] = one  # type: ignore[assignment]
                 if len(found) + len(refused) >= len(roster) + roster.unknown:
                     break

@@ -151,7 +151,7 @@ class Settler:
             worker.counters.rejected += 1
         else:
             worker.counters.failed += 1
-            log.warning("%r is given up after %d deliveries: %s", message, deliveries, reason, exc_info=error)
+            log.warning("%r is given up at delivery %d: %s", message, deliveries, reason, exc_info=error)
         if message.is_acked:
             self._pool.event("rejected" if rejected else "failed", message, error)
             return True  # the handler has settled it already

@@ -163,6 +163,26 @@ def test_what_they_return_is_a_failure_and_no_ack(nc: Connection, name: str) -> 
     gc.collect()  # "was never awaited" would fail the test
 
 
+def test_a_member_of_a_group_acks_nothing_either(nc: Connection) -> None:
+    if nc.server_info.version_tuple < (2, 11):
+        pytest.skip("partitioned groups begin with nats-server 2.11")
+    js = JetStream(nc)
+    js.create_stream(name="DEAD", subjects=["dead"])
+    group = groups.create_elastic(js, "JOBS", "g", partitions=1, filters=[groups.Filter("jobs.*", [1])])
+    keyed: dict[str, Any] = {"key": lambda message: coroutine(message)}
+    for options in ({}, keyed):
+        events: list[Any] = []
+        handler: Any = print if options else lambda message: coroutine(message)
+        with groups.GroupPool(
+            group, handler, attempts=1, dead_letter="dead", settle=0.1, on_event=events.append, **options
+        ):
+            js.publish("jobs.b", b"")
+            wait_until(lambda seen=events: [event for event in seen if event.kind == "dead"], 20)  # type: ignore[misc]
+        assert not [event for event in events if event.kind == "handled"]
+        assert all("which nobody runs" in str(event.error) for event in events if event.kind == "dead")
+    gc.collect()
+
+
 def test_outcomes_of_a_batch_are_looked_at_one_by_one(nc: Connection) -> None:
     js = JetStream(nc)
     js.publish("jobs.b", b"2")

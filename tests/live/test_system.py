@@ -51,6 +51,17 @@ def test_one_server_is_complete_with_one_answer(server: NatsServer, system: Syst
         system.variables(server="other")
 
 
+def test_a_stranger_that_answers_ends_no_question(server: NatsServer, system: SystemClient) -> None:
+    def stranger(message: jsclient.Msg) -> None:
+        for garbage in (b"", b"garbage", b"[]", b'{"server": 3}'):
+            message.respond(garbage)
+
+    system.nc.subscribe("$SYS.REQ.SERVER.PING.>", callback=stranger)
+    system.nc.flush()
+    assert len(system.servers(timeout=5)) == 1
+    assert len(system.ask("VARZ", timeout=5)) == 1
+
+
 def test_connections_and_jetstream_with_options(server: NatsServer, system: SystemClient) -> None:
     with app(server, "worker") as nc:
         JetStream(nc).create_stream(StreamConfig(name="S", storage="memory"))
