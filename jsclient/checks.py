@@ -75,6 +75,13 @@ def header_block(given: HeadersLike) -> bytes:
         raise errors.InvalidHeader(error.what) from None
 
 
+def positive(value: object, name: str) -> int:
+    """A count of 1 or more; raises ConfigError for a smaller one or another type."""
+    if isinstance(value, bool) or not hasattr(type(value), "__index__") or value < 1:  # type: ignore[operator]
+        raise errors.ConfigError(f"{name} must be a positive int, got {value!r:.60}")
+    return value  # type: ignore[return-value]
+
+
 def inbox_prefix(text: str) -> str:
     """A prefix for inboxes: a subject without wildcards that does not end in a dot; raises InvalidSubject."""
     subject(text, "inbox prefix")
@@ -83,6 +90,8 @@ def inbox_prefix(text: str) -> str:
 
 def client_name(text: str) -> str:
     """What CONNECT calls us; raises InvalidName for control characters, which would garble server logs."""
+    if not isinstance(text, str):
+        raise errors.InvalidName(f"client name must be a str, not {type(text).__name__}")
     if any(ord(char) < 32 or ord(char) == 127 for char in text):
         raise errors.InvalidName(f"client name must not contain control characters: {text!r:.80}")
     return text

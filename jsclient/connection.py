@@ -241,8 +241,8 @@ class Connection:
             raise errors.ConnectionDraining("the connection drains")
         handlers.check(callback, "callback")
         check_limits(pending_messages, pending_bytes)
-        if max_messages is not None and max_messages <= 0:
-            raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        if max_messages is not None:
+            checks.positive(max_messages, "max_messages")
         if thread not in ("shared", "own"):
             raise errors.ConfigError(f'thread is "shared" or "own", not {thread!r}')
         if thread == "own" and callback is None:

@@ -43,7 +43,9 @@ def check(table: type, given: Mapping[str, Any]) -> None:
     for name, value in given.items():
         found = accepts.get(name)
         if found is not None and not found[0](value):
-            raise ConfigError(f"{name} must be {found[1]}, not {type(value).__name__}")
+            large = isinstance(value, int) and not isinstance(value, bool) and not _is_int(value)
+            got = "an int of more than 64 bits" if large else type(value).__name__
+            raise ConfigError(f"{name} must be {found[1]}, not {got}")
         if callable(value):
             handlers.check(value, name)
 
@@ -120,7 +122,7 @@ def _accepts_one(hint: Any) -> Accepts:
     if hint is None:
         return lambda value: value is None
     if hint is int:
-        return lambda value: hasattr(type(value), "__index__") and not isinstance(value, bool)
+        return _is_int
     if hint is float:
         return lambda value: hasattr(type(value), "__float__") and not isinstance(value, bool)
     origin, args = typing.get_origin(hint), typing.get_args(hint)
@@ -134,6 +136,11 @@ def _accepts_one(hint: Any) -> Accepts:
     if hint is not Any and isinstance(hint, type) and not getattr(hint, "_is_protocol", False):
         return lambda value: isinstance(value, hint)
     return lambda value: True
+
+
+def _is_int(value: Any) -> bool:
+    """Of at most 64 bits, with or without a sign: servers read no larger one."""
+    return hasattr(type(value), "__index__") and not isinstance(value, bool) and -(2**63) <= value < 2**64
 
 
 def _accepts_many(origin: type, args: tuple[Any, ...]) -> Accepts:

@@ -20,6 +20,12 @@ from jsclient.errors import ConfigError
 NANOSECONDS: Final = 1_000_000_000
 
 
+MOST_NANOSECONDS: Final = 2**63 - 1
+"""The wire has 64 bits, which are 292 years."""
+
+MOST_POLLED: Final = 2**31 - 1
+"""Milliseconds (24 days) that `poll` can wait; what waits longer counts as late then."""
+
 FOREVER: Final = 1e9
 """Seconds (32 years) from which on a timeout is none: the system's clocks and locks refuse to count so far."""
 
@@ -52,11 +58,18 @@ DEFAULT: Final = Default.DEFAULT
 
 def to_ns(seconds: float | dt.timedelta) -> int:
     """Seconds (or a timedelta) as integer nanoseconds; a timedelta is converted without rounding."""
-    if isinstance(seconds, dt.timedelta):
-        microseconds = (seconds.days * 86_400 + seconds.seconds) * 1_000_000 + seconds.microseconds
-        return microseconds * 1_000
-    whole = int(seconds)
-    return whole * NANOSECONDS + round((seconds - whole) * NANOSECONDS)
+    try:
+        if isinstance(seconds, dt.timedelta):
+            microseconds = (seconds.days * 86_400 + seconds.seconds) * 1_000_000 + seconds.microseconds
+            nanoseconds = microseconds * 1_000
+        else:
+            whole = int(seconds)
+            nanoseconds = whole * NANOSECONDS + round((seconds - whole) * NANOSECONDS)
+    except (TypeError, ValueError, OverflowError):
+        nanoseconds = MOST_NANOSECONDS + 1
+    if abs(nanoseconds) > MOST_NANOSECONDS:
+        raise ConfigError(f"a duration is a number of seconds, of at most 292 years; got {seconds!r:.60}")
+    return nanoseconds
 
 
 def seconds_of(duration: float | dt.timedelta) -> float:
@@ -88,7 +101,7 @@ def to_seconds(nanoseconds: int) -> float:
 def check_timeout(timeout: float | None, name: str = "timeout") -> None:
     """Refuse what no call accepts: a negative timeout or NaN. None waits for ever, 0 takes only what is there."""
     try:
-        fits = timeout is None or timeout >= 0
+        fits = timeout is None or (timeout >= 0 and not isinstance(timeout, bool))
     except TypeError:
         fits = False
     if not fits:

@@ -13,6 +13,7 @@ from typing import Any
 from jsclient import waiting
 from jsclient._engine.fork import watch_process
 from jsclient.connection import Connection
+from jsclient.errors import ConfigError
 from jsclient.options import ConnectOptions
 
 
@@ -101,6 +102,8 @@ def shared(options: ConnectOptions) -> Connection:
     parent's. Thread-safe; while one is being made, only those wait that want the same one. Do not close it after each
     use: it ends with the process.
     """
+    if not isinstance(options, ConnectOptions):
+        raise ConfigError("shared takes ConnectOptions, as in shared(ConnectOptions(servers=...)); got another type")
     return _shared.get(options)
 
 

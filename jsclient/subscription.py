@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from jsclient import errors, handlers, hints, waiting
+from jsclient import checks, errors, handlers, hints, waiting
 from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.sinks import CANCEL_SLICE, BaseSubscription, closed_subscription
 from jsclient._engine.strands import Strand, Strands
@@ -43,8 +43,8 @@ SubscriptionStatus = Literal["active", "slow consumer", "draining", "closed"]
 
 def check_limits(messages: int, nbytes: int) -> None:
     """Raises ConfigError for limits under which nothing could ever be taken."""
-    if messages <= 0 or nbytes <= 0:
-        raise errors.ConfigError("pending_messages and pending_bytes must be positive")
+    checks.positive(messages, "pending_messages")
+    checks.positive(nbytes, "pending_bytes")
 
 
 @with_shared_options
@@ -226,8 +226,7 @@ class Subscription(BaseSubscription, Taker):
         if max_messages is None:
             self._end(discard=False)
             return
-        if max_messages <= 0:
-            raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        checks.positive(max_messages, "max_messages")
         self.engine.outbox.check_control()
         self.max_messages: int | None = max_messages
         if self.received >= max_messages:

@@ -9,7 +9,7 @@ from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from jsclient import errors, handlers, waiting
+from jsclient import checks, errors, handlers, waiting
 from jsclient._engine.encoding import as_bytes
 from jsclient._engine.requests import MOST_REPLIES, Replies
 from jsclient._engine.sinks import CANCEL_SLICE
@@ -298,8 +298,8 @@ class Asker:
         RequestTimeout if the request could not even be sent.
         """
         seconds = resolve(timeout, self._timeout)
-        if max_messages is not None and max_messages <= 0:
-            raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        if max_messages is not None:
+            checks.positive(max_messages, "max_messages")
         check_timeout(stall, "stall")
         handlers.check(sentinel, "sentinel")
         self._encode(subject, payload, b"x", headers)  # bad input fails here, not at the first next()

@@ -87,7 +87,10 @@ class ServerPool:
 
     def replace(self, urls: str | Iterable[str] | Sequence[Server]) -> None:
         """Use these servers from now on; forgets all others, discovered ones too."""
-        given: list[str | Server] = [urls] if isinstance(urls, str) else list(urls)
+        try:
+            given: list[str | Server] = [urls] if isinstance(urls, str) else list(urls)
+        except TypeError:
+            raise ConfigError(f"servers must be a str or a sequence of them, not {type(urls).__name__}") from None
         servers = [item for item in given if isinstance(item, Server)]
         texts = [item for item in given if not isinstance(item, Server)]
         servers += parse_urls(texts) if texts or not servers else []

@@ -14,7 +14,7 @@ from typing import Final
 from jsclient import handlers
 from jsclient._transport import resolving
 from jsclient._transport.tcp import TcpTransport, format_address, wrap_socket
-from jsclient.durations import Deadline
+from jsclient.durations import MOST_POLLED, Deadline
 
 CONNECT_SLICE: Final = 0.1  # seconds between two looks at `abandoned` while a connection is being made
 
@@ -112,6 +112,6 @@ def _writable(sock: socket.socket, timeout: float) -> bool:
     if hasattr(select, "poll"):
         poller = select.poll()
         poller.register(sock, select.POLLOUT)
-        return bool(poller.poll(timeout * 1000))
+        return bool(poller.poll(min(timeout * 1000, MOST_POLLED)))
     _, writable, failed = select.select([], [sock], [sock], timeout)  # Windows reports failures as exceptional
     return bool(writable or failed)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final, NoReturn
 
 from jsclient._transport.stream import Buffer, Carried, StreamFailed, Transport, permitted
-from jsclient.durations import Deadline
+from jsclient.durations import MOST_POLLED, Deadline
 
 RECV_SIZE: Final = 112 * 1024
 """Bytes asked for in one recv. A small message costs 1.4 us at this size and 16 us at 128 KiB and more, where malloc
@@ -157,7 +157,7 @@ class TcpTransport(Transport):
             raise OSError(errno.ESHUTDOWN, "the stream was shut down")
         poller = select.poll()  # one per wait: a poll object must not be shared by threads
         poller.register(self._sock, event)
-        return bool(poller.poll(None if timeout is None else timeout * 1000))
+        return bool(poller.poll(None if timeout is None else min(timeout * 1000, MOST_POLLED)))
 
     # --- ending
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
-from jsclient import declared, errors, handlers, hints
+from jsclient import checks, declared, errors, handlers, hints
 from jsclient.cancel import Cancel
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
@@ -307,8 +307,7 @@ class Consumer(PullSource):
 
         Raises MaxBytesExceeded when the next message alone is larger. `decode` and its companions: as for `fetch`.
         """
-        if max_bytes < 1:
-            raise errors.ConfigError(f"max_bytes must be positive, got {max_bytes}")
+        checks.positive(max_bytes, "max_bytes")
         limit, config = UNLIMITED_BATCH, self._config
         if config is not None and config.max_batch:
             limit = min(limit, max(config.max_batch, 1))
@@ -553,6 +552,7 @@ class Consumer(PullSource):
         from jsclient.jetstream.consuming.consume import ConsumeContext
 
         handlers.required(handler, "the handler")
+        checks.positive(workers, "workers")
         messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
         return ConsumeContext(messages, handler, workers)
 

@@ -22,6 +22,7 @@ from jsclient.errors import (
     KeyExists,
     KeyNotFound,
     MessageNotFound,
+    MessageTtlRefused,
     NatsConnectionError,
     NoResponders,
     NoStreamForSubject,
@@ -388,6 +389,11 @@ class KeyValue:
             return self._js.publish(self._write_prefix + key, value, **options).seq
         except NoStreamForSubject as error:
             raise missing.not_written(self._written_stream, error) from error
+        except MessageTtlRefused as error:
+            raise error.told_as(
+                f"bucket {self.bucket!r} takes no ttl: {error.what}. Nothing was stored. Give the bucket a "
+                "limit_marker_ttl (update_key_value), or leave the ttl out."
+            ) from None
 
     def _mark(
         self,

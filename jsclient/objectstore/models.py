@@ -235,12 +235,16 @@ def decode_info(raw: bytes, bucket: str, mtime: dt.datetime | None, revision: in
 
 
 def check_link_target(target: ObjectInfo) -> ObjectLink:
-    """A link to a live object that is no link itself."""
+    """A link to a live object that is no link itself; raises ConfigError for what describes no object."""
+    if not isinstance(target, ObjectInfo):
+        raise ConfigError(f"target must be an ObjectInfo, not {type(target).__name__}")
     if target.deleted:
         raise ObjectLinkError(f"object {target.name!r} is deleted: no link can point there", target.bucket)
     if target.is_link:
         raise ObjectLinkError(f"object {target.name!r} is a link: no link can point to a link", target.bucket)
-    return ObjectLink(check_bucket(target.bucket, "object store"), target.name)
+    bucket = check_bucket(target.bucket, "object store")
+    meta_subject(bucket, target.name)  # without a name it would link to the whole bucket
+    return ObjectLink(bucket, target.name)
 
 
 # --- about the store ----------------------------------------------------------------------------------------

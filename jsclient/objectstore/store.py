@@ -390,7 +390,7 @@ class ObjectStore:
 
     def add_bucket_link(self, name: str, store: ObjectStore | str, *, timeout: Timeout = DEFAULT) -> ObjectInfo:
         """Make `name` a link to a whole object store."""
-        bucket = store if isinstance(store, str) else store.bucket
+        bucket = store.bucket if isinstance(store, ObjectStore) else store
         stream_name(bucket)  # checks it
         return self._add_link(name, ObjectLink(bucket), Deadline.of(timeout, CHANGE_TIMEOUT))
 

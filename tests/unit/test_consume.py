@@ -89,13 +89,6 @@ def test_a_handler_that_exits_ends_it_and_every_waiter_is_told(caplog: pytest.Lo
     assert [type(error) for error in told] == [SystemExit]
 
 
-def test_what_is_wrong_ends_the_iterator() -> None:
-    messages = messages_of()
-    with pytest.raises(errors.ConfigError):
-        ConsumeContext(messages, print, 0)
-    assert messages.closed
-
-
 def test_a_connection_that_takes_nothing_more_leaves_nothing() -> None:
     messages = messages_of(refuses=errors.ConnectionDraining("it drains"))
     with pytest.raises(errors.ConnectionDraining):

@@ -151,7 +151,7 @@ class Capabilities:
         if unknown:
             raise NotSupported(
                 f"the server ignored {', '.join(unknown)}, which came from a newer one. The {done} without, and is "
-                "still there. Use a newer server, or pass drop_unknown=True."
+                "still there. Use a newer server, or a configuration without them (`extra=None`)."
             )
         kept = {name for name, _ in needed(echo)}
         lost = [(name, version) for name, version in needed(sent) if name not in kept and name != "pause_until"]

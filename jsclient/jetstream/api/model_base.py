@@ -96,9 +96,12 @@ def as_duration(value: Any, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float, dt.timedelta)):
         raise ConfigError(f"{name} must be seconds (a number) or a timedelta, not {type(value).__name__}")
     try:
-        return Duration(value)  # type: ignore[arg-type]
-    except (ValueError, OverflowError):
-        raise ConfigError(f"{name} must be a finite number of seconds, not {value!r}") from None
+        duration: Any = Duration(value)  # type: ignore[arg-type]
+    except ConfigError:
+        raise ConfigError(f"{name} must be a number of seconds, of at most 292 years; got {value!r}") from None
+    if duration and not duration.ns:
+        raise ConfigError(f"{name} must be 0 or at least 1e-9 seconds; got {value!r}, which would be sent as 0")
+    return duration  # type: ignore[no-any-return]
 
 
 class Wire(msgspec.Struct, kw_only=True, frozen=True, omit_defaults=True, repr_omit_defaults=True):
@@ -261,6 +264,8 @@ def encode(value: Any) -> bytes:
             f"the text {error.object!r} is not UTF-8, and requests to JetStream are JSON, which holds nothing else; "
             "use another name, or a wildcard in its place"
         ) from None
+    except (OverflowError, TypeError) as error:
+        raise ConfigError(f"the request cannot be written as JSON: {error}") from None
 
 
 # --- decoding -----------------------------------------------------------------------------------------------

@@ -41,9 +41,6 @@ class ConsumeContext(Taker):
     """
 
     def __init__(self, messages: MessageIterator, handler: Callable[[JetStreamMsg], Any], workers: int) -> None:
-        if workers < 1:
-            messages.close()
-            raise errors.ConfigError(f"workers must be positive, got {workers}")
         self._messages = messages
         self._handler = handling(messages.connection.options.instrumentation, handler)
         messages.for_handlers()

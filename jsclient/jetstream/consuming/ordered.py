@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors, handlers, hints, waiting
+from jsclient import checks, errors, handlers, hints, waiting
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -195,8 +195,7 @@ class OrderedConsumer:
 
     def _fetch(self, max_messages: int, timeout: Timeout, cancel: Cancel | None) -> Batch:
         seconds = resolve(timeout, FETCH_TIMEOUT)
-        if max_messages < 1:
-            raise errors.ConfigError(f"max_messages must be positive, got {max_messages}")
+        checks.positive(max_messages, "max_messages")
         deadline = Deadline(NO_WAIT_TIMEOUT if seconds == 0 else seconds)
         if cancel is not None:
             cancel.check()

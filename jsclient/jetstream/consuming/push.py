@@ -12,7 +12,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import errors, handlers, hints
+from jsclient import checks, errors, handlers, hints
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
@@ -217,6 +217,7 @@ class PushConsumer:
         `decode`, `on_bad` and `dead_letter`: as for Consumer.messages.
         """
         handlers.required(handler, "the handler")
+        checks.positive(workers, "workers")
         messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
         return ConsumeContext(messages, handler, workers)
 
