@@ -6,7 +6,6 @@ It ends within ten seconds, or `--timeout` if that is more: what could not be lo
 from __future__ import annotations
 
 import argparse
-import datetime as dt
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -15,6 +14,7 @@ import attrs
 import jsclient
 from jsclient import errors
 from jsclient.cli.arguments import command, connect, jetstream
+from jsclient.cli.check_delivery import Finding, try_delivery
 from jsclient.cli.output import line, record, size
 from jsclient.durations import Deadline
 from jsclient.jetstream import JetStream
@@ -24,19 +24,7 @@ SLOW: Final = 0.1
 """Seconds of round trip from which on calls that wait for answers are slow."""
 WHOLE: Final = 10.0
 """Seconds for all of it."""
-CLOCK_OFF: Final = 2.0
-"""Seconds between our clock and the server's from which on times in headers and TTLs mislead."""
 UNHEARD: Final = "is the server overloaded, or the line cut?"
-
-
-@attrs.frozen
-class Finding:
-    """`level`: "ok", "warn" or "fail"."""
-
-    level: str
-    what: str
-    text: str
-    advice: str = ""
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -49,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     for finding in _findings(options):
         worst = max(worst, ("ok", "warn", "fail").index(finding.level))
         if options.json:
-            record(attrs.asdict(finding))
+            record(finding._asdict())
         else:
             line(f"{finding.level:4}  {finding.what}: {finding.text}")
             if finding.advice:
@@ -95,7 +83,7 @@ def _findings(options: argparse.Namespace) -> Iterator[Finding]:
         ("round trip", _connection),
         ("inbox", _rights),
         ("JetStream", _account),
-        ("clock", _clock),
+        ("delivery", _delivery),
     ]
     if options.stream:
         looks.append((f"stream {options.stream}", _stream))
@@ -184,21 +172,8 @@ def _account(at: _Look) -> Iterator[Finding]:
         yield Finding("warn", "API errors", share, "`jsclient events` shows some of the reasons")
 
 
-def _clock(at: _Look) -> Iterator[Finding]:
-    """The server's clock, from the answer about a stream that exists (server 2.10)."""
-    js = at.js
-    name = next(iter(js.stream_names(timeout=at.left())), None)
-    if name is None:
-        return
-    stream = js.stream(name, fetch_info=False)
-    before = dt.datetime.now(dt.timezone.utc)
-    theirs = stream.info(timeout=at.left()).ts
-    after = dt.datetime.now(dt.timezone.utc)
-    if theirs is None:
-        return
-    off = max((before - theirs).total_seconds(), (theirs - after).total_seconds(), 0.0)
-    advice = "set the clocks by NTP: TTLs, schedules and start times are the server's" if off > CLOCK_OFF else ""
-    yield Finding("warn" if advice else "ok", "clock", f"{off:.3f} s apart", advice)
+def _delivery(at: _Look) -> Iterator[Finding]:
+    return try_delivery(at.js, at.left)
 
 
 def _stream(at: _Look) -> Iterator[Finding]:

@@ -1,0 +1,76 @@
+"""`check` tries a delivery: what breaks in practice is found before a service is started."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from tests.live.test_cli import cli
+from tests.live.test_complete import PREFIX, Import
+
+import jsclient
+from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.testing import NatsServer
+
+
+def findings(url: str, *words: str) -> dict[str, dict[str, Any]]:
+    done = cli(url, "check", "--json", *words)
+    return {one["what"]: one for one in map(json.loads, done.stdout.splitlines())}
+
+
+def test_a_delivery_is_tried_and_nothing_is_left(server: NatsServer) -> None:
+    found = findings(server.url)
+    for what in ("clock", "duplicate window", "pull", "acks"):
+        assert found[what]["level"] == "ok", found
+    with jsclient.connect(server.url) as nc:
+        assert list(JetStream(nc).stream_names()) == []
+
+
+def test_an_import_that_passes_one_response_is_found() -> None:
+    with Import("singleton") as imported:
+        imported.home.create_stream(StreamConfig(name="S", subjects=["s"]))
+        for _ in range(3):
+            imported.home.publish("s", b"x")
+        words = ["--user", "guest", "--password", "x", "--api-prefix", PREFIX, "--timeout", "3"]
+        found = findings(imported.server.url, *words)
+    assert found["pull"]["level"] == "fail", found
+    assert "response_type: stream" in found["pull"]["advice"]
+
+
+ACKLESS = """
+accounts {
+  A { jetstream: enabled
+      users: [ { user: few, password: p, permissions { publish: { deny: "$JS.ACK.>" } } } ] }
+}
+"""
+
+
+def test_acks_that_are_not_permitted_are_found() -> None:
+    with NatsServer(ACKLESS) as server:
+        found = findings(server.url, "--user", "few", "--password", "p")
+    assert found["pull"]["level"] == "ok", found
+    assert found["acks"]["level"] == "fail", found
+    assert "$JS.ACK.>" in found["acks"]["advice"]
+
+
+READER = """
+accounts {
+  A { jetstream: enabled
+      users: [
+        { user: all, password: p },
+        { user: few, password: p, permissions { publish: { deny: "$JS.API.STREAM.CREATE.>" } } }
+      ] }
+}
+"""
+
+
+def test_a_user_that_cannot_create_a_stream() -> None:
+    with NatsServer(READER) as server:
+        with jsclient.connect(server.url, user="all", password="p") as nc:
+            js = JetStream(nc)
+            js.create_stream(StreamConfig(name="S", subjects=["s"]))
+            for _ in range(2):
+                js.publish("s", b"x")
+        found = findings(server.url, "--user", "few", "--password", "p", "--timeout", "2")
+    assert "not tried" in found["acks"]["text"]
+    assert found["pull"]["level"] == "ok", found
