@@ -151,6 +151,9 @@ class ObjectInfo:
     """When it changed last, by the server's clock (UTC)."""
     revision: int = 0
     """Sequence of this information in the bucket's stream."""
+    other_name: str | None = None
+    """The old or new name of its last rename. If an object of that name has the same `nuid`, the rename was
+    interrupted; repeat it, or delete either of the two."""
 
     @property
     def is_link(self) -> bool:
@@ -180,6 +183,8 @@ class ObjectInfo:
             plain["digest"] = self.digest
         if self.deleted:
             plain["deleted"] = True
+        if self.other_name:
+            plain["other_name"] = self.other_name  # clients that do not know it ignore it
         return msgspec.json.encode(plain)
 
 
@@ -202,6 +207,7 @@ class _Stored(msgspec.Struct):
     headers: dict[str, list[str] | str] | None = None
     metadata: dict[str, str] | None = None
     options: _Options | None = None
+    other_name: str | None = None
 
 
 _decoder: Final = msgspec.json.Decoder(_Stored)
@@ -231,6 +237,7 @@ def decode_info(raw: bytes, bucket: str, mtime: dt.datetime | None, revision: in
         chunk_size=options.max_chunk_size,
         mtime=mtime,
         revision=revision,
+        other_name=stored.other_name,
     )
 
 

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Final
 
 from jsclient import waiting
 from jsclient.durations import Deadline
-from jsclient.errors import BadObjectMeta, MessageNotFound, TimedOut
-from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, chunk_subject, decode_info
+from jsclient.errors import BadObjectMeta, TimedOut
+from jsclient.objectstore.models import SUBJECT_ROOT, ObjectInfo, chunk_subject
 
 if TYPE_CHECKING:
     from jsclient.jetstream.stream import Stream
+    from jsclient.objectstore.metas import Metas
 
 logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
@@ -20,12 +21,13 @@ REPAIR_SETTLE: Final = 2.0
 """Seconds that chunks without an object must not have grown to count as abandoned."""
 
 
-def repair(stream: Stream, bucket: str, listed: Iterator[ObjectInfo], deadline: Deadline) -> int:
+def repair(metas: Metas, listed: Iterator[ObjectInfo], deadline: Deadline) -> int:
     """Remove chunks that no object refers to; returns of how many uploads.
 
     A listing only names candidates. Before anything is removed, the stream's leader is asked for every meta message
     there is, one by one up to its "no more": what cannot be read so is not repaired, and the error says why.
     """
+    stream, bucket = metas.stream, metas.bucket
     found = chunk_counts(stream, bucket, deadline)
     if found:
         for info in listed:
@@ -40,8 +42,9 @@ def repair(stream: Stream, bucket: str, listed: Iterator[ObjectInfo], deadline: 
     waiting.Gate().wait(REPAIR_SETTLE)
     later = chunk_counts(stream, bucket, deadline)
     abandoned = {subject for subject, count in found.items() if later.get(subject) == count}
-    for info in metas(stream, bucket, deadline):
-        abandoned.discard(_subject_of(bucket, info))
+    for info in metas.all(deadline):
+        if not info.deleted:
+            abandoned.discard(_subject_of(bucket, info))
     for subject in sorted(abandoned):
         stream.purge(subject=subject, timeout=deadline.remaining())
     return len(abandoned)
@@ -57,23 +60,6 @@ def chunk_counts(stream: Stream, bucket: str, deadline: Deadline) -> dict[str, i
         except BadObjectMeta:
             logger.warning("object store %s holds something on %r, which no object store writes", bucket, subject)
     return counts
-
-
-def metas(stream: Stream, bucket: str, deadline: Deadline) -> Iterator[ObjectInfo]:
-    """All meta information, as the stream's leader has it.
-
-    In the order of the stream: what is changed meanwhile moves to a place that is still to come.
-    """
-    seq = 0
-    while True:
-        try:
-            found = stream.get_msg(
-                seq + 1, subject=f"{SUBJECT_ROOT}{bucket}.M.>", direct=False, timeout=deadline.remaining()
-            )
-        except MessageNotFound:
-            return
-        seq = found.seq
-        yield decode_info(found.data, bucket, found.time, seq)
 
 
 def _subject_of(bucket: str, info: ObjectInfo) -> str:

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-import builtins
 import datetime as dt
 import logging
 import os
 import random
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
-from jsclient import handlers, waiting
+from jsclient import handlers
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
-    BadObjectMeta,
     ConfigError,
     InvalidName,
-    JsClientError,
-    MessageNotFound,
     NoStreamForSubject,
     NotStored,
     ObjectChanged,
@@ -36,12 +31,12 @@ from jsclient.errors import (
     brief,
 )
 from jsclient.jetstream import JetStream
-from jsclient.jetstream.api.headers import ROLLUP, ROLLUP_SUBJECT
-from jsclient.jetstream.publishing.attempts import PUBLISH_TIMEOUT
 from jsclient.jetstream.stream import Stream
 from jsclient.keyvalue import missing
 from jsclient.nuid import next_nuid
 from jsclient.objectstore.download import fetch_chunks
+from jsclient.objectstore.leftovers import Leftovers
+from jsclient.objectstore.metas import READ_TIMEOUT, Metas
 from jsclient.objectstore.models import (
     ObjectInfo,
     ObjectLink,
@@ -49,14 +44,14 @@ from jsclient.objectstore.models import (
     ObjectStoreStatus,
     check_link_target,
     chunk_subject,
-    decode_info,
     meta_subject,
     stream_name,
 )
 from jsclient.objectstore.reader import ObjectReader
+from jsclient.objectstore.renaming import rename
 from jsclient.objectstore.repair import repair as repair_store
 from jsclient.objectstore.sources import Data, Progress, chunks_of, rewinder
-from jsclient.objectstore.upload import PURGE_TIMEOUT, Upload, settled
+from jsclient.objectstore.upload import Upload
 from jsclient.objectstore.watch import OPEN_TIMEOUT, ObjectWatcher, WatchOptions
 from jsclient.shared_options import with_shared_options
 
@@ -64,9 +59,6 @@ logger: logging.Logger = logging.getLogger("jsclient.objectstore")
 
 STALL_TIMEOUT: Final = 30.0
 """Seconds without a chunk after which a read gives up."""
-
-READ_TIMEOUT: Final = 5.0
-"""Seconds for a question to the stream, and without an object in a listing."""
 
 CHANGE_TIMEOUT: Final = 15.0
 """Seconds for a change with all its steps; elections of a leader last 4 to 8 s."""
@@ -79,8 +71,6 @@ META_ATTEMPTS: Final = 100
 
 META_WAIT: Final = 0.01
 """Longest wait in seconds between two of these attempts; random, so that writers do not keep in step."""
-
-_ROLLUP: Final = {ROLLUP: ROLLUP_SUBJECT}
 
 
 @with_shared_options
@@ -98,8 +88,8 @@ class ObjectStore:
         self.stream_name: str = stream_name(bucket)
         """The stream behind it: `OBJ_` and the name."""
         self._stream = Stream(js, self.stream_name)
-        self._lock = waiting.new_lock()
-        self._leftovers: dict[tuple[str, str], builtins.list[Any]] = {}  # (name, nuid) -> publishes under way
+        self._metas = Metas(js, self._stream, bucket)
+        self._leftovers = Leftovers(self._metas)
 
     # --- storing ------------------------------------------------------------------------------------------
 
@@ -121,9 +111,9 @@ class ObjectStore:
         """
         handlers.check(progress, "progress")
         meta = name if isinstance(name, ObjectMeta) else ObjectMeta(name=name)
-        subject = meta_subject(self.bucket, meta.name)
+        meta_subject(self.bucket, meta.name)  # checks it
         deadline = Deadline.of(timeout, None)
-        self._clean_up(deadline)
+        self._leftovers.clean_up(deadline)
         upload = self._upload(meta, data, progress, deadline)
         info = ObjectInfo(
             name=meta.name,
@@ -137,7 +127,7 @@ class ObjectStore:
             metadata=meta.metadata,
             chunk_size=meta.chunk_size,
         )
-        return self._replace(subject, info, deadline)
+        return self._replace(info, deadline)
 
     def put_file(
         self,
@@ -162,7 +152,7 @@ class ObjectStore:
             except BaseException as error:
                 under_way = upload.discard()
                 if under_way is not None:
-                    self._remember(meta.name, upload.nuid, under_way)
+                    self._leftovers.remember(meta.name, upload.nuid, under_way, seen=False)
                 if isinstance(error, (StreamNotFound, NoStreamForSubject)):
                     raise missing.not_written(self.stream_name, error) from error
                 again = isinstance(error, (ObjectChanged, PublishUnknown)) and attempt < UPLOAD_ATTEMPTS
@@ -171,60 +161,39 @@ class ObjectStore:
             rewind()
         raise AssertionError("the last attempt returns or raises")
 
-    def _replace(self, subject: str, info: ObjectInfo, deadline: Deadline) -> ObjectInfo:
+    def _replace(self, info: ObjectInfo, deadline: Deadline) -> ObjectInfo:
         """Make uploaded chunks the object of that name, after exactly the one that is there now.
 
         No chunks get lost between: the second one replaces, and frees, what the first one stored. When the
         outcome of the last step is unknown the chunks stay until a later call has seen whether they are needed.
         """
-        before = None
+        before, refusals = None, 0
         try:
             for _ in range(META_ATTEMPTS):
-                there = self._read_meta(subject, deadline)
+                there = self._metas.read(info.name, deadline)
                 if there is not None and there.nuid == info.nuid:
                     stored = there  # an attempt that was stored; its ack was lost
                     break
                 before = there
                 try:
-                    stored = self._store_meta(subject, info, 0 if before is None else before.revision, deadline)
+                    stored = self._metas.store(info, 0 if before is None else before.revision, deadline)
                     break
                 except WrongLastSequence:
                     # Another writer was faster: its object is the one to replace now.
+                    refusals += 1
                     _pause(deadline)
             else:
                 raise ObjectChanged(f"others keep replacing object {info.name!r} in {self.bucket!r}", self.bucket)
         except BaseException as error:
-            self._remember(info.name, info.nuid)
-            if isinstance(error, (ApiError, NotStored, ObjectChanged)):
-                self._clean_up(deadline)
+            refused = isinstance(error, (ApiError, NotStored, ObjectChanged))
+            # An earlier refusal may have come from a leader that was replaced.
+            self._leftovers.remember(info.name, info.nuid, seen=not refused or refusals > 0)
+            if refused:
+                self._leftovers.clean_up(deadline)
             raise
         if before is not None:
-            self._free(before, deadline)
+            self._leftovers.free(before, deadline)
         return stored
-
-    def _store_meta(self, subject: str, info: ObjectInfo, expected: int, deadline: Deadline) -> ObjectInfo:
-        """Store meta information if the last one is at `expected`; the id makes it safe to send it again.
-
-        The time is this machine's, as in nats.go: asking for the server's could only fail after the fact.
-        """
-        options: dict[str, Any] = {"expected_last_subject_seq": expected}
-        timeout = Deadline(deadline.at_most(PUBLISH_TIMEOUT))
-        with missing.named(self.stream_name):
-            ack = self._js.publish(
-                subject, info.to_json(), headers=_ROLLUP, msg_id=next_nuid(), timeout=timeout, **options
-            )
-        return info.changed(revision=ack.seq, mtime=dt.datetime.now(dt.timezone.utc))
-
-    def _read_meta(self, subject: str, deadline: Deadline) -> ObjectInfo | None:
-        """The meta information as the leader knows it (a replica may lag behind); None when there is none."""
-        try:
-            timeout = deadline.at_most(READ_TIMEOUT)
-            message = self._stream.get_last_msg(subject, direct=False, timeout=timeout)
-        except MessageNotFound:
-            return None
-        except StreamNotFound as error:
-            raise missing.not_found(self.stream_name) from error
-        return decode_info(message.data, self.bucket, message.time, message.seq)
 
     # --- reading ------------------------------------------------------------------------------------------
 
@@ -322,7 +291,7 @@ class ObjectStore:
 
         `show_deleted`: also that of a deleted one.
         """
-        found = self._read_meta(meta_subject(self.bucket, name), Deadline.of(timeout, READ_TIMEOUT))
+        found = self._metas.read(name, Deadline.of(timeout, READ_TIMEOUT))
         if found is None or (found.deleted and not show_deleted):
             self._not_found(name)
         return found
@@ -336,51 +305,43 @@ class ObjectStore:
         """Replace name, description, headers and metadata of an object; its data stays where it is.
 
         A name other than `name` renames it: ObjectExists if there is an object of that name. ObjectChanged when
-        somebody else changed the object at the same moment.
+        another client changed either name at the same moment; its change stays. UnknownOutcome after the new name was
+        stored: both names may exist with the same chunks, and deleting one keeps the other. Repeat the call to finish.
         """
         if not isinstance(meta, ObjectMeta):
             raise ConfigError(f"meta must be an ObjectMeta, not {type(meta).__name__}")
         deadline = Deadline.of(timeout, CHANGE_TIMEOUT)
+        meta_subject(self.bucket, meta.name)  # checks it
         current = self.info(name, timeout=deadline)
-        target = meta_subject(self.bucket, meta.name)
         changed = current.changed(
             name=meta.name, description=meta.description, headers=meta.headers, metadata=meta.metadata
         )
-        expected = current.revision
         if meta.name != name:
-            there = self._read_meta(target, deadline)
-            if there is not None and not there.deleted:
-                self._exists(meta.name)
-            expected = 0 if there is None else there.revision
+            return rename(self._metas, self._leftovers, current, changed, deadline)
         try:
-            stored = self._store_meta(target, changed, expected, deadline)
+            return self._metas.store(changed, current.revision, deadline)
         except WrongLastSequence as error:
-            text = f"object {name!r} in {self.bucket!r} was changed by somebody else meanwhile"
+            text = f"object {name!r} in {self.bucket!r} was changed by another client meanwhile"
             raise ObjectChanged(text, self.bucket) from error
-        if meta.name != name:
-            with missing.named(self.stream_name):
-                self._stream.purge(subject=meta_subject(self.bucket, name), timeout=deadline)
-        return stored
 
     def delete(self, name: str, *, timeout: Timeout = DEFAULT) -> None:
         """Delete an object: its chunks go, a note that it was deleted stays (`show_deleted`)."""
-        subject = meta_subject(self.bucket, name)
+        meta_subject(self.bucket, name)  # checks it
         deadline = Deadline.of(timeout, CHANGE_TIMEOUT)
-        self._clean_up(deadline)
+        self._leftovers.clean_up(deadline)
         for _ in range(META_ATTEMPTS):
-            current = self._read_meta(subject, deadline)
+            current = self._metas.read(name, deadline)
             if current is None:
                 self._not_found(name)
-            gone = current.changed(deleted=True, size=0, chunks=0, digest="")
             try:
-                self._store_meta(subject, gone, current.revision, deadline)
+                self._metas.mark_deleted(current, deadline)
             except WrongLastSequence:
                 _pause(deadline)
                 continue
             except UnknownOutcome:
-                self._remember(name, current.nuid)
+                self._leftovers.remember(name, current.nuid, seen=True)
                 raise
-            self._free(current, deadline)
+            self._leftovers.free(current, deadline)
             return
         raise ObjectChanged(f"others keep replacing object {name!r} in {self.bucket!r}", self.bucket)
 
@@ -395,18 +356,14 @@ class ObjectStore:
         return self._add_link(name, ObjectLink(bucket), Deadline.of(timeout, CHANGE_TIMEOUT))
 
     def _add_link(self, name: str, link: ObjectLink, deadline: Deadline) -> ObjectInfo:
-        subject = meta_subject(self.bucket, name)
-        there = self._read_meta(subject, deadline)
+        there = self._metas.read(name, deadline)
         if there is not None and not there.deleted and not there.is_link:
-            self._exists(name)
+            raise ObjectExists(f"object exists: {name!r} in object store {self.bucket!r}", self.bucket, name)
         info = ObjectInfo(name=name, bucket=self.bucket, nuid=next_nuid(), link=link)
         try:
-            return self._store_meta(subject, info, 0 if there is None else there.revision, deadline)
+            return self._metas.store(info, 0 if there is None else there.revision, deadline)
         except WrongLastSequence as error:
             raise ObjectChanged(f"object {name!r} in {self.bucket!r} was made meanwhile", self.bucket) from error
-
-    def _exists(self, name: str) -> NoReturn:
-        raise ObjectExists(f"object exists: {name!r} in object store {self.bucket!r}", self.bucket, name)
 
     def seal(self, *, timeout: Timeout = DEFAULT) -> None:
         """Close the store for good: nothing can be stored, changed or deleted any more. Cannot be undone."""
@@ -488,57 +445,12 @@ class ObjectStore:
         repaired = 0
         deadline = Deadline.of(timeout, None if repair else READ_TIMEOUT)
         if repair:
-            self._clean_up(deadline)
+            self._leftovers.clean_up(deadline)
             listed = self.list(timeout=DEFAULT if isinstance(timeout, Default) else deadline)
             with missing.named(self.stream_name):
-                repaired = repair_store(self._stream, self.bucket, listed, deadline)
+                repaired = repair_store(self._metas, listed, deadline)
         with missing.named(self.stream_name):
             return ObjectStoreStatus(self._stream.info(timeout=deadline.at_most(READ_TIMEOUT)), repaired)
-
-    # --- what failures leave behind -----------------------------------------------------------------------
-
-    def _remember(self, name: str, nuid: str, under_way: builtins.list[Any] | None = None) -> None:
-        with self._lock:
-            self._leftovers[name, nuid] = under_way or []
-
-    def _clean_up(self, deadline: Deadline) -> None:
-        """Remove what earlier failures of this handle left, if it can be done now and nothing refers to it."""
-        with self._lock:
-            leftovers = builtins.list(self._leftovers.items())
-        for (name, nuid), under_way in leftovers:
-            try:
-                if deadline.expired() or not settled(under_way, deadline):
-                    continue
-                there = self._read_meta(meta_subject(self.bucket, name), deadline)
-                if there is None or there.deleted or there.nuid != nuid:
-                    timeout = deadline.at_most(PURGE_TIMEOUT)
-                    self._stream.purge(subject=chunk_subject(self.bucket, nuid), timeout=timeout)
-            except JsClientError as error:
-                logger.warning(
-                    "chunks of %r stay in object store %s for now: %s", name, self.bucket, error, exc_info=error
-                )
-                continue
-            with self._lock:
-                self._leftovers.pop((name, nuid), None)
-
-    def _free(self, replaced: ObjectInfo, deadline: Deadline) -> None:
-        """Free the chunks of an object that was replaced or deleted; if that fails now, a later call does it."""
-        if not replaced.nuid or replaced.is_link:
-            return
-        try:
-            subject = chunk_subject(self.bucket, replaced.nuid)
-        except BadObjectMeta as error:
-            logger.warning(
-                "%r in object store %s had no chunks of its own: %s", replaced.name, self.bucket, error, exc_info=error
-            )
-            return
-        try:
-            self._stream.purge(subject=subject, timeout=deadline.at_most(PURGE_TIMEOUT))
-        except JsClientError as error:
-            logger.warning(
-                "chunks of %r stay in object store %s for now: %s", replaced.name, self.bucket, error, exc_info=error
-            )
-            self._remember(replaced.name, replaced.nuid)
 
     def __reduce__(self) -> Any:
         return engine_of(self._js.nc).refuse_pickle(self)
@@ -554,17 +466,15 @@ def _pause(deadline: Deadline) -> None:
 
 def _write_whole(reader: ObjectReader, path: Path) -> None:
     """Write to a temporary file beside the destination and rename it at the end: all of it or nothing."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name[:100]}.", suffix=".part", dir=path.parent)
-    try:
-        with open(handle, "wb", buffering=0) as file:
+    # `tempfile` makes private files. Only `os.umask` tells what mode to give them, and it changes the whole process.
+    temporary = path.parent / f".{path.name[:50]}.{next_nuid()}.part"
+    with open(temporary, "xb", buffering=0) as file:
+        try:
             for chunk in reader.chunks():
                 view = memoryview(chunk)
                 while len(view):
                     view = view[file.write(view) :]
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise

@@ -25,6 +25,7 @@ ALLOWED = {
     ("cli/worker.py", "signal.signal"),
     ("cli/worker.py", "sys.path.insert"),
     ("cli/worker.py", "logging.basicConfig"),
+    ("_engine/fork.py", "threading.excepthook"),  # when the interpreter exits
     ("workers/signals.py", "signal.signal"),  # `run_until_signal`: asked for, and put back
     ("workers/supervisor.py", "signal.signal"),
 }
@@ -33,15 +34,14 @@ ALLOWED = {
 def changes(path: Path) -> set[str]:
     found = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.Call):
-            found.add(ast.unparse(node.func))
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in PROCESS_WIDE:
+            found.add(name)
         targets = node.targets if isinstance(node, (ast.Assign, ast.Delete)) else ()
         for target in targets:
             plain = target.value if isinstance(target, ast.Subscript) else target
-            name = ast.unparse(plain)
-            if name in HOOKS:
+            if (name := ast.unparse(plain)) in HOOKS:
                 found.add(name)
-    return {name for name in found if name in PROCESS_WIDE or name in HOOKS}
+    return found
 
 
 def test_only_programs_change_what_belongs_to_the_process() -> None:
