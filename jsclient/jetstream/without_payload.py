@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+import msgspec
+
 from jsclient import errors
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.jetstream.api.headers import MSG_SIZE
@@ -51,6 +53,13 @@ def payload_of(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT)
     if stored.time != meta.timestamp:  # both in microseconds
         raise errors.MessageNotFound(404, 10037, "the stream was re-created")
     return stored.data
+
+
+def fill(js: JetStream, message: JetStreamMsg, timeout: Timeout = DEFAULT) -> bytes:
+    """Put the payload into the message; see `payload_of`."""
+    payload = payload_of(js, message, timeout)
+    message.msg = msgspec.structs.replace(message.msg, payload=payload)
+    return payload
 
 
 def refuse_headers_only(headers_only: bool | None, source: object) -> None:

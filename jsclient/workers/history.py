@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from jsclient import errors, waiting
 from jsclient.workers.options import REASONS_KEPT
-from jsclient.workers.outcomes import Retry
+from jsclient.workers.outcomes import puts_off
 
 if TYPE_CHECKING:
     from jsclient.jetstream import JetStreamMsg
@@ -36,7 +36,7 @@ class History:
         key = key_of(message)
         with self._lock:
             failed, asked = self._known.pop(key, Known())
-            if isinstance(error, Retry):
+            if puts_off(error):
                 self.exact = True
                 known = Known(failed, asked + 1)
             else:

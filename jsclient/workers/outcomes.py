@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from jsclient import errors, handlers
+from jsclient.errors import PayloadMissing
 from protocol.described import described
 
 
@@ -52,6 +53,11 @@ class BatchFailed(Exception):
         super().__init__(f"{len(failures)} messages of the batch failed")
         self.failures: dict[int, BaseException] = dict(failures)
         """Index of a message in the batch -> why it failed."""
+
+
+def puts_off(error: BaseException) -> bool:
+    """True if the message is tried again without a failed attempt, as for a payload that did not come."""
+    return isinstance(error, (Retry, PayloadMissing))
 
 
 Outcome = BaseException | None

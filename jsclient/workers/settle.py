@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from jsclient import errors, handlers
 from jsclient.jetstream.consuming.double_ack import double_ack_many
+from jsclient.jetstream.without_payload import fill
 from jsclient.workers import dead_letters, later
 from jsclient.workers.history import History, Known, key_of
 from jsclient.workers.options import FORGIVEN, REASONS_KEPT, RETRY_DELAY
-from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, Skipped, outcomes_of
+from jsclient.workers.outcomes import BatchFailed, Outcome, Reject, Retry, Skipped, outcomes_of, puts_off
 
 if TYPE_CHECKING:
     from jsclient.jetstream import Consumer, JetStreamMsg
@@ -116,7 +117,9 @@ class Settler:
         return True
 
     def _note_failure(self, worker: Worker, message: JetStreamMsg, error: BaseException, seconds: float) -> None:
-        if isinstance(error, Retry):
+        if isinstance(error, errors.PayloadMissing):
+            log.warning("%r is tried again later: %s", message, error)
+        if puts_off(error):
             self._pool.event("retried", message, error, seconds)
             return
         worker.counters.failed += 1
@@ -127,13 +130,13 @@ class Settler:
         """`failed` and `asked`: tries that ended so, with this one. `deliveries` also counts those of other processes,
         and bounds them all."""
         attempts, retries = self._options.attempts, self._options.retries_allowed
-        if isinstance(error, Reject):
-            return True
+        if isinstance(error, (Reject, errors.PayloadMissing)):
+            return isinstance(error, Reject)
         if isinstance(error, Retry) and retries is not None and asked > retries:
             return True
         if attempts is None or retries is None:
             return False
-        return (failed >= attempts and not isinstance(error, Retry)) or deliveries >= attempts + retries
+        return (failed >= attempts and not puts_off(error)) or deliveries >= attempts + retries
 
     def delay(self, error: BaseException, deliveries: int) -> float:
         """Seconds until the next try: the handler's own, else the back-off entry of this delivery."""
@@ -258,6 +261,8 @@ class Settler:
         if message.is_acked:
             self._note_failure(worker, message, error, seconds)
             return BY_HANDLER
+        if isinstance(error, errors.PayloadMissing):
+            error = self._with_payload(message, error)
         tries = deliveries + held.retries + self._history.asked(message)
         asked = self._history.note(message, error).asked
         failed = held.retries + (1 if self._history.exact else deliveries)
@@ -268,9 +273,19 @@ class Settler:
             delay = self._backoff[-1]
         else:
             self._note_failure(worker, message, error, seconds)
-        if not isinstance(error, Retry):
+        if not puts_off(error):
             held.retries += 1
         return delay
+
+    def _with_payload(self, message: JetStreamMsg, error: errors.PayloadMissing) -> Exception:
+        """Read the payload for the next try, which is one of the same message; returns what the last one failed of."""
+        try:
+            fill(self._pool.consumer.js, message)
+        except errors.MessageNotFound:
+            return Reject("it came without its payload, and the stream has it no more")
+        except errors.JsClientError as trouble:
+            log.info("the payload of %r could not be read: %s", message, trouble)
+        return error
 
     # --- batches ----------------------------------------------------------------------------------------
 

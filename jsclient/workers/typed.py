@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from jsclient import codecs, errors
 from jsclient.jetstream.consuming.typed import Reading, TypedIterator
 from jsclient.jetstream.consuming.typed_message import TypedMsg, read
-from jsclient.workers.outcomes import Outcome, Reject, Retry, Skipped
+from jsclient.workers.outcomes import Outcome, Reject, Skipped
 from jsclient.workers.parts import PoolMessages
 from jsclient.workers.settle import Settler
 
@@ -86,9 +86,8 @@ def _read(message: Any, on_bad: codecs.OnBad) -> Exception | None:
         refusal = Reject(f"headers only, and the message is gone: {errors.brief(error)}")
         refusal.__cause__ = error
         return refusal
-    except errors.PayloadMissing as error:  # the message may be a good one: not a failed attempt
-        log.warning("%s", error)
-        return Retry(reason=errors.brief(error))
+    except errors.PayloadMissing as error:
+        return error
 
 
 def _refused(error: errors.DecodeFailed, on_bad: codecs.OnBad) -> Exception:

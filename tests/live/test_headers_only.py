@@ -129,6 +129,30 @@ def test_a_payload_that_cannot_be_read_keeps_the_message() -> None:
         assert (stream.info().state.messages, dead.info().state.messages) == (1, 0)
 
 
+@pytest.mark.parametrize("way", list(WAYS))
+def test_a_payload_that_did_not_come_is_no_failed_attempt(js: JetStream, way: str) -> None:
+    """Without dead letters the messages would be lost, all of them. A keyed pool, which tries the same message again,
+    has read the payload until then."""
+    stream = jobs(js, GOOD, GOOD)
+    consumer = switched_on(stream)
+    handled: list[Any] = []
+
+    def handle(got: Any) -> Any:
+        try:
+            handled.extend(message.json() for message in (got if way == "batch" else [got]))
+        except errors.JsClientError as error:
+            if way != "batch":
+                raise
+            return [error] * len(got)
+
+    with WorkerPool(consumer, handle, attempts=1, retries=0, backoff=[0.05], threads=1, **WAYS[way]) as pool:
+        wait_until(lambda: consumer.info().num_redelivered or way == "keyed", 10)
+        assert pool.snapshot().failed == 0
+        js.create_or_update_consumer("JOBS", consumer.info().config.replace(headers_only=False))
+        wait_until(emptied(stream), 10)
+    assert handled == [{"id": 1}, {"id": 1}]
+
+
 # --- decode= ------------------------------------------------------------------------------------------------
 
 

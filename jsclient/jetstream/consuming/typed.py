@@ -22,7 +22,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 import attrs
-import msgspec
 
 from jsclient import codecs, errors, handlers
 from jsclient.codecs import OnBad
@@ -35,7 +34,7 @@ from jsclient.jetstream.consuming.messages import Messages
 from jsclient.jetstream.consuming.pull_options import error_hook
 from jsclient.jetstream.consuming.typed_message import TypedMsg, UnreadMsg
 from jsclient.jetstream.message import JetStreamMsg, sequence_of
-from jsclient.jetstream.without_payload import lacks_payload, payload_of, refuse_headers_only
+from jsclient.jetstream.without_payload import fill, lacks_payload, refuse_headers_only
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
@@ -128,8 +127,7 @@ class Reading(Generic[T]):
         """
         if message.msg.payload or not lacks_payload(message.msg):
             return message.value  # type: ignore[no-any-return]
-        payload = payload_of(self.js, message, timeout)
-        message.msg = msgspec.structs.replace(message.msg, payload=payload)
+        payload = fill(self.js, message, timeout)
         try:
             value = message._value = self.decode(payload)
         except Exception as error:
