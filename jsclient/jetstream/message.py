@@ -265,8 +265,8 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
         """Ack and wait (5 s by default) until the server confirms it.
 
         Raises RequestTimeout when no confirmation came: it may or may not be acked, and may be acked again.
-        Raises NoResponders when the consumer does not exist any more, and StaleDelivery when the server has crashed
-        since and forgotten that it delivered this copy: the message comes again.
+        Raises NoResponders when nobody takes the ack (the consumer was deleted, or has no leader at the moment), and
+        StaleDelivery when the server has crashed since and forgotten that it delivered this copy.
         """
         self._confirm(ACK, timeout)
 

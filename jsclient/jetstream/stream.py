@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 from jsclient import hints
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, Deadline, Timeout
-from jsclient.errors import ApiError, ConfigError, ConsumerExists, ConsumerNotFound, NotPullConsumer, NotPushConsumer
+from jsclient.errors import (
+    ApiError,
+    ConfigError,
+    ConsumerExists,
+    ConsumerNotFound,
+    NotPullConsumer,
+    NotPushConsumer,
+    PurgeFailed,
+)
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import batch_get, consumer_requests, model_base, names, stored_messages
 from jsclient.jetstream.api.config_fields import ConsumerConfigDict, given
@@ -124,7 +132,10 @@ class Stream:
                 # The server reads 0 as "not given" and would remove everything.
                 raise ConfigError(f"purge: {name} must be 1 or more, or None; got {value}")
             request[name] = value
-        return self.js.api.request(f"STREAM.PURGE.{self.name}", request or None, Purged, timeout=timeout).purged
+        answer = self.js.api.request(f"STREAM.PURGE.{self.name}", request or None, Purged, timeout=timeout)
+        if not answer.success:
+            raise PurgeFailed(0, 0, f"stream {self.name!r} was not purged, and the server gave no reason")
+        return answer.purged
 
     def seal(self, *, timeout: Timeout = DEFAULT) -> StreamInfo:
         """Close the stream for good: nothing can be stored, deleted or purged any more. Cannot be undone."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 import sys
 import threading
 import time
@@ -371,3 +372,21 @@ def functions_of(thread: threading.Thread) -> list[str]:
         found.append(frame.f_code.co_name)
         frame = frame.f_back
     return found
+
+
+def test_consumers_that_go_as_soon_as_they_are_made_are_made_with_pauses(js: JetStream) -> None:
+    """Somebody deletes each of them: it is not made thousands of times."""
+    stream = js.create_stream(StreamConfig(name="GONE", subjects=["gone.>"], storage="memory"))
+    made: list[str] = []
+
+    def delete(message: jsclient.Msg) -> None:
+        name = json.loads(message.data)["consumer"]
+        made.append(name)
+        js.nc.publish(f"$JS.API.CONSUMER.DELETE.GONE.{name}", b"")
+
+    with js.nc.subscribe("$JS.EVENT.ADVISORY.CONSUMER.CREATED.GONE.>", callback=delete):
+        with stream.ordered_consumer().messages(on_error=lambda error: None) as messages:
+            with pytest.raises(errors.NoMessages):
+                messages.next(timeout=1.5)
+            assert 1 <= len(made) <= 8
+    js.delete_stream("GONE")

@@ -137,3 +137,8 @@ def test_a_window_that_is_stated() -> None:
     assert (check_window(None), check_window(0), check_window(5)) == (None, 0.0, 5.0)
     with pytest.raises(errors.ConfigError):
         check_window(-1)
+
+
+@pytest.mark.parametrize("answer", [b"{}", b'{"total":1}', b'{"streams":{"a":1}}', b'{"streams":"S"}', b"[]", b"x"])
+def test_an_answer_without_a_list_of_streams_says_nothing(answer: bytes) -> None:
+    assert names_answer(answer) == UNAVAILABLE

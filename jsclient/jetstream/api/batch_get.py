@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
+    BadResponse,
     ConfigError,
     JetStreamUnavailable,
     ListingIncomplete,
@@ -118,6 +119,9 @@ def _batches(stream: Stream, left: int | None, begin: dict[str, Any], timeout: T
         yield from messages
         if not messages or not _number(end, header_names.NUM_PENDING):
             return
+        if messages[-1].seq < request.get("seq", 0):
+            text = f"a batched get from sequence {request['seq']} brought message {messages[-1].seq}"
+            raise BadResponse(text, messages[-1].data)
         left = None if left is None else left - len(messages)
         request.pop("start_time", None)
         request["seq"] = messages[-1].seq + 1
@@ -159,7 +163,7 @@ def _exchange(stream: Stream, request: dict[str, Any], deadline: Deadline) -> tu
                 raise NotSupported("the server answered a batched get with a single message: it is older than 2.11")
     except NoResponders as error:
         raise JetStreamUnavailable(
-            f"nobody answers on {subject!r}: the stream does not exist or does not allow direct gets", subject
+            f"nobody answers on {subject!r}: no such stream, no direct gets on it, or no leader", subject
         ) from error
     raise RequestTimeout(f"the answer from {subject!r} was not complete in time ({len(messages)} messages came)")
 

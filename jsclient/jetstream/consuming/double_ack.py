@@ -104,8 +104,9 @@ def _sort(wanted: list[JetStreamMsg], found: dict[int, Msg], stale: set[int], en
             result.confirmed.append(message)
             continue
         result.unconfirmed.append(message)
-        if reply is not None:  # 503: nobody takes acks of this consumer any more
-            result.errors.append(errors.NoResponders("the consumer does not exist any more", message.reply))
+        if reply is not None:  # 503
+            text = "nobody takes the ack: the consumer was deleted, or has no leader at the moment"
+            result.errors.append(errors.NoResponders(text, message.reply))
         elif number in stale:
             result.errors.append(stale_delivery(message))
         elif isinstance(ended, errors.JsClientError):

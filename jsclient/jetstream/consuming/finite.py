@@ -273,8 +273,8 @@ class FiniteRead(Taker):
                 return
             if self.consumer.ack_none or deadline.expired():
                 raise errors.ReadStalled(
-                    f"{missing} messages of {self.consumer} were sent and neither acked nor received here: a link was "
-                    "lost on the way"
+                    f"{missing} messages of {self.consumer} were sent and neither acked nor received here: they were "
+                    "lost with a link, or another reader of the consumer has them"
                 )
             wait = max(deadline.at_most(LOST_WAIT), 0.001)
             batch = self._patiently(partial(self._fetch, self._max_messages, wait), deadline)

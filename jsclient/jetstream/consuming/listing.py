@@ -119,8 +119,9 @@ class Reading:
             prefix = self._api.prefix[:-1]
             raise errors.ImportPassesOneResponse(
                 f"of {sent} messages that stream {self.consumer.stream_name!r} sent {got} arrived, twice: the import "
-                f"of its API under {prefix!r} seems to pass one response for each request. The messages are "
-                "still there. The account that exports it must say `response_type: stream` (the default is singleton)."
+                f"of its API under {prefix!r} seems to pass one response for each request. Reading has not "
+                "removed the messages. The account that exports it must say `response_type: stream` (the default is "
+                "singleton)."
             )
 
     def _read_again(self, why: str) -> None:

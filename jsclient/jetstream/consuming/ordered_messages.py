@@ -19,12 +19,14 @@ from jsclient.jetstream.consuming.iterator import MessageIterator
 from jsclient.jetstream.consuming.ordered_reset import (
     CREATE_AGAIN,
     CREATE_TIMEOUT,
+    LONGEST_DELAY,
     MENDED,
     QUESTION_TIMEOUT,
     QUESTIONS,
     QUIET,
     Again,
     SameStream,
+    Vain,
     proves_nothing,
     take_turn,
     why_silent,
@@ -141,8 +143,10 @@ class OrderedMessages(MessageIterator):
         self._popleft = self._ready.popleft
         self._released = False
         self._again = Again(source.state.options.max_reset_attempts)
+        self._vain = Vain()
         self._questions: deque[float] = deque()  # when to ask whether the consumer is still there
         source.create(timeout)
+        self._vain.made()
         # Asking costs less than waiting for the old consumer, so there is no limit on that.
         self._pump = WindowPump(source, options.terms(), options.state(PullInbox.numbers), questions=QuestionLimit(0.0))
         self._pump.inbox.one_server = True
@@ -361,8 +365,12 @@ class OrderedMessages(MessageIterator):
         if not self.source.lost:
             return True
         log.info("%s: %s; making a new one", self.source, self.source.lost)
+        pause = Deadline(deadline.at_most(self._vain.pause(self.source.state.expected)))
+        while not (pause.expired() or self.ending or self._mailbox.closed or self.pause(pause.at_most(LONGEST_DELAY))):
+            pass  # the old consumer may still send
         if not self._again.run(self, deadline):
             return False
+        self._vain.made()
         self.resets += 1
         self._pump.go_on(*self._waiting_size())
         self._check_open()

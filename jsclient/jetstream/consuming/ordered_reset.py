@@ -91,6 +91,26 @@ class SameStream:
             raise error
 
 
+class Vain:
+    """Pauses after consumers that ended before they brought a message: the next one may end like them."""
+
+    def __init__(self) -> None:
+        self._made = False
+        self._count = 0
+
+    def made(self) -> None:
+        """A new consumer exists."""
+        self._made = True
+
+    def pause(self, expected: int) -> float:
+        """Seconds before the next one is made. `expected`: the number of the message that the last one owes."""
+        made, self._made = self._made, False
+        if not made:
+            return 0.0
+        self._count = 0 if expected > 1 else self._count + 1
+        return 0.0 if self._count < 2 else min(FIRST_DELAY * 2 ** (self._count - 2), LONGEST_DELAY)
+
+
 class Resettable(Protocol):
     """The iterator of an ordered read, as far as `Again` knows it."""
 

@@ -307,5 +307,5 @@ class Delivery:
 
     def _unknown(self, error: JsClientError | Exception) -> PublishUnknown:
         return PublishUnknown(
-            f"no ack for the message on {self.subject!r} ({self.attempts} sent, last: {brief(error)})"
+            f"no ack for the message on {self.subject!r} ({self.attempts} attempts, last: {brief(error)})"
         )

@@ -78,7 +78,10 @@ def stream_in(payload: bytes) -> tuple[str, str]:
     if not isinstance(plain, dict) or plain.get("error"):
         return UNAVAILABLE, ""
     found = plain.get("streams")
-    return (EXISTS, str(found[0])) if found else (NONE, "")
+    if found and isinstance(found, list):
+        return EXISTS, str(found[0])
+    known = not found and ("streams" in plain or plain.get("total") == 0)
+    return (NONE if known else UNAVAILABLE), ""
 
 
 def ask_for_stream(js: JetStream, subject: str, timeout: float) -> str:
