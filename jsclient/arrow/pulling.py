@@ -94,7 +94,8 @@ class RangeCredit(Credit):
         self.taken_bytes += nbytes
         if self.expected is not None:
             self.expected -= count
-        self.alone, self.due = False, True
+        # Behind a message that is larger than the limit of a pull the next one may be, too.
+        self.alone, self.due = self.alone and nbytes > self.max_bytes, True
 
     def too_large(self) -> None:
         """The next message does not fit into any pull."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from jsclient import checks, errors
 from jsclient.arrow.access import StreamAccess
 from jsclient.arrow.chunks import iterate_rows
+from jsclient.arrow.columns import header_items
 from jsclient.arrow.ranges import Range
 from jsclient.arrow.reading import choose_method, read_chunks
 from jsclient.connection import engine_of
@@ -27,7 +28,7 @@ from jsclient.spark.options import SparkOptions
 from jsclient.spark.pool import lease
 from jsclient.spark.telling import tell
 from jsclient.spark.writer import partition_id
-from protocol import Headers
+from protocol import Headers, MalformedHeaders
 
 if TYPE_CHECKING:
     from jsclient.connection import Connection
@@ -158,8 +159,17 @@ def read_range(options: Mapping[str, str] | SparkOptions, start: int, end: int) 
         part = Range(0, start, max(start, min(end, state.end)), checked.subjects, created=state.created)
         for chunk in read_chunks(nc, checked, part, method, "range"):
             for subject, seq, ns, block, value in iterate_rows(chunk):
-                headers = Headers() if block is None else Headers.decode(block)
-                yield Record(subject.decode("utf-8", "surrogateescape"), seq, ns, headers, value)
+                yield Record(subject.decode("utf-8", "surrogateescape"), seq, ns, _headers(block), value)
+
+
+def _headers(block: bytes | None) -> Headers:
+    """As the column `headers`, without lines that cannot be read."""
+    if block is None:
+        return Headers()
+    try:
+        return Headers.decode(block)
+    except MalformedHeaders:
+        return Headers.received([(name, value) for name, values in header_items(block) or () for value in values])
 
 
 def ack_partition(rows: Iterable[Any], options: Mapping[str, str] | SparkOptions, *, column: str = "reply") -> int:

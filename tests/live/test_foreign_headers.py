@@ -144,6 +144,15 @@ def test_columns_and_backups_have_them(js: JetStream, stream: Stream, tmp_path: 
         assert next(iter(backup.extract(tmp_path / "b"))).headers.items() == PAIRS
 
 
+def test_spark_code_reads_them(server: NatsServer, js: JetStream, stream: Stream) -> None:
+    spark = pytest.importorskip("jsclient.spark")
+    send(js, f"{stream.name}.a")
+    send(js, f"{stream.name}.b", lines=BROKEN)
+    records = list(spark.read_range({"servers": server.url, "stream": stream.name}, 1, 3))
+    spark.close_idle()
+    assert [record.headers.items() for record in records] == [PAIRS, [("Kept", "1")]]
+
+
 @pytest.mark.parametrize("lines", [LINES, BROKEN], ids=["foreign", "broken"])
 def test_dead_letters_keep_the_rest(js: JetStream, stream: Stream, lines: bytes) -> None:
     dead = uuid.uuid4().hex
@@ -215,6 +224,6 @@ def test_the_command_line_shows_them_on_one_line_each(
 def test_a_broken_block_is_said_to_be_the_publishers(js: JetStream, stream: Stream) -> None:
     send(js, f"{stream.name}.a", lines=BROKEN)
     for read in (lambda: stream.get_msg(1, direct=False), lambda: stream.get_msg(1), lambda: list(stream.get_batch(1))):
-        with pytest.raises(errors.BadResponse, match="publisher sent broken headers") as caught:
+        with pytest.raises(errors.BadResponse, match="^message 1 of stream .* publisher sent broken headers") as caught:
             read()
         assert "something else than the server" not in str(caught.value)

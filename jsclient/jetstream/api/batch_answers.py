@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
+import protocol
 from jsclient import errors, waiting
 from jsclient._engine import MessageSink, Unkept
 from jsclient.connection import engine_of
@@ -153,7 +154,7 @@ _OURS: Final = frozenset({
 EMPTY_BLOCK: Final = b"NATS/1.0\r\n\r\n"
 
 
-def parts_of(message: Msg) -> Parts:
+def parts_of(message: protocol.Msg) -> Parts:
     """Take the server's own headers off; ValueError when they are not there."""
     block = message.raw_headers or b""
     found = _OWN.match(block, 8) or _OWN.search(block)

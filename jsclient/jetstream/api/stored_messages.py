@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import ApiError, BadResponse, MessageNotFound, NoResponders, RequestTimeout, TooManyRequests, brief
+from jsclient.jetstream.api import batch_answers, model_base
 from jsclient.jetstream.api import headers as names
-from jsclient.jetstream.api import model_base
 from jsclient.jetstream.api.models import MessageResponse, RawStreamMsg
 from protocol import Headers, MalformedHeaders, Msg, has_wildcard
 
@@ -93,7 +93,7 @@ def stored_message(message: Msg) -> RawStreamMsg:
     try:
         headers = message.headers
     except MalformedHeaders as error:
-        raise _broken("a message", error, message.payload) from error
+        raise _broken(_place_of(message), error, message.payload) from error
     try:
         kept, added = _split(headers)
         return RawStreamMsg(
@@ -108,6 +108,15 @@ def stored_message(message: Msg) -> RawStreamMsg:
         raise BadResponse(
             f"a direct get was answered without the stream's headers: {brief(error)}", message.payload
         ) from error
+
+
+def _place_of(message: Msg) -> str:
+    """Which stored message it is, where its other headers cannot be read."""
+    try:
+        parts = batch_answers.parts_of(message)
+    except ValueError:
+        return "a message"
+    return f"message {parts.sequence} of stream {parts.stream.decode('utf-8', 'replace')!r}"
 
 
 def _split(found: Headers) -> tuple[Headers, dict[str, str]]:

@@ -97,7 +97,8 @@ class AckTimeouts:
     def _look_at_held(self, entry: Entry) -> None:
         rules, recovery, now = self._rules, self._recovery, elapsed()
         if now - entry._first > rules.hold_for:
-            recovery.end(entry, f"the link did not come back within {rules.hold_for:g} s")
+            why = "it could not be sent again" if self._nc.is_connected else "the link did not come back"
+            recovery.end(entry, f"{why} within {rules.hold_for:g} s")
         elif self._nc.is_connected and now - max(entry._first, recovery.link_since) > rules.ack_timeout:
             why = "the duplicate window of its stream was not known, or the queue had no room for it"
             recovery.end(entry, f"for {rules.ack_timeout:g} s {why}")
