@@ -28,8 +28,7 @@ from jsclient.errors import (
 from jsclient.hints import given, wanted
 from jsclient.instruments import handling
 from jsclient.services.models import EndpointInfo, EndpointStats
-from jsclient.services.request import MAX_TEXT, Request, shortened
-from jsclient.services.request import described as told
+from jsclient.services.request import MAX_TEXT, Request, shortened, text_of
 from jsclient.threads import Thread, start_all
 from protocol.described import described
 
@@ -212,7 +211,7 @@ class Endpoint(Taker):
             raised, failure = error, f"{error.code}:{shortened(error.description)}"
             self._answer_error(request, error.code or "500", error.description or "error", error.data)
         except BaseException as error:  # also SystemExit: it would end this worker, and nobody would answer any more
-            raised, text = error, told(error)
+            raised, text = error, text_of(error)
             failure = f"500:{text}"
             self._answer_error(request, "500", text, b"")
         finally:
@@ -223,6 +222,7 @@ class Endpoint(Taker):
             self._tell(raised, "the handler of endpoint %s of service %s failed: %s")
         elif self._service.config.on_error is not None:  # it is an answer as others are: not for the log
             self._tell(raised, "endpoint %s of service %s answered with an error: %s")
+        raised = None  # or its traceback would keep this frame, and itself
 
     def _count(self, nanoseconds: int, failure: str | None) -> None:
         with self._lock:

@@ -180,7 +180,7 @@ def shortened(text: object, most: int = MAX_TEXT) -> str:
     return line if len(line) <= most else line[: most - 3] + "..."
 
 
-def described(error: BaseException) -> str:
+def text_of(error: BaseException) -> str:
     """An exception of the application in one short line, whatever its own code does."""
     try:
         text = repr(error)
