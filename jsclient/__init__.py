@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from jsclient.declared import arguments
 from jsclient.own_protocol import hidden as _hidden
 
 if _why := _hidden():
@@ -88,6 +89,7 @@ def connect(
     return open_connection(made)
 
 
+@arguments
 def empty_payload(message: Msg) -> bool:
     """The usual sentinel of `request_many`: an empty message ends the replies."""
     return not message.payload

@@ -64,3 +64,9 @@ class Cancel:
 
     def __repr__(self) -> str:
         return f"<Cancel, {'cancelled' if self._cancelled else 'open'}>"
+
+
+def check_cancel(token: object) -> None:
+    """Raises ConfigError for an argument `cancel` of another type."""
+    if not isinstance(token, Cancel):
+        raise errors.ConfigError(f"cancel must be a Cancel or None, not {type(token).__name__}")

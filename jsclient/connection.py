@@ -15,7 +15,8 @@ from jsclient._engine.engine import LiveEngine, live_engines
 from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
-from jsclient.cancel import Cancel
+from jsclient.cancel import Cancel, check_cancel
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.hints import Unpack
 from jsclient.instruments import handling, sending
@@ -134,6 +135,7 @@ class Connection:
         engine.messages_out += 1
         engine.post_core(frame)
 
+    @arguments
     def flush(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> None:
         """Wait until the server has read everything sent so far. Waits for a reconnect within its time.
 
@@ -141,6 +143,7 @@ class Connection:
         """
         self._engine.rtt(timeout, cancel=cancel)
 
+    @arguments
     def rtt(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> float:
         """Seconds that a PING took to come back, after everything sent before it. Raises as `flush` does."""
         return self._engine.rtt(timeout, cancel=cancel)
@@ -180,6 +183,8 @@ class Connection:
         """
         if headers is not None:
             headers = checks.headers(headers)
+        if cancel is not None:
+            check_cancel(cancel)
         return self._engine.request(subject, payload, timeout=timeout, headers=headers, cancel=cancel)
 
     def request_many(
@@ -215,6 +220,7 @@ class Connection:
 
     # --- subscribing ------------------------------------------------------------------------------------
 
+    @arguments
     def subscribe(
         self,
         subject: str,
@@ -257,6 +263,7 @@ class Connection:
         engine.takers.enter(subscription)
         return subscription
 
+    @arguments
     def barrier(self, call: Callable[[], Any] | None = None, *, timeout: Timeout = DEFAULT) -> None:
         """Wait until the callbacks of subscriptions, also ended ones, have handled every message that has come so far.
 
@@ -272,6 +279,7 @@ class Connection:
         """Leave the present server and dial again, as after a link loss."""
         self._engine.force_reconnect()
 
+    @arguments
     def set_servers(self, servers: str | list[str]) -> None:
         """Use these servers from the next connect on; raises ConfigError."""
         self._engine.set_servers(servers)

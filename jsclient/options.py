@@ -56,6 +56,8 @@ Callback = Callable[..., Any]
 
 def _servers(value: str | Sequence[str]) -> tuple[str, ...]:
     try:
+        if isinstance(value, (bytes, Mapping)):
+            raise TypeError
         return tuple(url for item in ([value] if isinstance(value, str) else value) for url in split_urls(item))
     except TypeError:
         raise errors.ConfigError(f"servers must be a str or a sequence of them, not {type(value).__name__}") from None

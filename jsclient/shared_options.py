@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from protocol.described import described_like
 
@@ -54,7 +54,8 @@ def with_shared_options(thing: T) -> T:
     """Decorator of a class or a function: `help` also tells what the options mean that all calls share."""
     if isinstance(thing, type):
         return described_like(shared=SHARED)(thing)
-    code = thing.__code__  # type: ignore[attr-defined]
+    function: Any = getattr(thing, "__wrapped__", thing)
+    code = function.__code__
     names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     own = thing.__doc__ or ""
     told = [f"`{name}`: {SHARED[name]}" for name in names if name in SHARED and f"`{name}`" not in own]

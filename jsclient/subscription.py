@@ -13,7 +13,7 @@ from jsclient._engine.mailbox import Mailbox
 from jsclient._engine.sinks import CANCEL_SLICE, BaseSubscription, closed_subscription
 from jsclient._engine.strands import Strand, Strands
 from jsclient._engine.takers import Taker
-from jsclient.cancel import Cancel
+from jsclient.cancel import Cancel, check_cancel
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.instruments import taking
 from jsclient.message import Msg
@@ -116,6 +116,8 @@ class Subscription(BaseSubscription, Taker):
             message = self._popleft()
         except IndexError:
             seconds = resolve(timeout, NEXT_TIMEOUT)
+            if cancel is not None:
+                check_cancel(cancel)
             message = self._wait(seconds, cancel)
             if message is None:
                 raise errors.TimedOut(

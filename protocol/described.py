@@ -179,6 +179,7 @@ def _methods(cls: type) -> Iterator[tuple[str, Callable[..., object]]]:
             continue
         for name, value in vars(base).items():
             function = getattr(value, "__func__", value)
+            function = getattr(function, "__wrapped__", function)  # what checks its arguments is around it
             if hasattr(function, "__code__") and (not name.startswith("_") or name == "__init__"):
                 yield name, function
 

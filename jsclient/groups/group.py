@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import attrs
 
 from jsclient import errors, keyvalue
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.groups import config
 from jsclient.groups.config import Filter, Group
@@ -90,6 +91,7 @@ class PartitionedGroup:
         """The stream from which members take."""
         return f"{self.stream}-{self.name}" if self.elastic else self.stream
 
+    @arguments
     def consumer_of(self, member: str) -> str:
         """The name of the member's consumer."""
         return member if self.elastic else f"{self.name}-{member}"
@@ -139,6 +141,7 @@ class PartitionedGroup:
         """Let members take part no more; they finish what they are doing first."""
         return self._change(lambda group: group.with_members(set(group.members) - set(members)), timeout)
 
+    @arguments
     def set_mappings(self, mappings: Mapping[str, Sequence[int]], *, timeout: Timeout = DEFAULT) -> Group:
         """Assign the partitions one by one; empty: to nobody."""
         return self._change(lambda group: group.with_mappings(mappings), timeout)

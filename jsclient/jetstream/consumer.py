@@ -11,6 +11,7 @@ from jsclient import checks, declared, errors, handlers, hints
 from jsclient.cancel import Cancel
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, seconds_of
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import consumer_requests, names
@@ -122,6 +123,7 @@ class Consumer(PullSource):
     def why_deleted(self, deleted: errors.ConsumerDeleted, timeout: float) -> Exception:
         return diagnosis.why_gone(self.js, self.stream_name, self._made, deleted, timeout)
 
+    @arguments
     def examine(self, timeout: float) -> Exception | Paused | None:
         info = diagnosis.examine(self.js, self.stream_name, self.name, self._made, timeout)
         if info is None or isinstance(info, Exception):
@@ -159,6 +161,7 @@ class Consumer(PullSource):
         **options: Unpack[FetchDict],
     ) -> Batch[TypedMsg[T]]: ...
 
+    @arguments
     def fetch(
         self,
         max_messages: int = 1,
@@ -245,6 +248,7 @@ class Consumer(PullSource):
         dead_letter: str | None = None,
     ) -> Batch[TypedMsg[T]]: ...
 
+    @arguments
     def fetch_no_wait(
         self,
         max_messages: int,
@@ -292,6 +296,7 @@ class Consumer(PullSource):
         **options: Unpack[FetchBytesDict],
     ) -> Batch[TypedMsg[T]]: ...
 
+    @arguments
     def fetch_bytes(
         self,
         max_bytes: int,
@@ -440,6 +445,7 @@ class Consumer(PullSource):
         on_error: ErrorHook | None = None,
     ) -> Iterator[TypedMsg[T]]: ...
 
+    @arguments
     def fetch_each(
         self,
         max_messages: int,
@@ -478,6 +484,7 @@ class Consumer(PullSource):
         **options: Unpack[FetchBatchesDict],
     ) -> Generator[Batch[TypedMsg[T]], None, None]: ...
 
+    @arguments
     def batches(
         self,
         max_messages: int,
@@ -586,6 +593,7 @@ class Consumer(PullSource):
         on_error: ErrorHook | None = None,
     ) -> TypedFiniteRead[T]: ...
 
+    @arguments
     def read_until(
         self,
         end_seq: int | None = None,
@@ -626,10 +634,12 @@ class Consumer(PullSource):
         """End a pause (server 2.11); no error if there is none."""
         return consumer_requests.resume(self.js, self.stream_name, self.name, timeout=timeout)
 
+    @arguments
     def reset(self, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Deliver again from `seq`, or from the message after the ack floor (server 2.14)."""
         return consumer_requests.reset(self.js, self.stream_name, self.name, seq, timeout=timeout)
 
+    @arguments
     def unpin(self, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """Let another client of the priority group take over (server 2.11)."""
         consumer_requests.unpin(self.js, self.stream_name, self.name, group, timeout=timeout)

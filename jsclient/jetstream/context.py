@@ -6,9 +6,10 @@ import datetime as dt
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Literal, NoReturn, overload
 
-from jsclient import codecs, declared, hints
+from jsclient import checks, codecs, declared, hints
 from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
 from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
@@ -144,10 +145,12 @@ class JetStream(Publishing[V]):
         """Use and limits of the account; raises JetStreamNotEnabled or JetStreamUnavailable where there is none."""
         return self.api.request("INFO", None, AccountInfo, timeout=timeout, read=True)
 
+    @arguments
     def api_level(self, *, timeout: Timeout = DEFAULT) -> int | None:
         """The API level of the servers (0 before 2.11; 1 = 2.11, 2 = 2.12, 4 = 2.14, 5 = 2.15), None if not known."""
         return self.capabilities.level(timeout)
 
+    @arguments
     def required_permissions(
         self,
         stream: str,
@@ -318,6 +321,7 @@ class JetStream(Publishing[V]):
         if not self.api.request(operation, None, Success, timeout=timeout).success:
             raise ApiError(0, 0, f"the server did not delete stream {name!r} and gave no reason")
 
+    @arguments
     def stream_names(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """Names of all streams, or of those that take a subject; page by page as you iterate.
 
@@ -326,13 +330,16 @@ class JetStream(Publishing[V]):
         """
         return self.api.items("STREAM.NAMES", "streams", _by_subject(subject), timeout=timeout)
 
+    @arguments
     def streams(self, *, subject: str | None = None, timeout: Timeout = DEFAULT) -> Iterator[StreamInfo]:
         """Infos of all streams, or of those that take a subject; page by page (256) as you iterate."""
         found = self.api.items("STREAM.LIST", "streams", _by_subject(subject), timeout=timeout)
         return (model_base.from_wire(plain, StreamInfo) for plain in found)
 
+    @arguments
     def stream_name_by_subject(self, subject: str, *, timeout: Timeout = DEFAULT) -> str:
         """The stream that takes a subject (wildcards allowed); raises NoStreamForSubject."""
+        checks.filter_subject(subject)
         for name in self.stream_names(subject=subject, timeout=timeout):
             return name
         raise NoStreamForSubject(f"no stream takes messages on {subject!r}", subject)
@@ -393,6 +400,7 @@ class JetStream(Publishing[V]):
         """See Stream.ordered_consumer."""
         return Stream(self, stream).ordered_consumer(**options)
 
+    @arguments
     def ordered_push_consumer(
         self, stream: str, *, heartbeat: float | dt.timedelta = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
@@ -433,6 +441,7 @@ class JetStream(Publishing[V]):
         """See Stream.create_or_update_push_consumer."""
         return Stream(self, stream).create_or_update_push_consumer(config, timeout=timeout, **fields)
 
+    @arguments
     def push_consumer(
         self, stream: str, name: str, *, config: ConsumerConfig | None = None, timeout: Timeout = DEFAULT
     ) -> PushConsumer:
@@ -443,10 +452,12 @@ class JetStream(Publishing[V]):
         """See Stream.consumer_info."""
         return consumer_requests.info(self, stream, name, timeout=timeout)
 
+    @arguments
     def consumer_names(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """See Stream.consumer_names."""
         return consumer_requests.consumer_names(self, stream, timeout=timeout)
 
+    @arguments
     def consumers(self, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
         """See Stream.consumers."""
         return consumer_requests.consumer_infos(self, stream, timeout=timeout)
@@ -465,12 +476,14 @@ class JetStream(Publishing[V]):
         """See Stream.resume_consumer."""
         return consumer_requests.resume(self, stream, name, timeout=timeout)
 
+    @arguments
     def reset_consumer(
         self, stream: str, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT
     ) -> ConsumerInfo:
         """See Stream.reset_consumer."""
         return consumer_requests.reset(self, stream, name, seq, timeout=timeout)
 
+    @arguments
     def unpin_consumer(self, stream: str, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """See Stream.unpin_consumer."""
         consumer_requests.unpin(self, stream, name, group, timeout=timeout)

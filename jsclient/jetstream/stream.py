@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from jsclient import hints
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import (
     ApiError,
@@ -99,6 +100,7 @@ class Stream:
         first.setdefault("state", {})["subjects"] = subjects
         return first
 
+    @arguments
     def subjects(self, subjects_filter: str = ">", *, timeout: Timeout = DEFAULT) -> Iterator[tuple[str, int]]:
         """Subjects of stored messages and how many there are of each, page by page (100,000) as you iterate.
 
@@ -151,6 +153,7 @@ class Stream:
 
     # --- its messages ---------------------------------------------------------------------------------------
 
+    @arguments
     def get_msg(
         self, seq: int, *, subject: str | None = None, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> RawStreamMsg:
@@ -166,10 +169,12 @@ class Stream:
             request["next_by_subj"] = names.check_subject(subject, wildcards=True)
         return self._get(request, direct, timeout)
 
+    @arguments
     def get_last_msg(self, subject: str, *, direct: bool | None = None, timeout: Timeout = DEFAULT) -> RawStreamMsg:
         """The newest message with a subject that matches; `direct` as in get_msg. Raises MessageNotFound."""
         return self._get({"last_by_subj": names.check_subject(subject, wildcards=True)}, direct, timeout)
 
+    @arguments
     def get_first_msg(
         self, start_time: dt.datetime, *, subject: str | None = None, timeout: Timeout = DEFAULT
     ) -> RawStreamMsg:
@@ -198,6 +203,7 @@ class Stream:
         info = self.cached_info
         return info is not None and bool(info.config.allow_direct)
 
+    @arguments
     def get_batch(
         self,
         batch: int,
@@ -220,6 +226,7 @@ class Stream:
             self, batch, seq=seq, start_time=start_time, subject=subject, max_bytes=max_bytes, timeout=timeout
         )
 
+    @arguments
     def get_last_msgs(
         self,
         subjects: str | Iterable[str],
@@ -356,6 +363,7 @@ class Stream:
 
         return OrderedConsumer(self.js, self.name, **options)
 
+    @arguments
     def ordered_push_consumer(
         self, *, heartbeat: float | dt.timedelta = 5.0, **options: Unpack[OrderedOptionsDict]
     ) -> OrderedPushConsumer:
@@ -413,6 +421,7 @@ class Stream:
         info = consumer_requests.put(self.js, self.name, config, action, timeout=timeout, **options)
         return PushConsumer(self.js, self.name, info.name, info.config, info)
 
+    @arguments
     def push_consumer(
         self, name: str, *, config: ConsumerConfig | None = None, timeout: Timeout = DEFAULT
     ) -> PushConsumer:
@@ -437,10 +446,12 @@ class Stream:
         """Ask for a consumer of either kind. Costs the server something: not for every fetch."""
         return consumer_requests.info(self.js, self.name, name, timeout=timeout)
 
+    @arguments
     def consumer_names(self, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
         """Names of all consumers, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
         return consumer_requests.consumer_names(self.js, self.name, timeout=timeout)
 
+    @arguments
     def consumers(self, *, timeout: Timeout = DEFAULT) -> Iterator[ConsumerInfo]:
         """Infos of all consumers, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
         return consumer_requests.consumer_infos(self.js, self.name, timeout=timeout)
@@ -459,10 +470,12 @@ class Stream:
         """End a pause (server 2.11); no error if there is none."""
         return consumer_requests.resume(self.js, self.name, name, timeout=timeout)
 
+    @arguments
     def reset_consumer(self, name: str, seq: int | None = None, *, timeout: Timeout = DEFAULT) -> ConsumerInfo:
         """Deliver again from `seq`, or from the message after the ack floor (server 2.14); see `reset_seq`."""
         return consumer_requests.reset(self.js, self.name, name, seq, timeout=timeout)
 
+    @arguments
     def unpin_consumer(self, name: str, group: str, *, timeout: Timeout = DEFAULT) -> None:
         """Let another client of the priority group take over (server 2.11)."""
         consumer_requests.unpin(self.js, self.name, name, group, timeout=timeout)

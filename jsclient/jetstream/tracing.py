@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from jsclient.connection import Connection, engine_of
+from jsclient.declared import arguments
 from jsclient.durations import Deadline, Timeout, resolve
 from jsclient.errors import NotSupported, TimedOut
 from jsclient.jetstream.api import headers as header_names
@@ -73,6 +74,7 @@ class Trace(Wire, kw_only=True, frozen=True):
 
 
 @with_shared_options
+@arguments
 def trace(
     nc: Connection,
     subject: str,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 from jsclient import handlers, hints
 from jsclient.codecs import Codec
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
@@ -128,6 +129,7 @@ class KeyValue:
         self._patience = SILENCE if old else None
         self._limit = key_limit(api, self.stream_name, self._prefix)
 
+    @arguments
     def typed(self, type: type[D], *, codec: Codec | None = None, on_bad: OnBadEntry = "raise") -> TypedKeyValue[D]:
         """The same bucket with values of a type: `orders = kv.typed(Order)`. Sends nothing.
 
@@ -153,6 +155,7 @@ class KeyValue:
     def get(
         self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry | D: ...
+    @arguments
     def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
         """The last entry of a key; KeyNotFound when it has none, KeyDeleted (a KeyNotFound) after delete or purge.
 
@@ -170,6 +173,7 @@ class KeyValue:
             return default
         return entry
 
+    @arguments
     def get_revision(
         self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry:
@@ -325,6 +329,7 @@ class KeyValue:
             "it at each look: others keep writing and deleting it"
         ) from refusal
 
+    @arguments
     def update(
         self,
         key: str,
@@ -447,6 +452,7 @@ class KeyValue:
 
     # --- many keys ----------------------------------------------------------------------------------------
 
+    @arguments
     def watch(
         self,
         *patterns: str,
@@ -547,6 +553,7 @@ class KeyValue:
                 future.result(patience.remaining())
         return count
 
+    @arguments
     def purge_deletes(self, older_than: float | dt.timedelta = MARKER_AGE, *, timeout: Timeout = DEFAULT) -> int:
         """Remove what is left of deleted keys: markers older than `older_than` seconds (30 minutes by default, 0: all).
 

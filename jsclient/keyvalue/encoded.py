@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
 from jsclient import handlers, hints
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyExists, KeyNotFound, RevisionMismatch
 from jsclient.keyvalue import key_codecs
@@ -141,6 +142,7 @@ class EncodedKeyValue(KeyValue):
     def get(
         self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry | D: ...
+    @arguments
     def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
         """See KeyValue.get. DecodeFailed when the value is not one of the codec."""
         try:
@@ -158,6 +160,7 @@ class EncodedKeyValue(KeyValue):
             return False
         return True
 
+    @arguments
     def get_revision(
         self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> KeyValueEntry:
@@ -198,6 +201,7 @@ class EncodedKeyValue(KeyValue):
         except _OF_A_KEY as error:
             self._named(error, key)
 
+    @arguments
     def update(
         self,
         key: str,
@@ -237,6 +241,7 @@ class EncodedKeyValue(KeyValue):
 
     # --- many keys ----------------------------------------------------------------------------------------
 
+    @arguments
     def watch(
         self,
         *patterns: str,

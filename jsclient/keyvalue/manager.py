@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
@@ -23,6 +24,7 @@ _ALL_BUCKETS: Final = "$KV.*.>"
 
 
 @with_shared_options
+@arguments
 def key_value(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> KeyValue:
     """The handle of an existing bucket; BucketNotFound when there is none, BadBucket when it is another stream.
 
@@ -120,6 +122,7 @@ def create_or_update_key_value(
 
 
 @with_shared_options
+@arguments
 def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
     """Delete a bucket with everything in it; BucketNotFound when there is none."""
     try:
@@ -129,6 +132,7 @@ def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) 
 
 
 @with_shared_options
+@arguments
 def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all buckets, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for name in js.stream_names(subject=_ALL_BUCKETS, timeout=timeout):
@@ -137,6 +141,7 @@ def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Itera
 
 
 @with_shared_options
+@arguments
 def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[KeyValueStatus]:
     """The status of all buckets, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for info in js.streams(subject=_ALL_BUCKETS, timeout=timeout):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal, TypeAlias, TypeV
 
 from jsclient import codecs, hints
 from jsclient.codecs import Codec
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyDeleted, KeyNotFound
 from jsclient.keyvalue.entry import KeyValueEntry, Operation
@@ -186,6 +187,7 @@ class TypedKeyValue(Generic[T]):
     def get(
         self, key: str, *, default: D, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> TypedEntry[T] | D: ...
+    @arguments
     def get(self, key: str, *, default: Any = _RAISE, direct: bool | None = None, timeout: Timeout = DEFAULT) -> Any:
         """The last entry of a key, decoded; KeyNotFound when it has none, DecodeFailed when it is of another type.
 
@@ -200,6 +202,7 @@ class TypedKeyValue(Generic[T]):
         entry.value  # noqa: B018
         return entry
 
+    @arguments
     def get_revision(
         self, key: str, revision: int, *, direct: bool | None = None, timeout: Timeout = DEFAULT
     ) -> TypedEntry[T]:
@@ -216,6 +219,7 @@ class TypedKeyValue(Generic[T]):
         """All keys that have a value (or those matching any pattern); see KeyValue.keys."""
         return self.kv.keys(*patterns, timeout=timeout)
 
+    @arguments
     def watch(
         self,
         *patterns: str,

@@ -7,21 +7,25 @@ import binascii
 import hashlib
 from typing import Final
 
+from jsclient.declared import arguments
 from jsclient.errors import BadObjectMeta
 
 DIGEST_PREFIX: Final = "SHA-256="
 
 
+@arguments
 def object_digest(data: bytes | bytearray | memoryview) -> str:
     """The digest of an object with this data, as `ObjectInfo.digest` has it: `SHA-256=` and base64url."""
     return encode_digest(hashlib.sha256(data).digest())
 
 
+@arguments
 def encode_digest(raw: bytes) -> str:
     """The text of a SHA-256 of 32 bytes, as `ObjectInfo.digest` has it."""
     return DIGEST_PREFIX + base64.urlsafe_b64encode(raw).decode()
 
 
+@arguments
 def decode_digest(text: str, bucket: str = "") -> bytes:
     """The SHA-256 in `SHA-256=<base64url>`; some clients write it in lower case or without padding.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
@@ -25,6 +26,7 @@ _ALL_STORES: Final = "$O.*.C.>"
 
 
 @with_shared_options
+@arguments
 def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> ObjectStore:
     """The handle of an existing store; BucketNotFound when there is none.
 
@@ -100,6 +102,7 @@ def create_or_update_object_store(
 
 
 @with_shared_options
+@arguments
 def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) -> None:
     """Delete a store with everything in it; BucketNotFound when there is none."""
     try:
@@ -109,6 +112,7 @@ def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAUL
 
 
 @with_shared_options
+@arguments
 def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
     """Names of all stores, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for name in js.stream_names(subject=_ALL_STORES, timeout=timeout):
@@ -117,6 +121,7 @@ def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator
 
 
 @with_shared_options
+@arguments
 def object_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[ObjectStoreStatus]:
     """The status of all stores, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
     for info in js.streams(subject=_ALL_STORES, timeout=timeout):

@@ -13,6 +13,7 @@ from typing import IO, Any, Final, NoReturn
 
 from jsclient import handlers
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
@@ -129,6 +130,7 @@ class ObjectStore:
         )
         return self._replace(info, deadline)
 
+    @arguments
     def put_file(
         self,
         path: str | os.PathLike[str],
@@ -257,6 +259,7 @@ class ObjectStore:
         with self._read_all(name, progress, timeout) as reader:
             return reader.readall()
 
+    @arguments
     def get_string(self, name: str, *, encoding: str = "utf-8", timeout: Timeout = DEFAULT) -> str:
         """The whole object as text.
 
@@ -264,6 +267,7 @@ class ObjectStore:
         """
         return self.get_bytes(name, timeout=timeout).decode(encoding)
 
+    @arguments
     def get_file(
         self,
         name: str,
@@ -372,6 +376,7 @@ class ObjectStore:
 
     # --- all objects --------------------------------------------------------------------------------------
 
+    @arguments
     def watch(
         self,
         *,

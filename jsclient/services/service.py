@@ -11,6 +11,7 @@ import msgspec
 
 from jsclient import declared, handlers, waiting
 from jsclient.connection import Connection, engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import ConfigError, InvalidName, NatsConnectionError, SubscriptionClosed, TimedOut
 from jsclient.hints import Unpack, given
@@ -65,6 +66,8 @@ class Group:
         **options: Unpack[EndpointDict],
     ) -> Endpoint: ...
 
+    @arguments
+    @arguments
     def add_endpoint(
         self,
         name: str,
@@ -115,6 +118,8 @@ class Group:
         endpoint = Endpoint(self._service, name, full, group, handler, metadata)
         return self._service._add(endpoint, workers, pending_messages, pending_bytes, timeout)
 
+    @arguments
+    @arguments
     def add_group(self, name: str, *, queue_group: str | None = None) -> Group:
         """A group below this one: its prefix is appended with a dot.
 
@@ -275,6 +280,7 @@ class Service(Group):
             raise self.error
         return True
 
+    @arguments
     def stop(self, timeout: Timeout = DEFAULT) -> None:
         """Take no new requests, finish those that wait or are in work (30 s by default), then stop answering verbs.
 

@@ -11,6 +11,7 @@ import msgspec
 
 from jsclient import declared, errors
 from jsclient.connection import Connection
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolve
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
@@ -109,6 +110,7 @@ class SystemClient:
             except errors.BadResponse as error:
                 log.warning("%s", errors.brief(error))
 
+    @arguments
     def ask(
         self, endpoint: str, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[AskDict]
     ) -> Gathered[dict[str, Any]]:
@@ -168,16 +170,19 @@ class SystemClient:
             else f"there is no server {server!r} (known: {known})"
         )
 
+    @arguments
     def variables(self, *, server: str = "", timeout: Timeout = DEFAULT) -> Gathered[Variables]:
         """VARZ: version, limits, rates, uptime of each server."""
         return self._ask("VARZ", Variables, server, timeout, {})
 
+    @arguments
     def connections(
         self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[ConnectionsDict]
     ) -> Gathered[Connections]:
         """CONNZ: client connections, up to `limit` (1,024) per server. `acc` and `user` need `auth=True`."""
         return self._ask("CONNZ", Connections, server, timeout, options)
 
+    @arguments
     def jetstream(
         self, *, server: str = "", timeout: Timeout = DEFAULT, **options: Unpack[JetStreamUseDict]
     ) -> Gathered[JetStreamState]:
@@ -187,6 +192,7 @@ class SystemClient:
         """
         return self._ask("JSZ", JetStreamState, server, timeout, options)
 
+    @arguments
     def health(
         self, *, account: str = "", stream: str = "", consumer: str = "", server: str = "", timeout: Timeout = DEFAULT
     ) -> Gathered[Health]:
@@ -227,14 +233,17 @@ class SystemClient:
 
     # --- doing --------------------------------------------------------------------------------------------
 
+    @arguments
     def kick(self, cid: int, server: str, *, timeout: Timeout = DEFAULT) -> None:
         """Cut a client off (server 2.10); a well-behaved one connects again. ServerError: there is none."""
         self._order(server, "KICK", {"cid": cid}, timeout)
 
+    @arguments
     def ask_to_move(self, cid: int, server: str, *, timeout: Timeout = DEFAULT) -> None:
         """Tell one client that its server is in lame duck mode (server 2.10): it moves if there is another server."""
         self._order(server, "LDM", {"cid": cid}, timeout)
 
+    @arguments
     def reload(self, server: str, *, timeout: Timeout = DEFAULT) -> None:
         """Make a server read its configuration again (server 2.10)."""
         self._order(server, "RELOAD", {}, timeout)

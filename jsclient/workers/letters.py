@@ -26,6 +26,7 @@ import msgspec
 
 from jsclient import checks, declared, errors, handlers
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, whole
 from jsclient.hints import Unpack
 from jsclient.jetstream import Consumer, ConsumerConfig, JetStream, PubAck, RawStreamMsg
@@ -238,6 +239,7 @@ class DeadLetters:
 
     # --- doing ----------------------------------------------------------------------------------------------
 
+    @arguments
     def replay(self, letter: Letter | int, *, to: str | None = None, timeout: Timeout = DEFAULT) -> PubAck:
         """Publish a letter again, to its original subject or `to`, and remove it when that is stored.
 
@@ -281,6 +283,7 @@ class DeadLetters:
             "replay it after the duplicate window of that stream."
         ) from cause
 
+    @arguments
     def replay_all(
         self,
         *,
@@ -336,6 +339,7 @@ class DeadLetters:
             seconds -= 0.5
             engine_of(self._js.nc).check_usable()
 
+    @arguments
     def delete(self, letter: Letter | int, *, timeout: Timeout = DEFAULT) -> None:
         """Remove a letter for good; one that is gone already is fine."""
         try:
@@ -364,6 +368,7 @@ class DeadLetters:
             ConsumerConfig(durable_name="dead-letters", max_ack_pending=PAGE), timeout=timeout
         )
 
+    @arguments
     def adopt(
         self, consumer: Consumer, subject: str | None = None, *, limit: int = PAGE, timeout: Timeout = DEFAULT
     ) -> int:
@@ -407,6 +412,7 @@ class DeadLetters:
             raise errors.ConfigError(f"stream {self.stream_name!r} has no subjects. Nothing was adopted. Give subject=")
         return ".".join("adopted" if token in ("*", ">") else token for token in pattern.split("."))
 
+    @arguments
     def export(self, *, timeout: Timeout = DEFAULT, **filters: Unpack[LettersDict]) -> Iterator[bytes]:
         """JSON lines of the letters that fit, payloads in base64."""
         for letter in self.list(timeout=timeout, **filters):

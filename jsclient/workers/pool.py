@@ -13,6 +13,7 @@ from jsclient import errors, handlers, waiting
 from jsclient._engine import Taker, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.hints import Unpack
 from jsclient.instruments import handling
@@ -530,6 +531,7 @@ class WorkerPool(Taker):
     def runs_here(self) -> bool:
         return threading.current_thread() in {worker.thread for worker in self._workers}
 
+    @arguments
     def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
         """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread.
 

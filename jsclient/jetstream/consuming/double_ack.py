@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from jsclient import errors
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.jetstream.api.ack_and_nak import ACK
 from jsclient.jetstream.consuming.stale_acks import ASK_AFTER, forgotten, stale_delivery
@@ -37,6 +38,7 @@ class Confirmed(NamedTuple):
         return not self.unconfirmed
 
 
+@arguments
 def double_ack_many(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT) -> Confirmed:
     """`double_ack` of all messages with one write and one wait of at most `timeout` seconds (5 by default).
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 from jsclient import checks, errors, handlers, hints, waiting
 from jsclient.cancel import Cancel
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.hints import Unpack
 from jsclient.jetstream.api import names
@@ -176,6 +177,7 @@ class OrderedConsumer:
         on_bad: OnBadOrdered = "raise",
     ) -> Batch[TypedMsg[T]]: ...
 
+    @arguments
     def fetch(
         self,
         max_messages: int = 1,
@@ -236,6 +238,7 @@ class OrderedConsumer:
         on_bad: OnBadOrdered = "raise",
     ) -> TypedMsg[T]: ...
 
+    @arguments
     def next(
         self,
         timeout: Timeout = DEFAULT,
@@ -280,6 +283,7 @@ class OrderedConsumer:
         **options: Unpack[PullOptionsDict],
     ) -> TypedOrderedRead[T]: ...
 
+    @arguments
     def read_until(
         self,
         end_seq: int | None = None,

@@ -22,6 +22,7 @@ from jsclient import declared, handlers, hints, waiting
 from jsclient._engine import Unkept, UnkeptLarge
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout, check_timeout, plain, plain_or_none, resolve
 from jsclient.errors import AsyncPublishReplySet, ConfigError, ConnectionLost, TimedOut, TooManyStalledMessages
 from jsclient.hints import Unpack
@@ -182,7 +183,10 @@ class AsyncPublisher:
         if type(payload) is not bytes:
             payload = check_payload(payload_of(self._codec, payload), self.unacked.max_payload)
         unacked = self.unacked
-        start = unacked.starts.get(subject)
+        try:
+            start = unacked.starts.get(subject)
+        except TypeError:  # a list, say
+            start = None
         if start is None:
             unacked.check_open(subject)
             start = unacked.start(subject, self._ask_timeout)
@@ -223,6 +227,7 @@ class AsyncPublisher:
             raise
         return future
 
+    @arguments
     def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishAsyncDict]) -> PublishFuture:
         """Publish a message object: its subject, headers and data. Its reply must be empty: it carries the ack."""
         if msg.reply:

@@ -16,6 +16,7 @@ from jsclient import declared, hints, nuid
 from jsclient._engine import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -143,6 +144,7 @@ class AtomicBatch(Generic[V]):
         self._held = message
         return self._size
 
+    @arguments
     def add_msg(
         self,
         msg: PubMsg | Msg,

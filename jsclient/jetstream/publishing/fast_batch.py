@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Literal
 
 import msgspec
 
-from jsclient import declared, hints, nuid
+from jsclient import checks, declared, hints, nuid
 from jsclient._engine import Unkept
 from jsclient.codecs import payload_of
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.errors import (
     ApiError,
@@ -170,6 +171,7 @@ class FastBatch(Generic[V]):
                 headers, msg_id, options, (deadline or Deadline(self._timeout)).at_most(API_TIMEOUT)
             )
         if self._inbox is None:
+            checks.subject(subject)
             self._open(deadline or Deadline(self._timeout))
         number = self._size + 1
         if number == 1:
@@ -192,6 +194,7 @@ class FastBatch(Generic[V]):
             self._wait_until(lambda: self.acked + self._flow * self._outstanding > number, deadline)
         return number
 
+    @arguments
     def add_msg(
         self,
         msg: PubMsg | Msg,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, cast
 from jsclient import hints
 from jsclient.codecs import Codec, payload_of
 from jsclient.connection import Connection, engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, resolve
 from jsclient.errors import ConfigError, NotStored
 from jsclient.hints import Unpack
@@ -130,6 +131,7 @@ class Publishing(Generic[V]):
             delivery = Delivery(js, subject, data, block, deadline, retry_attempts, retry_wait, began)
             return delivery.persist(error, reply)
 
+    @arguments
     def publish_msg(self, msg: PubMsg | Msg, **options: Unpack[PublishDict]) -> PubAck:
         """Publish a message object: its subject, headers and data; a received message may be passed on like this."""
         return self.publish(msg.subject, msg.data, headers=msg.headers, **options)
@@ -153,6 +155,7 @@ class Publishing(Generic[V]):
         data: Any = payload
         return self.async_publisher.publish(subject, data, headers=headers, msg_id=msg_id, **options)
 
+    @arguments
     def publish_msg_async(self, msg: PubMsg | Msg, **options: Unpack[PublishAsyncDict]) -> PublishFuture:
         """`publish_async` of a message object; its reply must be empty (AsyncPublishReplySet)."""
         return self.async_publisher.publish_msg(msg, **options)

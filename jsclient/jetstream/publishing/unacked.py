@@ -17,7 +17,7 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from jsclient import waiting
+from jsclient import checks, waiting
 from jsclient._engine import ReplySink
 from jsclient.connection import engine_of
 from jsclient.errors import ConnectionLost, NotStored, TimedOut
@@ -106,9 +106,10 @@ class Unacked(ReplySink):
 
     def start(self, subject: str | bytes, patience: float = INBOX_TIMEOUT) -> bytes:
         """Check a subject and make the beginning of its PUB line; opens the inbox at first use."""
+        text = subject.decode("utf-8", "surrogateescape") if isinstance(subject, bytes) else subject
+        checks.subject(text)  # before the inbox is opened
         if not self._permitted:
             self._open_inbox(patience)
-        text = subject if isinstance(subject, str) else subject.decode("utf-8", "surrogateescape")
         start = self._engine.pub_start(text, self._inbox_start + new_token())  # checks the length of all of it
         if len(self.starts) >= MAX_CACHED:
             self.starts.clear()

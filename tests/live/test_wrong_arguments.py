@@ -1,0 +1,196 @@
+"""Each argument of each public call replaced by a value of another type: an error of ours, and nothing is sent.
+
+The calls come from the classes themselves, and the wrong values from their annotations. What an annotation accepts is
+tried in `test_wrong_options` and `test_bad_input`.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jsclient
+from jsclient import errors
+from jsclient import jetstream as jets
+from jsclient import keyvalue as kvs
+from jsclient import objectstore as objs
+from jsclient.coordination import Lock, lease_bucket
+from jsclient.declared import _evaluated, accepts
+from jsclient.groups import PartitionedGroup
+from jsclient.services import ServiceConfig, add_service
+from jsclient.system import SystemClient
+from jsclient.testing import NatsServer
+from jsclient.workers import DeadLetters, WorkerPool
+
+INJECTED = "a\r\nPUB evil 0\r\n\r\n"
+
+
+class Wrong:
+    """What no argument takes."""
+
+    def __repr__(self) -> str:
+        return "Wrong()"
+
+
+OPEN = {
+    "Connection.publish(reply)",  # None is taken for no reply: another look would cost each publish
+    "Connection.subscribe(queue)",  # None is taken for no group
+    "OrderedConsumer.info(timeout)",  # says first that there is no consumer yet
+    "Stream.reads_direct(direct)",  # asks nobody
+    "AsyncPublisher.publish(subject)",  # is closed by then
+}
+"""What does not end as a ConfigError, or not at once."""
+
+NOT_TRIED = {
+    "acked", "failed", "frame", "wake", "watch", "deliver", "end", "fail", "finish_drain", "link_event", "count",
+    "deliveries", "not_started", "take_for", "why_deleted", "why_nobody", "put_stream", "when_closed",
+}  # fmt: skip
+"""What the parts of the library call on each other."""
+
+VALUES: list[Any] = [Wrong(), None, INJECTED, INJECTED.encode(), 7, 1.5, True, [Wrong()], {"a": Wrong()}, float("nan")]
+
+GOOD: dict[str, Any] = {
+    "subject": "wa.a",
+    "payload": b"",
+    "data": b"",
+    "value": b"",
+    "key": "a",
+    "name": "a",
+    "stream": "WA",
+    "consumer": "c",
+    "bucket": "b",
+    "handler": print,
+    "callback": print,
+    "seq": 1,
+    "batch": 1,
+    "revision": 1,
+    "max_messages": 1,
+    "max_bytes": 1024,
+    "names": ["a"],
+    "keys": ["a"],
+    "subjects": ["wa.a"],
+    "servers": "nats://127.0.0.1:1",
+    "timeout": 0.01,
+    "decode": int,
+    "endpoint": "VARZ",
+    "members": ["m"],
+    "mappings": [("m", [0])],
+    "group": "g",
+    "pattern": "a",
+    "path": "/nonexistent/file",
+    "file": "/nonexistent/file",
+    "meta": objs.ObjectMeta(name="a"),
+    "target": objs.ObjectInfo(name="a", bucket="b", nuid="n"),
+    "store": "b",
+    "message": None,
+    "msg": None,
+    "until": None,
+    "filters": [],
+}
+
+
+def objects_of(nc: jsclient.Connection) -> dict[str, Any]:
+    js = jets.JetStream(nc)
+    stream = js.create_stream(name="WA", subjects=["wa.*"], allow_direct=True)
+    consumer = stream.create_consumer(durable_name="c")
+    bucket = kvs.create_key_value(js, kvs.KeyValueConfig(bucket="b"))
+    store = objs.create_object_store(js, objs.ObjectStoreConfig(bucket="b"))
+    return {
+        "Connection": nc,
+        "Subscription": nc.subscribe("wa.sub"),
+        "Msg": jsclient.Msg(b"a", b"1", b"b", b""),
+        "JetStream": js,
+        "Stream": stream,
+        "Consumer": consumer,
+        "OrderedConsumer": js.ordered_consumer("WA"),
+        "OrderedPushConsumer": stream.ordered_push_consumer(),
+        "AsyncPublisher": jets.AsyncPublisher(js),
+        "AtomicBatch": js.atomic_batch(),
+        "FastBatch": js.fast_batch(),
+        "KeyValue": bucket,
+        "TypedKeyValue": bucket.typed(int),
+        "EncodedKeyValue": bucket.encoded(keys=kvs.BASE64_KEYS),
+        "ObjectStore": store,
+        "Service": add_service(nc, ServiceConfig(name="s", version="1.0.0")),
+        "DeadLetters": DeadLetters(js, "WA"),
+        "WorkerPool": WorkerPool(consumer, print),
+        "SystemClient": SystemClient(nc),
+        "PartitionedGroup": PartitionedGroup(js, "WA", "g", elastic=True),
+        "Lock": Lock(lease_bucket(js, "leases"), "lock"),
+    }
+
+
+def calls(objects: dict[str, Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for kind, instance in objects.items():
+        if instance is None:
+            continue
+        for name, method in inspect.getmembers(type(instance), callable):
+            doc = inspect.getdoc(method) or ""
+            plumbing = name in NOT_TRIED and "Key" not in kind and "Store" not in kind
+            if not name.startswith("_") and not doc.startswith("For layers") and not plumbing:
+                yield f"{kind}.{name}", getattr(instance, name)
+    for module in (jsclient, jets, kvs, objs):
+        for name in module.__all__:
+            value = getattr(module, name)
+            if inspect.isfunction(value):
+                yield f"{module.__name__}.{name}", value
+
+
+def wrong(call: Callable[..., Any]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Argument, wrong value, and the other arguments."""
+    function = inspect.unwrap(getattr(call, "__func__", call))
+    parameters = [
+        p for p in inspect.signature(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    needed = {p.name: GOOD.get(p.name) for p in parameters if p.default is p.empty}
+    for parameter in parameters:
+        hint = _evaluated(parameter.annotation, function.__module__)
+        takes = accepts(hint)
+        if takes(Wrong()) or hint is bool:
+            continue
+        for value in VALUES:
+            if not takes(value):
+                yield parameter.name, value, {**needed, parameter.name: value}
+
+
+SENT = "something was sent"
+
+
+def fault_of(nc: jsclient.Connection, call: Callable[[], Any]) -> str:
+    before = nc.stats().bytes_out
+    try:
+        call()
+    except errors.ConfigError:
+        return "" if nc.stats().bytes_out == before else SENT
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    nc.flush()
+    return "was taken"
+
+
+def test_each_argument_of_each_call(server: NatsServer) -> None:
+    faults: list[str] = []
+    tried: set[str] = set()
+    with jsclient.connect(server.url) as other, jsclient.connect(server.url, ping_interval=3600) as nc:
+        spy = other.subscribe("evil")
+        other.flush()
+        objects = objects_of(nc)
+        objects["Msg"].connection = nc
+        nc.flush()
+        for what, call in calls(objects):
+            for name, value, args in wrong(call):
+                tried.add(what)
+                case = f"{what}({name}={value!r})"
+                fault = fault_of(nc, lambda call=call, args=args: call(**args))  # type: ignore[misc]
+                if fault == SENT:  # by something else, at the same time? Once more
+                    nc.flush()
+                    fault = fault_of(nc, lambda call=call, args=args: call(**args))  # type: ignore[misc]
+                if fault and f"{what}({name})" not in OPEN:
+                    faults.append(f"{case}: {fault}")
+        nc.flush()
+        other.flush()
+        assert not spy.pending
+    assert not faults, "\n".join(faults[:50])
+    assert len(tried) > 150
+    assert "Parser Error" not in server.log_text()
