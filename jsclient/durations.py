@@ -56,6 +56,10 @@ class Default(enum.Enum):
 DEFAULT: Final = Default.DEFAULT
 
 
+MAX_SECONDS: Final = (1 << 63) / 1e9
+"""About 292 years: the server counts nanoseconds in 63 bits."""
+
+
 def to_ns(seconds: float | dt.timedelta) -> int:
     """Seconds (or a timedelta) as integer nanoseconds; a timedelta is converted without rounding."""
     try:

@@ -13,7 +13,7 @@ from jsclient import handlers, hints
 from jsclient.codecs import Codec
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
-from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, plain_or_none, resolve
+from jsclient.durations import DEFAULT, Deadline, Patience, Timeout, check_timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
     BadResponse,
@@ -110,10 +110,15 @@ class KeyValue:
         self._stream = Stream(js, self.stream_name)
         self._direct = True if info is None else bool(info.config.allow_direct)
         origin, write_prefix = bucket, None
+        self._writer = js
         if info is not None and info.config.mirror is not None:
             # A mirror stores the subjects of its origin, and cannot be written itself.
             self._direct = self._direct or bool(info.config.mirror_direct)
             origin, write_prefix = origin_of(info.config.mirror, bucket)
+            if write_prefix is not None:
+                # Questions about a write go the same way: the local account does not know the origin.
+                api_of_origin = write_prefix.removesuffix(f".{SUBJECT_ROOT}{origin}.")
+                self._writer = JetStream(js.nc, api_prefix=api_of_origin, publish_timeout=js.publish_timeout)
         self._prefix = f"{SUBJECT_ROOT}{origin}."
         api = js.api.prefix
         if write_prefix is None:
@@ -121,6 +126,9 @@ class KeyValue:
             write_prefix = self._prefix if api == _DEFAULT_API else api + self._prefix
         self._write_prefix = write_prefix
         self._written_stream = STREAM_PREFIX + origin  # writes of a mirror are taken by what it copies
+        self._written = (
+            self._stream if origin == bucket and self._writer is js else Stream(self._writer, self._written_stream)
+        )
         self._direct_prefix = f"{api}DIRECT.GET.{self.stream_name}.{self._prefix}"
         self._direct_subject = f"{api}DIRECT.GET.{self.stream_name}"
         # A server before 2.10 does not answer for a stream that was deleted: after so long its leader is asked.
@@ -303,7 +311,8 @@ class KeyValue:
         """Store a value if the key has none (or was deleted); KeyExists otherwise. Returns the revision. NotStored when
         it was refused and the time did not suffice to read why, or no reason was there to be read.
 
-        `ttl` (seconds, 1 or more) lets this value expire: nats-server 2.11 and a bucket with `limit_marker_ttl`.
+        `ttl` (seconds, 1 or more) lets this value expire: nats-server 2.11 and a bucket with `limit_marker_ttl` or
+        `allow_msg_ttl`. A server may lift a `ttl` below `limit_marker_ttl` to that time.
         """
         check_key(key, self._limit)
         deadline, own = self._deadline(timeout), next_nuid()
@@ -344,6 +353,8 @@ class KeyValue:
         `ttl` as for `create`: without it the new value does not expire, whatever that before it had.
         """
         check_key(key, self._limit)
+        if isinstance(revision, bool) or not isinstance(revision, int) or revision < 0:
+            raise ConfigError(f"revision must be an int of 0 or more, got {revision!r}: `put` stores without one")
         deadline, own = self._deadline(timeout), next_nuid()
         try:
             return self._store(key, value, revision, ttl, own, deadline)
@@ -391,7 +402,7 @@ class KeyValue:
     def _publish(self, key: str, value: Payload, **options: Any) -> int:
         """Every write of one key comes by here."""
         try:
-            return self._js.publish(self._write_prefix + key, value, **options).seq
+            return self._writer.publish(self._write_prefix + key, value, **options).seq
         except NoStreamForSubject as error:
             raise missing.not_written(self._written_stream, error) from error
         except MessageTtlRefused as error:
@@ -444,9 +455,9 @@ class KeyValue:
         raise RevisionMismatch(text, self.bucket, key) from error
 
     def _last_message(self, key: str, deadline: Deadline) -> RawStreamMsg | None:
-        """The last message of a key as the leader knows it; a replica may not have it yet."""
+        """The last message of a key as the leader knows it; a replica or mirror may not have it yet."""
         try:
-            return self._stream.get_last_msg(self._prefix + key, direct=False, timeout=deadline.remaining())
+            return self._written.get_last_msg(self._prefix + key, direct=False, timeout=deadline.remaining())
         except MessageNotFound:
             return None
 
@@ -486,6 +497,7 @@ class KeyValue:
             resume_from_revision=resume_from_revision,
         )
         seconds = plain_or_none(timeout)
+        check_timeout(seconds)
         watcher = self._watch(patterns, options, seconds, Deadline(seconds or OPEN_TIMEOUT))
         if callback is not None:
             watcher.call(callback, self.bucket)
@@ -538,7 +550,7 @@ class KeyValue:
         `timeout` bounds the whole; by default only 5 s without a key or an ack end it.
         """
         patience = Patience(timeout, READ_TIMEOUT)
-        publish = self._js.publish_async
+        publish = self._writer.publish_async
         futures: deque[Any] = deque()
         count = 0
         with missing.named(self._written_stream):
@@ -560,8 +572,8 @@ class KeyValue:
         Of younger ones the marker stays and only what it covers goes. A key that was written again meanwhile is
         left alone. Returns how many markers were removed. `timeout` bounds the whole; by default each step has 5 s.
         """
-        limit = older_than.total_seconds() if isinstance(older_than, dt.timedelta) else float(older_than)
-        if not limit >= 0:
+        limit = plain_or_none(older_than)
+        if limit is None or isinstance(limit, bool) or not isinstance(limit, (int, float)) or not limit >= 0:
             raise ConfigError(f"older_than must be 0 or more seconds, got {older_than!r}")
         patience = Patience(timeout, READ_TIMEOUT)
         with self._watch((), WatchOptions(meta_only=True), patience.remaining(), patience.deadline()) as watcher:
@@ -579,7 +591,8 @@ class KeyValue:
                     self._stream.purge(subject=subject, seq=marker.revision + 1, timeout=patience.remaining())
                     removed += 1
                 else:
-                    self._stream.purge(subject=subject, keep=1, timeout=patience.remaining())
+                    # Not `keep=1`: of two values that were stored since, it would remove the first one.
+                    self._stream.purge(subject=subject, seq=marker.revision, timeout=patience.remaining())
         return removed
 
     def _usable(self, key: str) -> bool:

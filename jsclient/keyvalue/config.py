@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypedDict
 
 import attrs
 
 from jsclient.declared import declared
-from jsclient.durations import seconds_of, to_ns, to_seconds
+from jsclient.durations import MAX_SECONDS, seconds_of, to_ns, to_seconds
 from jsclient.errors import ConfigError
 from jsclient.jetstream.api.models import Placement, Republish, StreamConfig, StreamInfo, StreamSource, SubjectTransform
 from jsclient.jetstream.api.models_stream import StorageWord
@@ -25,6 +26,10 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
         value = to_seconds(to_ns(value))
     if value is not None and not value >= 0:
         raise ConfigError(f"a time to live (ttl, limit_marker_ttl) must be 0 or more seconds, got {value!r}")
+    if value and not (value < MAX_SECONDS and to_ns(value)):
+        raise ConfigError(
+            f"a time to live (ttl, limit_marker_ttl) must be from a nanosecond to 292 years, got {value!r}"
+        )
     return value or None
 
 
@@ -70,6 +75,9 @@ class KeyValueConfig:
     """Compress the files (server 2.10)."""
     limit_marker_ttl: float | None = attrs.field(default=None, converter=_seconds)
     """Seconds for which a marker tells that the server removed a key (server 2.11)."""
+    allow_msg_ttl: bool = False
+    """Single values and markers may have a TTL (server 2.11). `limit_marker_ttl` includes it. A mirror needs it
+    to let them expire as its origin does. The server never switches it off again."""
     metadata: Mapping[str, str] | None = None
     """Keys and values for people and tools (server 2.10)."""
 
@@ -79,6 +87,11 @@ class KeyValueConfig:
             raise ConfigError(f"history must be 1 to {MAX_HISTORY} revisions per key, not {self.history}")
         if self.mirror is not None and self.sources:
             raise ConfigError("a bucket is a mirror or has sources, not both")
+        if self.mirror is not None and self.limit_marker_ttl is not None:
+            raise ConfigError(
+                "a mirror cannot have limit_marker_ttl: it stores the markers of its origin, and "
+                "allow_msg_ttl=True lets them expire there, too"
+            )
         if self.limit_marker_ttl is not None and self.limit_marker_ttl < 1:
             raise ConfigError(f"limit_marker_ttl must be at least 1 second, not {self.limit_marker_ttl}")
 
@@ -94,8 +107,9 @@ class KeyValueConfig:
             settings["sources"] = [_source(source, self.bucket) for source in self.sources]
         if self.compression:
             settings["compression"] = "s2"
-        if self.limit_marker_ttl is not None:
+        if self.allow_msg_ttl or self.limit_marker_ttl is not None:
             settings["allow_msg_ttl"] = True
+        if self.limit_marker_ttl is not None:
             settings["subject_delete_marker_ttl"] = self.limit_marker_ttl
         if self.metadata is not None:
             settings["metadata"] = dict(self.metadata)
@@ -121,6 +135,24 @@ class KeyValueConfig:
             **settings,
         )
 
+    def changed(self, stream: StreamConfig) -> StreamConfig:
+        """For layers: this stream with the settings of the bucket; all others stay."""
+        wanted = self.to_stream()
+        changes = {name: getattr(wanted, name) for name in _SETTINGS}
+        if stream.allow_msg_ttl:
+            changes["allow_msg_ttl"] = True  # for good, says the server
+        window = stream.duplicate_window or DUPLICATE_WINDOW
+        changes["duplicate_window"] = window if self.ttl is None else min(window, self.ttl)
+        return stream.replace(**changes)
+
+
+_SETTINGS: Final = (
+    *("description", "subjects", "mirror", "mirror_direct", "sources", "max_msgs_per_subject", "max_bytes", "max_age"),
+    *("max_msg_size", "storage", "num_replicas", "placement", "republish", "compression", "allow_msg_ttl"),
+    *("subject_delete_marker_ttl", "metadata", "allow_rollup_hdrs"),
+)
+"""Settings that KeyValueConfig decides, or that every bucket needs."""
+
 
 @described_like("KeyValueConfig")
 class KeyValueConfigDict(TypedDict, total=False):
@@ -143,6 +175,7 @@ class KeyValueConfigDict(TypedDict, total=False):
     sources: Sequence[StreamSource]
     compression: bool
     limit_marker_ttl: float | dt.timedelta | None
+    allow_msg_ttl: bool
     metadata: Mapping[str, str] | None
 
 
@@ -163,8 +196,19 @@ def _source(source: StreamSource, bucket: str) -> StreamSource:
     origin = source.name[len(STREAM_PREFIX) :] if source.name.startswith(STREAM_PREFIX) else source.name
     changes: dict[str, Any] = {"name": STREAM_PREFIX + origin}
     if source.external is None or origin != bucket:
-        changes["subject_transforms"] = [SubjectTransform(src=subjects(origin), dest=subjects(bucket))]
+        changes["subject_transforms"] = [_transform(source.filter_subject, origin, bucket)]
+        changes["filter_subject"] = None  # the server takes one of the two; the source of a transform filters, too
     return source.replace(**changes)
+
+
+def _transform(wanted: str | None, origin: str, bucket: str) -> SubjectTransform:
+    """From the keys of the origin, or those that `wanted` (a filter subject) takes, to the same keys of the bucket."""
+    source, root = wanted or subjects(origin), f"{SUBJECT_ROOT}{origin}."
+    if not source.startswith(root):
+        raise ConfigError(f"filter_subject of a source must begin with {root!r}, the keys of bucket {origin!r}")
+    key, numbers = source[len(root) :], itertools.count(1)
+    tokens = [f"{{{{wildcard({next(numbers)})}}}}" if token == "*" else token for token in key.split(".")]
+    return SubjectTransform(src=source, dest=f"{SUBJECT_ROOT}{bucket}.{'.'.join(tokens)}")
 
 
 class KeyValueStatus:
@@ -238,6 +282,7 @@ class KeyValueStatus:
             sources=tuple(stream.sources or ()),
             compression=self.is_compressed,
             limit_marker_ttl=self.limit_marker_ttl,
+            allow_msg_ttl=bool(stream.allow_msg_ttl) and self.limit_marker_ttl is None,
             metadata=self.metadata or None,
         )
 

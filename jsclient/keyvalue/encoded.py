@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, overload
 
 from jsclient import handlers, hints
 from jsclient.declared import arguments
-from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
+from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
 from jsclient.errors import ConfigError, DecodeFailed, EncodeFailed, KeyExists, KeyNotFound, RevisionMismatch
 from jsclient.keyvalue import key_codecs
 from jsclient.keyvalue.bucket import KeyValue
@@ -264,6 +264,7 @@ class EncodedKeyValue(KeyValue):
             resume_from_revision=resume_from_revision,
         )
         seconds = plain_or_none(timeout)
+        check_timeout(seconds)
         deadline = Deadline(seconds or OPEN_TIMEOUT)
         where = (self._js, self.bucket, self.stream_name, self._prefix, stored or (">",))
         watcher = EncodedKeyWatcher(self._writing, self._skips, not meta_only, *where, options, seconds, deadline)

@@ -14,7 +14,8 @@ from jsclient.jetstream.api.config_fields import given
 from jsclient.keyvalue import missing
 from jsclient.keyvalue.bucket import KeyValue
 from jsclient.keyvalue.config import KeyValueConfig, KeyValueConfigDict, KeyValueStatus
-from jsclient.keyvalue.keys import STREAM_PREFIX, stream_name
+from jsclient.keyvalue.keys import STREAM_PREFIX, SUBJECT_ROOT, stream_name
+from jsclient.keyvalue.listing import bucket_names, bucket_streams
 from jsclient.shared_options import with_shared_options
 
 if TYPE_CHECKING:
@@ -66,7 +67,8 @@ def create_key_value(
     except StreamNameInUse as error:
         existing = js.stream(wanted.name, timeout=deadline.remaining()).cached_info
         if existing is not None and _only_old(existing, wanted):
-            return KeyValue(js, config.bucket, js.update_stream(wanted, timeout=deadline.remaining()).cached_info)
+            current = existing.config.replace(allow_direct=True, discard="new")
+            return KeyValue(js, config.bucket, js.update_stream(current, timeout=deadline.remaining()).cached_info)
         text = f"bucket {config.bucket!r} exists with another configuration"
         raise BucketExists(text, config.bucket) from error
 
@@ -95,13 +97,20 @@ def update_key_value(
 ) -> KeyValue:
     """Change a bucket to this configuration; BucketNotFound when there is none.
 
+    Settings of its stream that KeyValueConfig does not have stay as they are.
+
     `config`: a KeyValueConfig, or its fields as keywords.
     """
     config = given(KeyValueConfig, config, fields)
     try:
-        return KeyValue(js, config.bucket, js.update_stream(config.to_stream(), timeout=timeout).cached_info)
+        return _update(js, config, Deadline.of(timeout, js.api.timeout))
     except StreamNotFound as error:
         raise missing.not_found(stream_name(config.bucket)) from error
+
+
+def _update(js: JetStream, config: KeyValueConfig, deadline: Deadline) -> KeyValue:
+    current = js.stream(stream_name(config.bucket), fetch_info=False).info(timeout=deadline).config
+    return KeyValue(js, config.bucket, js.update_stream(config.changed(current), timeout=deadline).cached_info)
 
 
 @with_shared_options
@@ -112,13 +121,16 @@ def create_or_update_key_value(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[KeyValueConfigDict],
 ) -> KeyValue:
-    """Make a bucket, or change the one that is there to this configuration.
+    """Create a bucket, or change the existing one to this configuration, as `update_key_value` does.
 
     `config`: a KeyValueConfig, or its fields as keywords.
     """
     config = given(KeyValueConfig, config, fields)
-    stream = js.create_or_update_stream(config.to_stream(), timeout=timeout)
-    return KeyValue(js, config.bucket, stream.cached_info)
+    deadline = Deadline.of(timeout, js.api.timeout)
+    try:
+        return _update(js, config, deadline)
+    except StreamNotFound:
+        return KeyValue(js, config.bucket, js.create_stream(config.to_stream(), timeout=deadline).cached_info)
 
 
 @with_shared_options
@@ -134,16 +146,18 @@ def delete_key_value(js: JetStream, bucket: str, *, timeout: Timeout = DEFAULT) 
 @with_shared_options
 @arguments
 def key_value_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
-    """Names of all buckets, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
-    for name in js.stream_names(subject=_ALL_BUCKETS, timeout=timeout):
-        if name.startswith(STREAM_PREFIX):
-            yield name[len(STREAM_PREFIX) :]
+    """Names of all buckets and mirrors, page by page as you iterate.
+
+    `timeout` is for all of it; by default each page has 5 s.
+    """
+    return bucket_names(js, STREAM_PREFIX, _ALL_BUCKETS, timeout)
 
 
 @with_shared_options
 @arguments
 def key_value_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[KeyValueStatus]:
-    """The status of all buckets, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
-    for info in js.streams(subject=_ALL_BUCKETS, timeout=timeout):
-        if info.config.name.startswith(STREAM_PREFIX):
-            yield KeyValueStatus(info)
+    """The status of all buckets and mirrors, page by page as you iterate.
+
+    `timeout` is for all of it; by default each page has 5 s.
+    """
+    return map(KeyValueStatus, bucket_streams(js, STREAM_PREFIX, SUBJECT_ROOT, timeout))

@@ -54,6 +54,9 @@ class WatchOptions:
     resume_from_revision: int | None = None
 
     def __attrs_post_init__(self) -> None:
+        for name in ("include_history", "updates_only", "ignore_deletes", "meta_only"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(f"{name} must be True or False, not {getattr(self, name)!r:.80}")
         given = [self.include_history, self.updates_only, self.resume_from_revision is not None]
         if sum(given) > 1:
             raise ConfigError("include_history, updates_only and resume_from_revision exclude each other")

@@ -6,14 +6,16 @@ from collections.abc import Iterator
 from typing import Final
 
 from jsclient.declared import arguments
-from jsclient.durations import DEFAULT, Timeout
+from jsclient.durations import DEFAULT, Deadline, Timeout
 from jsclient.errors import BadBucket, BucketExists, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api.config_fields import given
 from jsclient.keyvalue import missing
+from jsclient.keyvalue.listing import bucket_names, bucket_streams
 from jsclient.objectstore.models import (
     STREAM_PREFIX,
+    SUBJECT_ROOT,
     ObjectStoreConfig,
     ObjectStoreConfigDict,
     ObjectStoreStatus,
@@ -38,6 +40,8 @@ def object_store(js: JetStream, bucket: str, *, fetch_info: bool = True, timeout
             info = js.stream(name, timeout=timeout).cached_info
         except StreamNotFound as error:
             raise missing.not_found(stream_name(bucket)) from error
+        if info is not None and info.config.mirror is not None and info.config.mirror.name == name:
+            return ObjectStore(js, bucket)  # its objects are those of its origin, which has the same name
         if info is not None and not any(s.startswith(f"$O.{bucket}.") for s in info.config.subjects or ()):
             raise BadBucket(f"stream {name} is no object store", bucket)
     return ObjectStore(js, bucket)
@@ -74,14 +78,21 @@ def update_object_store(
 ) -> ObjectStore:
     """Change a store to this configuration; BucketNotFound when there is none.
 
+    Settings of its stream that ObjectStoreConfig does not have stay as they are.
+
     `config`: an ObjectStoreConfig, or its fields as keywords.
     """
     config = given(ObjectStoreConfig, config, fields)
     try:
-        js.update_stream(config.to_stream(), timeout=timeout)
+        _update(js, config, Deadline.of(timeout, js.api.timeout))
     except StreamNotFound as error:
         raise missing.not_found(stream_name(config.bucket)) from error
     return ObjectStore(js, config.bucket)
+
+
+def _update(js: JetStream, config: ObjectStoreConfig, deadline: Deadline) -> None:
+    current = js.stream(stream_name(config.bucket), fetch_info=False).info(timeout=deadline).config
+    js.update_stream(config.changed(current), timeout=deadline)
 
 
 @with_shared_options
@@ -92,12 +103,16 @@ def create_or_update_object_store(
     timeout: Timeout = DEFAULT,
     **fields: Unpack[ObjectStoreConfigDict],
 ) -> ObjectStore:
-    """Make a store, or change the one that is there to this configuration.
+    """Create a store, or change the existing one to this configuration, as `update_object_store` does.
 
     `config`: an ObjectStoreConfig, or its fields as keywords.
     """
     config = given(ObjectStoreConfig, config, fields)
-    js.create_or_update_stream(config.to_stream(), timeout=timeout)
+    deadline = Deadline.of(timeout, js.api.timeout)
+    try:
+        _update(js, config, deadline)
+    except StreamNotFound:
+        js.create_stream(config.to_stream(), timeout=deadline)
     return ObjectStore(js, config.bucket)
 
 
@@ -114,16 +129,18 @@ def delete_object_store(js: JetStream, bucket: str, *, timeout: Timeout = DEFAUL
 @with_shared_options
 @arguments
 def object_store_names(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[str]:
-    """Names of all stores, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
-    for name in js.stream_names(subject=_ALL_STORES, timeout=timeout):
-        if name.startswith(STREAM_PREFIX):
-            yield name[len(STREAM_PREFIX) :]
+    """Names of all stores and mirrors, page by page as you iterate.
+
+    `timeout` is for all of it; by default each page has 5 s.
+    """
+    return bucket_names(js, STREAM_PREFIX, _ALL_STORES, timeout)
 
 
 @with_shared_options
 @arguments
 def object_stores(js: JetStream, *, timeout: Timeout = DEFAULT) -> Iterator[ObjectStoreStatus]:
-    """The status of all stores, page by page as you iterate; `timeout`: of all of it (default: 5 s a page)."""
-    for info in js.streams(subject=_ALL_STORES, timeout=timeout):
-        if info.config.name.startswith(STREAM_PREFIX):
-            yield ObjectStoreStatus(info)
+    """The status of all stores and mirrors, page by page as you iterate.
+
+    `timeout` is for all of it; by default each page has 5 s.
+    """
+    return map(ObjectStoreStatus, bucket_streams(js, STREAM_PREFIX, SUBJECT_ROOT, timeout))

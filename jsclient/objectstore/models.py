@@ -11,7 +11,7 @@ import attrs
 import msgspec
 
 from jsclient.declared import check, declared
-from jsclient.durations import seconds_of, to_ns, to_seconds
+from jsclient.durations import MAX_SECONDS, seconds_of, to_ns, to_seconds
 from jsclient.errors import BadObjectMeta, ConfigError, InvalidName, ObjectLinkError
 from jsclient.jetstream.api import names
 from jsclient.jetstream.api.models import Placement, StreamConfig, StreamInfo
@@ -262,6 +262,8 @@ def _seconds(value: float | dt.timedelta | None) -> float | None:
         value = to_seconds(to_ns(value))
     if value is not None and not value >= 0:
         raise ConfigError(f"ttl must be 0 or more seconds, got {value!r}")
+    if value and not (value < MAX_SECONDS and to_ns(value)):
+        raise ConfigError(f"ttl must be from a nanosecond to 292 years, got {value!r}")
     return value or None
 
 
@@ -319,6 +321,21 @@ class ObjectStoreConfig:
             allow_direct=True,
             **settings,
         )
+
+    def changed(self, stream: StreamConfig) -> StreamConfig:
+        """For layers: this stream with the settings of the store; all others stay."""
+        wanted = self.to_stream()
+        changes = {name: getattr(wanted, name) for name in _SETTINGS}
+        if stream.duplicate_window and self.ttl is not None:
+            changes["duplicate_window"] = min(stream.duplicate_window, self.ttl)
+        return stream.replace(**changes)
+
+
+_SETTINGS: Final = (
+    *("description", "max_age", "max_bytes", "storage", "num_replicas", "placement", "compression", "metadata"),
+    "allow_rollup_hdrs",
+)
+"""Settings that ObjectStoreConfig decides, or that every store needs."""
 
 
 @described_like("ObjectStoreConfig")

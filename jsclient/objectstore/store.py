@@ -14,7 +14,7 @@ from typing import IO, Any, Final, NoReturn
 from jsclient import handlers
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
-from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, plain_or_none, resolve
+from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, check_timeout, plain_or_none, resolve
 from jsclient.errors import (
     ApiError,
     ConfigError,
@@ -140,6 +140,8 @@ class ObjectStore:
         timeout: Timeout = None,
     ) -> ObjectInfo:
         """Store a file; its name is the path as given unless you say otherwise."""
+        if not isinstance(path, (str, os.PathLike)):
+            raise ConfigError(f"path must be a str or an os.PathLike, not {type(path).__name__}")
         return self.put(os.fspath(path) if name is None else name, Path(path), progress=progress, timeout=timeout)
 
     def _upload(self, meta: ObjectMeta, data: Data, progress: Progress, deadline: Deadline) -> Upload:
@@ -282,6 +284,8 @@ class ObjectStore:
         right. What a file object has got before a DigestMismatch stays in it. `timeout` bounds the whole; by default
         only 30 s without data end it.
         """
+        if not isinstance(destination, (str, os.PathLike)) and not callable(getattr(destination, "write", None)):
+            raise ConfigError(f"destination must be a path or a binary file, not {type(destination).__name__}")
         with self._read_all(name, progress, timeout) as reader:
             if isinstance(destination, (str, os.PathLike)):
                 _write_whole(reader, Path(destination))
@@ -403,6 +407,7 @@ class ObjectStore:
             include_history=include_history, updates_only=updates_only, ignore_deletes=ignore_deletes
         )
         seconds = plain_or_none(timeout)
+        check_timeout(seconds)
         watcher = self._watch(options, seconds, Deadline(seconds or OPEN_TIMEOUT))
         if callback is not None:
             watcher.call(callback, self.bucket)
@@ -447,6 +452,8 @@ class ObjectStore:
         object is read from the stream's leader: where that cannot be done (no right, meta information that cannot be
         read) nothing is removed and the error is raised. `timeout` bounds the whole; a repair has no limit by default.
         """
+        if not isinstance(repair, bool):
+            raise ConfigError(f"repair must be True or False, not {type(repair).__name__}")
         repaired = 0
         deadline = Deadline.of(timeout, None if repair else READ_TIMEOUT)
         if repair:

@@ -52,6 +52,7 @@ VALUES: dict[str, Any] = {
     "inactive_threshold": 5.0,
     "incr": 1,
     "limit_marker_ttl": 5.0,
+    "allow_msg_ttl": True,
     "max_bytes": 1,
     "max_reset_attempts": 1,
     "max_value_size": 1,

@@ -9,6 +9,7 @@ stated a window (`publish_async_duplicate_window`).
 from __future__ import annotations
 
 import datetime as dt
+import re
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,13 +55,22 @@ WINDOW_NOT_KNOWN: Final = (
 EXISTS, NONE, UNAVAILABLE, FORBIDDEN = "exists", "none", "unavailable", "forbidden"
 
 
+_BUCKETS: Final = re.compile(r".+\.(\$(?:KV|O)\..+)").fullmatch
+
+
+def known_as(subject: str) -> str:
+    """The subject as streams have it: buckets in another domain or account are written behind an API prefix."""
+    found = _BUCKETS(subject)
+    return subject if found is None else found[1]
+
+
 def names_request(subject: str) -> bytes:
     """The body of STREAM.NAMES that asks which streams take the subject.
 
     JSON is UTF-8, a subject need not be. A stream can take one that is not only by a wildcard, which takes the
     replacement character as well.
     """
-    text = subject.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    text = known_as(subject).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return msgspec.json.encode({"subject": text})
 
 
@@ -156,6 +166,7 @@ class Streams:
 
     def facts(self, subject: str, now: float) -> Facts | None:
         """The stream that takes the subject, if that was asked lately."""
+        subject = known_as(subject)
         for facts in list(self._known.values()):
             if now - facts.at < FACTS_FOR and any(matches(pattern, subject) for pattern in facts.subjects):
                 return facts
