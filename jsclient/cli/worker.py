@@ -22,10 +22,13 @@ from jsclient.waiting import Gate
 from jsclient.workers import WorkerPool
 from jsclient.workers.health import Endpoint
 from jsclient.workers.options import STOP_TIMEOUT, THREADS
+from jsclient.workers.signals import SIGNALS
 from jsclient.workers.supervisor import REPORTS_EVERY, Supervisor, processes_of, this_program
 
 if TYPE_CHECKING:
     from jsclient.groups import GroupPool
+
+log: logging.Logger = logging.getLogger("jsclient.workers")
 
 
 def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
@@ -50,8 +53,8 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     worker.add_argument("--http", metavar="[HOST:]PORT", help="serve /healthz and /metrics there")
     worker.add_argument("--child", type=int, help=argparse.SUPPRESS)
     worker.epilog = (
-        "SIGTERM and SIGINT stop: running handlers may end, the rest goes back. SIGHUP replaces the processes one by "
-        "one, with newly loaded code. A process that crashes is started again, after 0.2 s and up to 30 s."
+        "SIGTERM and SIGINT stop: running handlers may end, the rest goes back; a third Ctrl-C kills. SIGHUP replaces "
+        "the processes one by one, with newly loaded code. A crashed process is started again, after 0.2 s to 30 s."
     )
 
 
@@ -107,10 +110,20 @@ def run(options: argparse.Namespace) -> int:
 def _work(options: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.WARNING, format=f"%(asctime)s {os.getpid()} %(levelname)s %(name)s %(message)s")
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # is for the parent, and a closed terminal tells all of us
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))  # before there is anything to stop
+    begun: list[WorkerPool | GroupPool] = []
+
+    def early(number: int, frame: Any) -> None:
+        """Before `run_until_signal` takes over, and after it."""
+        if not begun:
+            sys.exit(0)  # there is nothing to stop yet
+        begun[0].stop(wait=False)
+
+    for number in SIGNALS:
+        signal.signal(number, early)
     handler = load(options.handler)
     with connect(options) as nc:
         pool = _pool(nc, options, handler)
+        begun.append(pool)
         over = Gate()
         reporter = Thread("jsclient-worker-report", _report, pool, options.child, over)
         try:
@@ -122,6 +135,8 @@ def _work(options: argparse.Namespace) -> int:
             report = pool.run_until_signal(options.stop_timeout)
         finally:
             over.set()
+        if not report.finished:
+            log.warning("stopped before all handlers had finished: %s", report)
         return 0 if report.finished else 1
 
 

@@ -37,7 +37,7 @@ from jsclient.workers.order import Item
 from jsclient.workers.parts import PoolEvent, StopReport, Worker, tell
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import BY_HANDLER, Settler
-from jsclient.workers.signals import until_signal
+from jsclient.workers.signals import StopSignals
 from jsclient.workers.typed import pool_reading, typed_handler
 
 if TYPE_CHECKING:
@@ -525,9 +525,13 @@ class GroupPool(Taker):
         return StopReport(finished, tuple(running), 0)
 
     def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
-        """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread."""
-        until_signal(self._ended)
-        report = self.stop(timeout)
+        """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread.
+
+        While it stops, further signals change nothing; the third SIGINT raises KeyboardInterrupt.
+        """
+        with StopSignals() as signals:
+            signals.wait(self._ended)
+            report = self.stop(timeout)
         if self.error is not None:
             raise self.error
         assert report is not None

@@ -31,7 +31,7 @@ from jsclient.workers.parts import PoolEvent, PoolMessages, StopReport, Worker, 
 from jsclient.workers.prefetch import SAMPLE, SAMPLE_SECONDS, Prefetch
 from jsclient.workers.progress import PART, Held, Progress
 from jsclient.workers.settle import Settler
-from jsclient.workers.signals import until_signal
+from jsclient.workers.signals import StopSignals
 from jsclient.workers.typed import TypedPoolMessages, pool_reading, typed_handler
 from jsclient.workers.waits import waits_of
 
@@ -535,10 +535,12 @@ class WorkerPool(Taker):
     def run_until_signal(self, timeout: Timeout = DEFAULT) -> StopReport:
         """Block until SIGTERM or SIGINT (or until the pool ends by itself), then stop; call it in the main thread.
 
-        Raises what ended it, as `wait` does, if that was not the application.
+        While it stops, further signals change nothing; the third SIGINT raises KeyboardInterrupt. Raises what ended
+        the pool, as `wait` does, if that was not the application.
         """
-        until_signal(self._ended)
-        report = self.stop(timeout)
+        with StopSignals() as signals:
+            signals.wait(self._ended)
+            report = self.stop(timeout)
         if self.error is not None:
             raise self.error
         assert report is not None

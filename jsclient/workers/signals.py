@@ -1,30 +1,44 @@
-"""SIGTERM and SIGINT for services: block until one comes."""
+"""SIGTERM and SIGINT for services: the first one stops, further ones change nothing, a third Ctrl-C interrupts."""
 
 from __future__ import annotations
 
 import signal
 import threading
-from typing import Any
+from typing import Any, Final
 
 from jsclient.waiting import Gate
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
+IMPATIENT: Final = 3
+"""So many SIGINTs end a service that is still stopping. Managers repeat signals; people press Ctrl-C on purpose."""
 
-def until_signal(ended: threading.Event) -> int | None:  # noqa: TID251
-    """Wait for SIGTERM, SIGINT or the event; returns the signal's number. Restores the handlers. Main thread only."""
-    received: list[int] = []
-    wake = Gate()  # an Event's lock may be held by the very thread that the handler interrupts
 
-    def note(number: int, frame: Any) -> None:
-        received.append(number)
-        wake.set()
+class StopSignals:
+    """While a service runs and stops: SIGTERM and SIGINT are noted. Restores the handlers. Main thread only.
 
-    previous = {number: signal.signal(number, note) for number in SIGNALS}
-    try:
-        while not received and not ended.is_set():
-            wake.wait(0.25)
-    finally:
-        for number, handler in previous.items():
+    A service often gets a signal twice: from a manager that signals the process group, and from its parent.
+    """
+
+    def __init__(self) -> None:
+        self._received: list[int] = []
+        self._wake = Gate()  # an Event's lock may be held by the very thread that the handler interrupts
+
+    def _note(self, number: int, frame: Any) -> None:
+        self._received.append(number)
+        self._wake.set()
+        if self._received.count(signal.SIGINT) >= IMPATIENT:
+            raise KeyboardInterrupt
+
+    def __enter__(self) -> StopSignals:
+        self._before = {number: signal.signal(number, self._note) for number in SIGNALS}
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        for number, handler in self._before.items():
             signal.signal(number, handler)
-    return received[0] if received else None
+
+    def wait(self, ended: threading.Event) -> None:  # noqa: TID251
+        """Until the first signal or the event."""
+        while not self._received and not ended.is_set():
+            self._wake.wait(0.25)

@@ -24,6 +24,7 @@ from typing import Any, Final
 import attrs
 
 from jsclient.durations import doubled
+from jsclient.workers.signals import IMPATIENT, SIGNALS
 
 log: logging.Logger = logging.getLogger("jsclient.workers")
 
@@ -118,6 +119,7 @@ class Supervisor:
         self._stopping = False
         self._reloads: list[Slot] = []
         self._asked: list[int] = []
+        self._interrupts = 0
         self._was_ready = False
         self._status = 0
 
@@ -138,6 +140,8 @@ class Supervisor:
     def run(self, on_ready: Callable[[], Any] = lambda: None) -> int:
         """Until a signal: SIGTERM and SIGINT stop, SIGHUP replaces the processes one by one. Returns the exit status.
 
+        A third SIGINT kills the processes. The status is 1 if a process was killed or cut off handlers.
+
         The main thread only. `on_ready` is called when all processes work for the first time.
         """
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
@@ -146,12 +150,10 @@ class Supervisor:
             while not (self._stopping and all(slot.child is None for slot in self.slots)):
                 self._turn(on_ready)
         finally:
-            for slot in self.slots:
-                for child in (slot.child, slot.successor):
-                    if child is not None:
-                        child.tell(signal.SIGKILL)
-                        child.process.wait()
-                        child.close()
+            for child in self._children():
+                child.tell(signal.SIGKILL)
+                child.process.wait()
+                child.close()
             for number, handler in before.items():
                 signal.signal(number, handler)
         return self._status
@@ -175,23 +177,29 @@ class Supervisor:
             log.info("the processes are replaced one by one")
             self._reloads = list(self.slots)
             return
+        self._interrupts += number == signal.SIGINT
+        if self._interrupts == IMPATIENT:
+            log.error("interrupted again: the processes are killed, and their messages are redelivered")
+            for child in self._children():
+                child.tell(signal.SIGKILL)
         self._stop(0)
+
+    def _children(self) -> list[Child]:
+        return [child for slot in self.slots for child in (slot.child, slot.successor) if child is not None]
 
     def _stop(self, status: int) -> None:
         self._stopping, self._status = True, self._status or status
-        for slot in self.slots:
-            for child in (slot.child, slot.successor):
-                if child is not None and not child.leaving:
-                    child.leaving = time.monotonic()
-                    child.tell(signal.SIGTERM)
+        for child in self._children():
+            if not child.leaving:
+                child.leaving = time.monotonic()
+                child.tell(signal.SIGTERM)
 
     def _listen(self, seconds: float) -> None:
         """Take in what children tell, for so long."""
         with selectors.DefaultSelector() as selector:
-            for slot in self.slots:
-                for child in (slot.child, slot.successor):
-                    if child is not None and not child.silent and child.process.poll() is None:
-                        selector.register(child.pipe, selectors.EVENT_READ, child)
+            for child in self._children():
+                if not child.silent and child.process.poll() is None:
+                    selector.register(child.pipe, selectors.EVENT_READ, child)
             deadline = time.monotonic() + seconds
             while (left := deadline - time.monotonic()) > 0 and not self._asked:
                 for key, _ in selector.select(left):
@@ -228,7 +236,8 @@ class Supervisor:
         child.close()
         slot.child, slot.successor = slot.successor, None
         if child.leaving:
-            if code != 0:
+            unborn = not child.ready and -code in SIGNALS  # it had no handlers of signals, nor messages
+            if code != 0 and not unborn:
                 log.warning("process %d ended with status %d when told to stop", child.process.pid, code)
                 self._status = self._status or (1 if self._stopping else 0)
             return
