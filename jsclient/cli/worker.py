@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from jsclient import errors, groups, handlers
+from jsclient import Connection, errors, groups, handlers
 from jsclient.cli.arguments import command, connect, jetstream, positive, seconds
 from jsclient.cli.output import line
 from jsclient.threads import Thread, start_all
@@ -50,7 +50,7 @@ def add_commands(commands: Any, common: argparse.ArgumentParser) -> None:
     worker.add_argument("--later", metavar="SUBJECT", help="with --consumer: where messages wait for a late retry")
     worker.add_argument("--confirm", action="store_true", help="wait for the confirmation of each ack")
     worker.add_argument("--stop-timeout", type=seconds, default=STOP_TIMEOUT, help="seconds for running handlers")
-    worker.add_argument("--http", metavar="[HOST:]PORT", help="serve /healthz and /metrics there")
+    worker.add_argument("--http", metavar="[HOST:]PORT", help="serve /healthz, /readyz and /metrics there")
     worker.add_argument("--child", type=int, help=argparse.SUPPRESS)
     worker.epilog = (
         "SIGTERM and SIGINT stop: running handlers may end, the rest goes back; a third Ctrl-C kills. SIGHUP replaces "
@@ -125,7 +125,7 @@ def _work(options: argparse.Namespace) -> int:
         pool = _pool(nc, options, handler)
         begun.append(pool)
         over = Gate()
-        reporter = Thread("jsclient-worker-report", _report, pool, options.child, over)
+        reporter = Thread("jsclient-worker-report", _report, pool, nc, options.child, over)
         try:
             try:
                 start_all([reporter], "what this process reports to its parent")
@@ -154,10 +154,10 @@ def _pool(nc: Any, options: argparse.Namespace, handler: Callable[[Any], Any]) -
     return groups.GroupPool(groups.open_group(js, options.stream, options.group), handler, **given)
 
 
-def _report(pool: WorkerPool | GroupPool, pipe: int, over: Gate) -> None:
+def _report(pool: WorkerPool | GroupPool, nc: Connection, pipe: int, over: Gate) -> None:
     """Tell the parent how it goes; when that is gone, so are we."""
     while not over.is_set():
-        figures = attrs.asdict(pool.snapshot())
+        figures = {**attrs.asdict(pool.snapshot()), "connected": nc.health().connected}
         try:
             os.write(pipe, json.dumps(figures).encode() + b"\n")
         except OSError:

@@ -1,4 +1,8 @@
-"""The HTTP endpoint of a worker service: `/healthz` for probes, `/metrics` for Prometheus (extra `metrics`)."""
+"""The HTTP endpoint of a worker service: `/healthz` and `/readyz` for probes, `/metrics` for Prometheus.
+
+`/healthz` asks whether to restart the service: 503 only if its parent process hangs. A child that restarts, or a lost
+link, heals without that. `/readyz` asks whether it works on messages now.
+"""
 
 from __future__ import annotations
 
@@ -74,12 +78,18 @@ class Endpoint:
 def answer(supervisor: Supervisor, path: str) -> tuple[int, str, bytes]:
     """(status, content type, body) of a request."""
     if path in ("/healthz", "/health", "/readyz"):
-        told = [{**labels, **figures} for labels, figures in supervisor.figures()]
-        state = {"healthy": supervisor.healthy, "restarts": supervisor.restarts, "processes": told}
-        return (200 if supervisor.healthy else 503), "application/json", json.dumps(state).encode()
+        good = supervisor.ready if path == "/readyz" else supervisor.alive
+        state = {
+            "alive": supervisor.alive,
+            "ready": supervisor.ready,
+            "healthy": supervisor.healthy,
+            "restarts": supervisor.restarts,
+            "processes": [{**labels, **figures} for labels, figures in supervisor.figures()],
+        }
+        return (200 if good else 503), "application/json", json.dumps(state).encode()
     if path == "/metrics":
         try:
             return 200, "text/plain; version=0.0.4", text_of(supervisor.figures())
         except ConfigError as error:
             return 501, "text/plain", f"{error}\n".encode()
-    return 404, "text/plain", b"/healthz, /metrics\n"
+    return 404, "text/plain", b"/healthz, /readyz, /metrics\n"

@@ -77,6 +77,10 @@ class Child:
     def healthy(self) -> bool:
         return self.ready and self.figures.get("running", False) and time.monotonic() - self.heard < SILENT_AFTER
 
+    @property
+    def connected(self) -> bool:
+        return bool(self.figures.get("connected", False))
+
     def read(self) -> None:
         """Take in what it has told."""
         try:
@@ -120,14 +124,26 @@ class Supervisor:
         self._reloads: list[Slot] = []
         self._asked: list[int] = []
         self._interrupts = 0
+        self._turned = time.monotonic()
         self._was_ready = False
         self._status = 0
 
     # --- what others see --------------------------------------------------------------------------------
 
     @property
+    def alive(self) -> bool:
+        """This process does its work; its children may be starting, and the link may be down."""
+        return time.monotonic() - self._turned < SILENT_AFTER
+
+    @property
     def healthy(self) -> bool:
+        """All children run."""
         return not self._stopping and all(slot.child is not None and slot.child.healthy for slot in self.slots)
+
+    @property
+    def ready(self) -> bool:
+        """All children run, and each has its link to the server."""
+        return self.healthy and all(slot.child is not None and slot.child.connected for slot in self.slots)
 
     def figures(self) -> Iterable[tuple[Mapping[str, str], Mapping[str, Any]]]:
         """Labels and figures of every process that has told some."""
@@ -162,6 +178,7 @@ class Supervisor:
         self._asked.append(number)
 
     def _turn(self, on_ready: Callable[[], Any]) -> None:
+        self._turned = time.monotonic()
         while self._asked:
             self._obey(self._asked.pop(0))
         for slot in self.slots:

@@ -257,9 +257,30 @@ def test_the_worked_example_of_the_chapter(js: JetStream, server: NatsServer, tm
         order(range(40, 60))
         wait_until(lambda: service.health()["restarts"] == 1, 20)
         wait_until(lambda: booked() == published, 60)
-        wait_until(lambda: service.get("/healthz")[0] == 200, 20)
+        wait_until(lambda: service.get("/readyz")[0] == 200, 20)
         code, stderr = service.end()
         assert code == 0, stderr
+
+
+def test_a_service_is_live_while_it_heals_and_ready_when_it_works(tmp_path: Path) -> None:
+    with NatsServer() as own:
+        with jsclient.connect(own.url) as nc:
+            stream = JetStream(nc).create_stream(StreamConfig(name="JOBS", subjects=["jobs.*"]))
+            stream.create_consumer(ConsumerConfig(durable_name="workers"))
+        with Service(own, tmp_path, "--consumer", "workers", "--processes", "2") as service:
+            wait_until(lambda: service.get("/readyz")[0] == 200, 20)
+
+            os.kill(children(service.process.pid)[0], signal.SIGKILL)
+            wait_until(lambda: service.get("/readyz")[0] == 503, 10)
+            assert service.get("/healthz")[0] == 200
+            wait_until(lambda: service.get("/readyz")[0] == 200, 20)
+
+            own.stop()
+            wait_until(lambda: service.get("/readyz")[0] == 503, 10)
+            assert service.get("/healthz")[0] == 200
+            assert not json.loads(service.get("/readyz")[1])["ready"]
+            own.start()
+            wait_until(lambda: service.get("/readyz")[0] == 200, 20)
 
 
 def children(pid: int) -> list[int]:
