@@ -132,8 +132,8 @@ class Connection:
                 if size > encoder.max_payload:
                     raise encoder.too_large(size)
                 frame = b"".join((b"H", start, header_size(length), pub_end(size), block, payload, b"\r\n"))
-        engine.messages_out += 1
         engine.post_core(frame)
+        engine.messages_out += 1
 
     @arguments
     def flush(self, timeout: Timeout = DEFAULT, *, cancel: Cancel | None = None) -> None:

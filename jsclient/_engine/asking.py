@@ -18,7 +18,7 @@ from jsclient._engine.unkept import Unkept
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, resolve
 from jsclient.message import HeadersLike, Msg, Payload
 from jsclient.states import ConnectionState
-from protocol.frames import pub, with_reply
+from protocol.frames import Frame, pub, with_reply
 
 if TYPE_CHECKING:
     from jsclient._engine.engine import LiveEngine
@@ -134,7 +134,7 @@ class Asker:
         except queue.Empty:
             under_way.pop(token, None)
             relay.forget(ticket)
-            if self._outbox.withdraw(frame):
+            if self._take_back(frame):
                 raise _unsent(subject, deadline.seconds) from None
             raise errors.RequestTimeout(f"no reply from {subject!r} within {deadline.seconds:g} s") from None
         except errors.BufferFull:
@@ -143,8 +143,9 @@ class Asker:
             if lost.sent or not self._session.moving:
                 raise
             message = lost
+            engine.messages_out += 1  # until the line below
         except BaseException:  # Ctrl-C: what was not sent goes with it
-            self._outbox.withdraw(frame)
+            self._take_back(frame)
             raise
         finally:
             if cancel is not None:
@@ -158,7 +159,7 @@ class Asker:
                 self._after_wait(token, ticket)
                 raise
         if message.__class__ is not Msg:
-            self._outbox.withdraw(frame)  # it may be cancelled before it was sent
+            self._take_back(frame, message)  # it may be cancelled before it was sent
             if self._was_in_the_move(message):
                 return self.request(
                     subject, payload, timeout=deadline, headers=headers, cancel=cancel, may_go_on=may_go_on, start=start
@@ -190,6 +191,13 @@ class Asker:
     def forget_reply(self, reply: Msg) -> None:
         """No further replies are wanted. Does nothing where none are heard."""
         self._requests.kept.pop(reply.raw_subject, None)
+
+    def _take_back(self, frame: Frame, ended: BaseException | None = None) -> bool:
+        """True if the frame has not left: it was still queued, or the link was lost before (`ended`)."""
+        unsent = self._outbox.withdraw(frame) or (isinstance(ended, errors.ConnectionLost) and not ended.sent)
+        if unsent:
+            self._engine.messages_out -= 1
+        return unsent
 
     def _after_wait(self, token: bytes, ticket: waiting.Ticket[Any]) -> None:
         """A request has ended: hand on what its thread may hold, and take it out of the books."""
@@ -233,7 +241,7 @@ class Asker:
                 try:
                     message = waiting.get(ticket, deadline.at_most(every))
                 except queue.Empty:
-                    sent = not self._outbox.withdraw(frame) or sent
+                    sent = not self._take_back(frame) or sent
                     if deadline.expired():
                         raise (
                             _unanswered(subject, deadline, every) if sent else _unsent(subject, deadline.seconds)
@@ -248,7 +256,7 @@ class Asker:
         finally:
             try:
                 if message.__class__ is not Msg:
-                    self._outbox.withdraw(frame)
+                    self._take_back(frame)
                 self._after_wait(token, ticket)
             except BaseException:
                 self._after_wait(token, ticket)
@@ -271,8 +279,9 @@ class Asker:
             self._not_on_reader("request")
         if self._engine.draining or self._outbox.offline:
             self._prepare_request(deadline)
+        answers = self._requests.ask_each(subjects, payload, deadline, self._post_now, self._read_replies)
         self._engine.messages_out += len(subjects)
-        return self._requests.ask_each(subjects, payload, deadline, self._post_now, self._read_replies)
+        return answers
 
     def _read_replies(self, collector: Collector, deadline: Deadline) -> None:
         reading = self._engine.lent_reading()
@@ -333,7 +342,7 @@ class Asker:
                 try:
                     message = waiting.get(ticket, wait)
                 except queue.Empty:
-                    if self._outbox.withdraw(frame):
+                    if self._take_back(frame):
                         raise _unsent(subject, deadline.seconds) from None
                     return
                 if message.__class__ is not Msg:
@@ -355,7 +364,7 @@ class Asker:
         finally:
             try:
                 if not count:
-                    self._outbox.withdraw(frame)
+                    self._take_back(frame)
                 self._after_wait(token, ticket)
                 self._requests.many.pop(token, None)
             except BaseException:

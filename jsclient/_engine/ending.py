@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("jsclient.connection")
 
+ACK: Final = b"$JS.ACK."
+
 LAST_FLUSH: Final = 0.1
 """Seconds that a drain still gives the server, after its own time is up, to read what was sent."""
 
@@ -106,7 +108,9 @@ class Ending:
         engine.session.begin_close()  # again, if Ctrl-C came before it
         left = engine.outbox.close(self.closed_error)
         if left:
-            log.warning("connection %d was closed with %d messages unsent", engine.number, left)
+            log.warning("connection %d was closed with %d messages unsent", engine.number, len(left))
+            acks = sum(isinstance(frame, bytes) and frame[4 : 4 + len(ACK)] == ACK for frame in left)
+            engine.messages_out -= len(left) - acks  # acks are not counted
         engine.requests.fail(self.closed_error)  # those that began meanwhile
         try:
             engine.session.end_close(link)

@@ -77,7 +77,7 @@ class LiveEngine:
         self.options = options
         self.number: int = next(_numbers)
         self.draining = False
-        self.messages_out = 0
+        self.messages_out: int = 0
         self.clock: Flusher = Flusher(f"jsclient-flush-{self.number}")
         self.events: EventsThread = EventsThread(f"jsclient-events-{self.number}", self.clock.call_later)
         self.telling: Telling = Telling(self, self.events)
@@ -320,6 +320,7 @@ class LiveEngine:
     def link_up(self, link: Link) -> None:
         """Connector thread: subscribe everything on the new link, and go online."""
         refused, subscribed = self.subscriptions.link_up(link.stream, self._server_would_take)
+        self.messages_out -= len(refused)
         kept = "were kept while there was no link, and"
         if headed := 0 if self.takes_headers else sum(map(has_headers, refused)):
             text = f"{headed} messages with headers {kept} {link.server.url} takes no headers (no_header_support)"
@@ -508,7 +509,7 @@ class LiveEngine:
             messages_in=self.messages_in(),
             bytes_in=self.subscriptions.dispatcher.bytes_in + (0 if link is None else link.reading.bytes_in),
             messages_out=self.messages_out,
-            bytes_out=self.outbox.bytes_out,
+            bytes_out=self.outbox.bytes_sent(),
             reconnects=self.session.reconnects,
             subscriptions=len(self.subscriptions.sinks),
             callbacks_dropped=self.events.dropped,

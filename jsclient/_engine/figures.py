@@ -19,9 +19,9 @@ class Statistics:
     bytes_in: int
     """Bytes received."""
     messages_out: int
-    """Messages handed over for sending."""
+    """Publishes and requests, without the ones that never left."""
     bytes_out: int
-    """Bytes sent."""
+    """Bytes that the kernel has taken."""
     reconnects: int
     """How often the link was lost and made again."""
     subscriptions: int

@@ -121,6 +121,7 @@ class Outbox:
         self.crowded: bool = False  # many frames come: they leave together
         self._first_sent = 0.0
         self._bytes_before = 0  # sent over links that have ended
+        self._most_sent = 0  # see `bytes_sent`
         self._right = _new_right()
         self._sending: Sending | None = None
         self._seen: tuple[int, int] | None = None  # how far sending was at the flusher's last look
@@ -376,6 +377,11 @@ class Outbox:
         sending = self._sending
         return self._bytes_before + (0 if sending is None else sending.bytes_taken)
 
+    def bytes_sent(self) -> int:
+        """Bytes that a kernel has taken, in all. It never falls."""
+        self._most_sent = max(self._most_sent, self.bytes_out - self.unsent)
+        return self._most_sent
+
     def _push(self, permit: list[int], deadline: Deadline | None) -> bool:
         """One write of up to 108 KiB; the caller holds the send lock. The clock is read only if the kernel is full."""
         sending = self._sending
@@ -572,7 +578,7 @@ class Outbox:
     def _withdraw_all(self, settled: bool) -> list[Frame]:
         with self._account:
             sending, self._sending = self._sending, None
-            self._bytes_before += 0 if sending is None else sending.bytes_taken
+            self._count(sending)
             pending = [*(sending.untouched() if sending is not None and settled else ()), *self._take_all()]
             kept = [frame for frame in pending if not isinstance(frame, UNKEPT)]
             withdrawn: list[Frame] = [frame for frame in pending if isinstance(frame, UNKEPT)]
@@ -595,13 +601,19 @@ class Outbox:
             self.offline = True
             self.online.set()
 
-    def close(self, reason: Callable[[], BaseException]) -> int:
-        """Nothing more goes out; returns how many frames that were to be kept are not sent. They stay in the queue: a
+    def _count(self, sending: Sending | None) -> None:
+        """The link is gone: count the bytes that it took."""
+        if sending is not None:
+            self._bytes_before += max(sending.bytes_taken - sending.unsent, 0)
+
+    def close(self, reason: Callable[[], BaseException]) -> list[Frame]:
+        """Nothing more goes out; returns the frames that were to be kept and are not sent. They stay in the queue: a
         thread that has just appended one takes it back from there."""
         self.refuse(reason)
         with self._account:
-            self._sending = None
-            return sum(not isinstance(frame, UNKEPT) for frame in self.frames.copy())
+            sending, self._sending = self._sending, None
+            self._count(sending)
+            return [frame for frame in self.frames.copy() if not isinstance(frame, UNKEPT)]
 
     def forked(self, reason: Callable[[], BaseException]) -> None:
         """In a forked child: nothing of ours may reach the parent's socket, and its locks may be held for ever."""

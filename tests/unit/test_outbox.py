@@ -236,7 +236,7 @@ def test_close_counts_what_is_thrown_away() -> None:
     rig = Rig()
     rig.online(Wire())
     rig.outbox.frames.extend([b"1", Unkept(b"2"), b"3"])
-    assert rig.outbox.close(lambda: errors.ConnectionClosed("over")) == 2
+    assert len(rig.outbox.close(lambda: errors.ConnectionClosed("over"))) == 2
 
 
 def test_refuse_takes_nothing_new_and_sends_the_rest() -> None:
