@@ -468,6 +468,25 @@ def test_it_pulls_again_at_once_after_a_reconnect(server: NatsServer, js: JetStr
     assert info.delivered.stream_seq == 55
 
 
+def test_a_link_that_is_lost_and_back_between_two_takes(server: NatsServer, js: JetStream) -> None:
+    """Nobody waits while the link is away: the next take pulls all the same."""
+    durable(js)
+    with Proxy(server.port) as proxy, jsclient.connect(proxy.url) as nc:
+        with JetStream(nc).consumer("M", "C").messages() as messages:
+            for round_ in range(1, 4):
+                publish(js, 5)
+                for _ in range(5):
+                    messages.next(timeout=5).ack()
+                nc.flush()
+                proxy.cut()
+                wait_until(lambda now=round_: nc.stats().reconnects == now)  # type: ignore[misc]
+                nc.flush()
+                publish(js, 1)
+                started = time.monotonic()
+                messages.next(timeout=10).ack()
+                assert time.monotonic() - started < 4, round_
+
+
 def test_buffered_messages_survive_a_disconnect(server: NatsServer, js: JetStream) -> None:
     publish(js, 20)
     durable(js)

@@ -82,6 +82,18 @@ def test_reconnects_are_mended(server: NatsServer, js: JetStream) -> None:
     assert seen == list(range(1, 311))
 
 
+def test_a_reader_that_pauses_loses_nothing(js: JetStream) -> None:
+    """A server that waits for the answer to its flow control sends a message per heartbeat, and drops none."""
+    publish(js, 50, size=1_000_000)
+    with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages() as messages:
+        seen = take(messages, 1)
+        wait_until(lambda: messages.buffered >= 5)
+        assert messages.buffered < 49
+        seen += take(messages, 49)
+        assert seen == list(range(1, 51))
+        assert messages.resets == 0
+
+
 def test_a_deleted_stream_is_raised(js: JetStream) -> None:
     with OrderedPushConsumer(js, "Q", heartbeat=0.5).messages(on_error=lambda error: None) as messages:
         timer = threading.Timer(0.2, js.delete_stream, ("Q",))
