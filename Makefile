@@ -85,6 +85,7 @@ test: $(STAMP)
 
 test-full: $(STAMP) $(FULL_STAMP)
 	@$(SERVER) && $(JAVA) && NATS_SERVER_OLD="$$($(PY) tools/nats_server.py --suite trixie)" && export NATS_SERVER_OLD && \
+	  $(PY) -m tools.parity && \
 	  JSCLIENT_FULL=1 $(PY) -m pytest -n $(JOBS) -m "not docker$(NO_SPARK)" $(ARGS) && $(SAY_SPARK)
 
 test-servers: $(STAMP)

@@ -23,7 +23,7 @@ class JetStreamError(JsClientError):
 class ApiError(JetStreamError):
     """The JetStream API answered with an error; subclasses are chosen by `err_code`.
 
-    `code` is the HTTP-like class of the error (171 of the server's 226 errors share 400: compare
+    `code` is the HTTP-like class of the error (171 of the server's 227 errors share 400: compare
     `err_code`), `description` the server's own text.
     """
 

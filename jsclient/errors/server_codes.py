@@ -1,6 +1,7 @@
 """One class per JetStream error code that a program may want to tell apart.
 
-Codes without a class stay `ApiError` with `.err_code`; `advice` says what to do and is part of the text.
+All codes of nats-server 2.15 have a class. Codes of newer servers stay `ApiError` with `.err_code`.
+`advice` says what to do and is part of the text.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _NUMBER = re.compile(r"(\d+)\s*$")
 # --- account and system -------------------------------------------------------------------------------------
 
 
-class AccountLimitExceeded(ApiError, err_code=(10002, 10026, 10027, 10028, 10047, 10120, 10122, 10113, 10023)):
+class AccountLimitExceeded(ApiError, err_code=(10002, 10026, 10027, 10028, 10047, 10053, 10120, 10122, 10113, 10023)):
     """A limit of the account or the server on streams, consumers, memory or storage."""
 
     meaning = "The server did not do it."
@@ -29,7 +30,9 @@ class BadRequest(ApiError, err_code=(10003, 10025, 10038)):
     advice = "Correct the request; the description says what does not fit."
 
 
-class JetStreamTemporarilyUnavailable(ApiError, err_code=(10008, 10004, 10009, 10163, 10119, 10195, 10118, 10194)):
+class JetStreamTemporarilyUnavailable(
+    ApiError, err_code=(10008, 10004, 10007, 10009, 10163, 10119, 10195, 10118, 10194)
+):
     """No leader at the moment, or the asset is offline."""
 
     meaning = "The server did not do it."
@@ -62,6 +65,55 @@ class NoSuitablePeers(ApiError, err_code=(10005, 10011)):
 
     meaning = "The server did not do it."
     advice = "Use fewer replicas or another placement, or add servers."
+
+
+class AccountNotFound(ApiError, err_code=10035):
+    """The server knows no such account."""
+
+    meaning = "The server did not do it."
+    advice = "Check the name of the account."
+
+
+class UnsupportedInCluster(ApiError, err_code=10036):
+    """The operation works only on a server that is not clustered."""
+
+    meaning = "The server did not do it."
+    advice = "Leave the option out, or use a single server."
+
+
+class PeerNotFound(ApiError, err_code=(10040, 10044)):
+    """The cluster, or the group that holds the stream or consumer, has no server of that name."""
+
+    meaning = "The server did not do it."
+    advice = "Look at ClusterInfo.replicas, or at the servers of the cluster, for the names."
+
+
+class ClusterChangeRefused(ApiError, err_code=(10075, 10202, 10224)):
+    """The servers of a cluster, or of a stream, were not changed: another change is under way, or no server fits."""
+
+    meaning = "The servers are the same as before."
+    advice = "Wait until the change under way is done, or add servers."
+
+
+class ServerFailure(ApiError, err_code=(10041, 10048, 10051, 10104)):
+    """The server failed inside (raft, assignment, storage); the description has the reason."""
+
+    meaning = "Whether the server did it is not known."
+    advice = "Look at the stream or consumer, and at the log of the server."
+
+
+class SnapshotFailed(ApiError, err_code=(10015, 10042, 10062, 10064, 10072)):
+    """A snapshot of a stream, or the restore of one, failed."""
+
+    meaning = "The snapshot, or the restored stream, is not complete."
+    advice = "Repeat it after the cause in the description is gone."
+
+
+class TemplateRefused(ApiError, err_code=(10066, 10067, 10068, 10073)):
+    """Stream templates are a feature of old servers; this one does not do it."""
+
+    meaning = "The server did not do it."
+    advice = "Create the streams one by one."
 
 
 class PedanticError(ApiError, err_code=10157):
@@ -122,6 +174,7 @@ class InvalidStreamConfig(
 class MirrorOrSourceError(
     InvalidStreamConfig,
     err_code=(
+        10228,
         *(10021, 10022, 10024, 10029, 10030, 10031, 10032, 10033, 10034, 10045, 10046, 10140, 10141, 10142, 10143),
         *(10144, 10145, 10146, 10147, 10150, 10151, 10152, 10154, 10155, 10156, 10213, 10214, 10215, 10216, 10217),
     ),
@@ -160,6 +213,20 @@ class MessageNotFound(ApiError, err_code=(10037, 10043)):
     advice = "It was deleted, expired or purged, or never stored: check sequence and subject."
 
 
+class TooManySubjects(ApiError, err_code=10117):
+    """The stream has more subjects than one answer may name."""
+
+    meaning = "There is no answer."
+    advice = "Ask with a narrower subjects_filter."
+
+
+class MinLastSequenceNotReached(ApiError, err_code=10180):
+    """The replica that answers is behind the least sequence that the request names."""
+
+    meaning = "There is no answer."
+    advice = "Ask again after a moment."
+
+
 class MessageDeleteFailed(ApiError, err_code=10057):
     """The message could not be deleted: it does not exist, or deny_delete is set."""
 
@@ -170,7 +237,7 @@ class MessageDeleteFailed(ApiError, err_code=10057):
 # --- publish ------------------------------------------------------------------------------------------------
 
 
-class WrongLastSequence(ApiError, err_code=(10071, 10164)):
+class WrongLastSequence(ApiError, err_code=(10071, 10063, 10164)):
     """The expected last sequence (of the stream or the subject) is not the real one; nothing was stored.
 
     `last_sequence` is the real one where the server tells it (10164, while somebody else writes, does not), else None.
@@ -231,6 +298,13 @@ class RollupFailed(ApiError, err_code=10111):
 
     meaning = "Nothing was stored."
     advice = "Set allow_rollup_hdrs on the stream; it must not have deny_purge."
+
+
+class PublishHeaderRefused(ApiError, err_code=(10193, 10227)):
+    """A header of the message needs another one, or may be set only by servers."""
+
+    meaning = "Nothing was stored."
+    advice = "Remove the header that the description names, or add the one that is missing."
 
 
 class MessageTtlRefused(ApiError, err_code=(10165, 10166)):
@@ -362,6 +436,13 @@ __all__ = [
     "JetStreamNotEnabledForAccount",
     "NotClustered",
     "NoSuitablePeers",
+    "AccountNotFound",
+    "UnsupportedInCluster",
+    "PeerNotFound",
+    "ClusterChangeRefused",
+    "ServerFailure",
+    "SnapshotFailed",
+    "TemplateRefused",
     "PedanticError",
     "TooManyRequests",
     "ApiLevelRequired",
@@ -374,6 +455,8 @@ __all__ = [
     "StreamDeleteFailed",
     "PurgeFailed",
     "MessageNotFound",
+    "TooManySubjects",
+    "MinLastSequenceNotReached",
     "MessageDeleteFailed",
     "WrongLastSequence",
     "WrongLastMsgId",
@@ -382,6 +465,7 @@ __all__ = [
     "StoreFailed",
     "MessageTooLarge",
     "RollupFailed",
+    "PublishHeaderRefused",
     "MessageTtlRefused",
     "CounterRefused",
     "ScheduleRefused",

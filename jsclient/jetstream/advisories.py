@@ -233,11 +233,282 @@ class AckSample(OfConsumer, kw_only=True, frozen=True):
     _events: ClassVar[tuple[str, ...]] = ("metric.v1.consumer_ack",)
 
 
+class EventClient(Wire, kw_only=True, frozen=True):
+    """A client, as events name it."""
+
+    id: int = 0
+    """Its number on the server."""
+    name: str = ""
+    """The name that it gave itself."""
+    acc: str = ""
+    """Its account."""
+    user: str = ""
+    """Its user."""
+    host: str = ""
+    """Its address."""
+    server: str = ""
+    """Name of the server."""
+    cluster: str = ""
+    """Cluster of the server."""
+    lang: str = ""
+    """Its client library."""
+    ver: str = ""
+    """Version of the client library."""
+    kind: str = ""
+    """Client, or another word of the server."""
+    client_type: str = ""
+    """nats, mqtt or websocket."""
+    rtt: Duration | None = None
+    """Seconds of a round trip."""
+    start: Timestamp | None = None
+    """When it connected (UTC)."""
+    stop: Timestamp | None = None
+    """When it disconnected (UTC)."""
+
+
+class EventServer(Wire, kw_only=True, frozen=True):
+    """A server, as events name it."""
+
+    name: str = ""
+    """Its name."""
+    id: str = ""
+    """Its id."""
+    host: str = ""
+    """Its host."""
+    cluster: str = ""
+    """Its cluster."""
+    domain: str = ""
+    """Its JetStream domain."""
+    ver: str = ""
+    """Its version."""
+
+
+class ApiAudit(Advisory, kw_only=True, frozen=True):
+    """A client used the JetStream API."""
+
+    server: str = ""
+    """Name of the server."""
+    client: EventClient = EventClient()
+    """The client that asked for it."""
+    api_subject: str = ""
+    """The subject of the request."""
+    request: str = ""
+    """The request, as JSON."""
+    response: str = ""
+    """The answer, as JSON."""
+    subject: ClassVar[str] = f"{ADVISORIES}.API"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.api_audit",)
+
+
+class SnapshotCreated(OfStream, kw_only=True, frozen=True):
+    """A snapshot of a stream began."""
+
+    client: EventClient = EventClient()
+    """The client that asked for it."""
+    subject: ClassVar[str] = f"{ADVISORIES}.STREAM.SNAPSHOT_CREATE.{{stream}}"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.snapshot_create",)
+
+
+class SnapshotCompleted(OfStream, kw_only=True, frozen=True):
+    """A snapshot of a stream ended."""
+
+    client: EventClient = EventClient()
+    """The client that asked for it."""
+    start: Timestamp | None = None
+    """When it began (UTC)."""
+    end: Timestamp | None = None
+    """When it ended (UTC)."""
+    error: str = ""
+    """The reason of a failure; "" if it is complete."""
+    subject: ClassVar[str] = f"{ADVISORIES}.STREAM.SNAPSHOT_COMPLETE.{{stream}}"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.snapshot_complete",)
+
+
+class RestoreCreated(OfStream, kw_only=True, frozen=True):
+    """The restore of a stream began."""
+
+    client: EventClient = EventClient()
+    """The client that asked for it."""
+    subject: ClassVar[str] = f"{ADVISORIES}.STREAM.RESTORE_CREATE.{{stream}}"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.restore_create",)
+
+
+class RestoreCompleted(OfStream, kw_only=True, frozen=True):
+    """The restore of a stream ended."""
+
+    client: EventClient = EventClient()
+    """The client that asked for it."""
+    start: Timestamp | None = None
+    """When it began (UTC)."""
+    end: Timestamp | None = None
+    """When it ended (UTC)."""
+    bytes: int = 0
+    """Bytes of the snapshot."""
+    subject: ClassVar[str] = f"{ADVISORIES}.STREAM.RESTORE_COMPLETE.{{stream}}"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.restore_complete",)
+
+
+class DomainLeader(Advisory, kw_only=True, frozen=True):
+    """The meta group of a domain has a new leader."""
+
+    leader: str = ""
+    """Name of the server."""
+    replicas: list[Peer] | None = None
+    """The other servers."""
+    cluster: str = ""
+    """Its cluster."""
+    subject: ClassVar[str] = f"{ADVISORIES}.DOMAIN.LEADER_ELECTED"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.domain_leader_elected",)
+
+
+class ServerOutOfSpace(Advisory, kw_only=True, frozen=True):
+    """JetStream of a server has no space left."""
+
+    server: str = ""
+    """Name of the server."""
+    server_id: str = ""
+    """Its id."""
+    stream: str = ""
+    """The stream that needed space."""
+    cluster: str = ""
+    """Its cluster."""
+    subject: ClassVar[str] = f"{ADVISORIES}.SERVER.OUT_OF_STORAGE"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.server_out_of_space",)
+
+
+class ServerRemoved(Advisory, kw_only=True, frozen=True):
+    """An administrator removed a server from the meta group."""
+
+    server: str = ""
+    """Name of the server."""
+    server_id: str = ""
+    """Its id."""
+    cluster: str = ""
+    """Its cluster."""
+    subject: ClassVar[str] = f"{ADVISORIES}.SERVER.REMOVED"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.server_removed",)
+
+
+class MetaRescue(Advisory, kw_only=True, frozen=True):
+    """An administrator lowered the quorum of the meta group for a rescue."""
+
+    server: str = ""
+    """Name of the server."""
+    server_id: str = ""
+    """Its id."""
+    prev_quorum: int = 0
+    """The quorum before."""
+    new_quorum: int = 0
+    """The quorum now."""
+    cluster: str = ""
+    """Its cluster."""
+    subject: ClassVar[str] = f"{ADVISORIES}.SERVER.META_RESCUE"
+    _events: ClassVar[tuple[str, ...]] = ("advisory.v1.meta_rescue",)
+
+
+class ClientConnected(Advisory, kw_only=True, frozen=True):
+    """A client connected; only the system account receives it."""
+
+    server: EventServer = EventServer()
+    """The server."""
+    client: EventClient = EventClient()
+    """The client."""
+    subject: ClassVar[str] = "$SYS.ACCOUNT.*.CONNECT"
+    _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.client_connect",)
+
+
+class ClientDisconnected(Advisory, kw_only=True, frozen=True):
+    """A client disconnected; only the system account receives it."""
+
+    server: EventServer = EventServer()
+    """The server."""
+    client: EventClient = EventClient()
+    """The client."""
+    reason: str = ""
+    """The reason, in the server's words."""
+    subject: ClassVar[str] = "$SYS.ACCOUNT.*.DISCONNECT"
+    _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.client_disconnect",)
+
+
+class AccountConnections(Advisory, kw_only=True, frozen=True):
+    """The clients of an account on one server; only the system account receives it."""
+
+    server: EventServer = EventServer()
+    """The server."""
+    acc: str = ""
+    """The account."""
+    conns: int = 0
+    """Clients that are connected."""
+    leafnodes: int = 0
+    """Leaf nodes that are connected."""
+    total_conns: int = 0
+    """Clients and leaf nodes."""
+    subject: ClassVar[str] = "$SYS.ACCOUNT.*.SERVER.CONNS"
+    _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.account_connections",)
+
+
+class PeerRejected(Advisory, kw_only=True, frozen=True):
+    """OCSP led to the end of a TLS handshake; only the system account receives it."""
+
+    server: EventServer = EventServer()
+    """The server."""
+    kind: str = ""
+    """Client, or another word of the server."""
+    peer: dict[str, str] = {}
+    """The certificate of the peer."""
+    reason: str = ""
+    """The reason, in the server's words."""
+    subject: ClassVar[str] = "$SYS.SERVER.*.OCSP.PEER.CONN.REJECT"
+    _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.ocsp_peer_reject",)
+
+
+class PeerLinkInvalid(Advisory, kw_only=True, frozen=True):
+    """OCSP found a revoked certificate in a chain; only the system account receives it."""
+
+    server: EventServer = EventServer()
+    """The server."""
+    link: dict[str, str] = {}
+    """The certificate that was revoked."""
+    peer: dict[str, str] = {}
+    """The certificate of the peer."""
+    reason: str = ""
+    """The reason, in the server's words."""
+    subject: ClassVar[str] = "$SYS.SERVER.*.OCSP.PEER.LINK.INVALID"
+    _events: ClassVar[tuple[str, ...]] = ("io.nats.server.advisory.v1.ocsp_peer_link_invalid",)
+
+
+class ServiceLatency(Advisory, kw_only=True, frozen=True):
+    """A measurement of an exported service, on the subject that the account names; parse it with `parse_advisory`."""
+
+    status: int = 0
+    """HTTP-like number; 200 if the service answered."""
+    description: str = ""
+    """The error; empty without one."""
+    requestor: EventClient | None = None
+    """The client that asked."""
+    responder: EventClient | None = None
+    """The client that answered."""
+    start: Timestamp | None = None
+    """When the request began (UTC)."""
+    service: Duration | None = None
+    """Seconds in the service."""
+    system: Duration | None = None
+    """Seconds within the servers."""
+    total: Duration | None = None
+    """Seconds in total."""
+    subject: ClassVar[str] = ""
+    _events: ClassVar[tuple[str, ...]] = ("io.nats.server.metric.v1.service_latency",)
+
+
 _CLASSES: Final[tuple[type[Advisory], ...]] = (
     *(MaxDeliveries, MessageNaked, MessageTerminated, ConsumerPaused, ConsumerAction, ConsumerPinned),
     *(ConsumerUnpinned, ConsumerLeader, StreamLeader, StreamAction, BatchAbandoned, ApiLimitReached, AckSample),
+    *(ApiAudit, SnapshotCreated, SnapshotCompleted, RestoreCreated, RestoreCompleted),
+    *(DomainLeader, ServerOutOfSpace, ServerRemoved, MetaRescue, ClientConnected),
+    *(ClientDisconnected, AccountConnections, PeerRejected, PeerLinkInvalid, ServiceLatency),
 )
-_REGISTRY: Final = {_TYPE + kind: cls for cls in _CLASSES for kind in cls._events}
+KINDS: Final = {kind if kind.startswith("io.") else _TYPE + kind: cls for cls in _CLASSES for kind in cls._events}
+"""Kind of event, in the server's words -> its class."""
 
 E = TypeVar("E", bound=Advisory)
 
@@ -247,8 +518,11 @@ def parse_advisory(data: bytes) -> Advisory:
     plain = model_base.decode_json(data)
     if not isinstance(plain, dict) or not isinstance(plain.get("type"), str):
         raise BadResponse(f"not an advisory: {data[:80]!r}", data)
-    cls = _REGISTRY.get(plain["type"], Advisory)
-    return model_base.from_wire({**plain, "raw": plain}, cls)
+    cls = KINDS.get(plain["type"], Advisory)
+    fields = {**plain, "raw": plain}
+    if cls is ApiAudit:  # `subject` is where a kind of event is published
+        fields["api_subject"] = fields.pop("subject", "")
+    return model_base.from_wire(fields, cls)
 
 
 @with_shared_options

@@ -282,6 +282,10 @@ class Variables(msgspec.Struct, kw_only=True, frozen=True):
     """Use of the OCSP cache, with the server's names."""
     disk_io_wait_stats: DiskWaits | None = None
     """Waits for the disk."""
+    tls_cert_not_after: dt.datetime | None = None
+    """When its certificate expires (UTC); None without TLS."""
+    proxies: dict[str, Any] | None = None
+    """Proxies that it trusts, with the server's names."""
     slow_consumer_stats: LinkCounts | None = None
     """Links that it has cut off because the other end read too slowly."""
     stale_connections: int = 0

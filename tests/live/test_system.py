@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 import jsclient
 from jsclient import errors
+from jsclient.backup import backup_stream, restore_stream
 from jsclient.jetstream import JetStream, StreamConfig
+from jsclient.jetstream.advisories import (
+    AccountConnections,
+    Advisories,
+    ApiAudit,
+    ClientConnected,
+    ClientDisconnected,
+    RestoreCompleted,
+    SnapshotCompleted,
+    SnapshotCreated,
+)
 from jsclient.system import SystemClient
 from jsclient.testing import Cluster, NatsServer, Proxy, wait_until
 
@@ -200,3 +212,43 @@ def test_everything_that_servers_say_is_typed(server: NatsServer) -> None:
         (peers,) = (one.value.meta_cluster.replicas for one in states if one.name == meta and one.value.meta_cluster)
         assert {peer.name for peer in peers or ()} | {meta} == {"n1", "n2", "n3"}
         assert all(peer.active is not None and peer.active < 60 for peer in peers or ())
+
+
+def test_events_of_the_system_account_are_typed(server: NatsServer, system: SystemClient) -> None:
+    with (
+        Advisories(system.nc, ClientConnected) as connected,
+        Advisories(system.nc, ClientDisconnected) as gone,
+        Advisories(system.nc, AccountConnections) as counted,
+    ):
+        system.nc.flush()
+        with app(server, "told") as nc:
+            event = connected.next(5)
+            assert (event.client.name, event.client.acc, event.server.name) == ("told", "APP", "alone")
+            assert event.client.id == nc.client_id
+            assert event.client.start is not None
+            assert counted.next(5).acc == "APP"
+        assert gone.next(5).reason == "Client Closed"
+
+
+def test_snapshots_and_the_use_of_the_api_are_told(server: NatsServer, tmp_path: Path) -> None:
+    with app(server) as nc:
+        js = JetStream(nc)
+        js.create_stream(StreamConfig(name="T", subjects=["t"]))
+        with (
+            js.advisories(ApiAudit) as audits,
+            js.advisories(SnapshotCreated, stream="T") as begun,
+            js.advisories(SnapshotCompleted, stream="T") as ended,
+            js.advisories(RestoreCompleted) as restored,
+        ):
+            nc.flush()
+            backup_stream(js, "T", tmp_path / "t")
+            assert begun.next(5).client.acc == "APP"
+            done = ended.next(5)
+            assert done.start is not None
+            assert done.end is not None
+            assert done.end >= done.start
+            js.delete_stream("T")
+            restore_stream(js, tmp_path / "t")
+            assert restored.next(5).stream == "T"
+            assert "T" in audits.next(5).api_subject
+        js.delete_stream("T")

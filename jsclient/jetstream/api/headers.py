@@ -63,6 +63,13 @@ CONSUMER_STALLED: Final = "Nats-Consumer-Stalled"
 TRACE_DEST: Final = "Nats-Trace-Dest"
 TRACE_ONLY: Final = "Nats-Trace-Only"
 TRACE_PARENT: Final = "traceparent"
+TRACE_HOP: Final = "Nats-Trace-Hop"
+TRACE_ORIGIN_ACCOUNT: Final = "Nats-Trace-Origin-Account"
+
+# --- services and authentication --------------------------------------------------------------------------------
+REQUEST_INFO: Final = "Nats-Request-Info"
+RESPONSE_TYPE: Final = "Nats-Response-Type"
+SERVER_XKEY: Final = "Nats-Server-Xkey"
 
 
 class HasHeaders(Protocol):
