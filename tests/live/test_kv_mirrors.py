@@ -105,7 +105,12 @@ def test_what_a_refused_write_says_is_read_from_the_origin(rig: Rig) -> None:
 def test_listings_have_mirrors(rig: Rig, capsys: pytest.CaptureFixture[str]) -> None:
     objectstore.create_object_store(rig.hub, bucket="files")
     rig.leaf.create_stream(
-        StreamConfig(name="OBJ_files", mirror=StreamSource(name="OBJ_files", domain="hub"), mirror_direct=True)
+        StreamConfig(
+            name="OBJ_files",
+            mirror=StreamSource(name="OBJ_files", domain="hub"),
+            mirror_direct=True,
+            allow_rollup_hdrs=True,  # without it 2.9 and 2.10 do not copy meta information
+        )
     )
     keyvalue.create_key_value(rig.leaf, bucket="plain")
     rig.leaf.create_stream(StreamConfig(name="OTHER", subjects=["other"]))
