@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from jsclient.arrow import chunks
 from jsclient.message import Msg
 

@@ -6,6 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("pyspark")
+
 from jsclient.exactly.rows import COLUMNS
 from jsclient.spark.errors import JetStreamSparkError
 from jsclient.spark.options import WRITE, SparkOptions, parse
