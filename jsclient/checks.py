@@ -99,6 +99,8 @@ def client_name(text: str) -> str:
 
 def utf8(text: str, what: str) -> bytes:
     """Text as it is sent; raises ConfigError for what UTF-8 cannot hold (file names, say, may come with such)."""
+    if not isinstance(text, str):
+        raise errors.ConfigError(f"{what} must be a str, not {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:

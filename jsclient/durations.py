@@ -127,7 +127,7 @@ def resolve(timeout: Timeout, default: float | None) -> float | None:
     if isinstance(timeout, dt.timedelta):
         timeout = timeout.total_seconds()
     check_timeout(timeout)
-    return None if timeout is not None and timeout >= FOREVER else timeout
+    return None if timeout is None or timeout >= FOREVER else float(timeout)  # a Decimal, a Fraction
 
 
 def whole(timeout: Timeout) -> Default | Deadline:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -302,3 +304,22 @@ def test_a_server_is_told_nothing_by_names_with_blanks(server: NatsServer) -> No
                 js.stream(name).info()
         nc.flush()
         assert told.empty()
+
+
+def test_a_reason_that_is_no_text_is_refused_and_the_message_stays_open(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        js = JetStream(nc)
+        stream = js.create_stream(StreamConfig(name="REASONS", subjects=["reasons"]))
+        js.publish("reasons", b"x")
+        message = stream.create_consumer(durable_name="c").next(timeout=5)
+        for reason in (5, b"a"):
+            with pytest.raises(errors.ConfigError, match="must be a str"):
+                message.term(reason)  # type: ignore[arg-type]
+        message.double_ack()
+        js.delete_stream("REASONS")
+
+
+def test_a_timeout_may_be_any_number(server: NatsServer) -> None:
+    with jsclient.connect(server.url) as nc:
+        for timeout in (Decimal(1), Fraction(1, 2)):
+            nc.flush(timeout)  # type: ignore[arg-type]

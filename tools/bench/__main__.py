@@ -44,10 +44,10 @@ def main() -> int:
         rows = measure(cases, options)
     results = {name: report.summarize(ALL[name], lines) for name, lines in rows.items()}
     missed = failed = [line for name in rows for line in report.failures(ALL[name], rows[name])]
-    for name, found in results.items():
+    for name, summary in results.items():
         if any(line.startswith(f"{name}: ") for line in failed):
             continue
-        missed = missed + judge(ALL[name], found, report.loaded(rows[name]), options.check)
+        missed = missed + judge(ALL[name], summary, report.loaded(rows[name]), options.check)
     if options.readme:
         readme.refresh(results, [row for found in rows.values() for row in found])
     if options.plot:

@@ -216,7 +216,7 @@ def from_memory() -> Any:
             from jsclient.arrow.documents import DocumentColumns
 
             schema = to_arrow_schema(self.schema)
-            made = [
+            made: list[dict[str, Any]] = [
                 {"id": n, "customer": f"customer-{n}", "price": n / 7, "quantity": n % 9, "paid": n % 2 == 0}
                 for n in range(10_000)
             ]
