@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime as dt
 from collections.abc import Callable, Iterator
 from importlib import import_module
@@ -15,6 +16,7 @@ from jsclient._engine.engine import LiveEngine, live_engines
 from jsclient._engine.figures import Health, LinkInfo, Statistics
 from jsclient._engine.happenings import ConnectionEvents
 from jsclient._engine.mailbox import Mailbox
+from jsclient._engine.session import CLOSE_FLUSH
 from jsclient.cancel import Cancel, check_cancel
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none
@@ -40,8 +42,8 @@ hints.wanted(globals(), "Codec", "JetStream", "JetStreamDict")
 class Connection:
     """One session with a NATS system that outlives its links. Thread-safe; made by `jsclient.connect`.
 
-    Leaving its `with` block drains nothing but sends what is buffered and closes. It cannot be pickled, and in a
-    forked child every call but `close` raises ForkedConnection.
+    Leaving its `with` block drains nothing but sends what is buffered and closes; one of `jsclient.shared` stays open.
+    It cannot be pickled, and in a forked child every call but `close` raises ForkedConnection.
     """
 
     # All that it does is done by its engine. Only what costs as much as the call of another function, `publish`,
@@ -49,6 +51,7 @@ class Connection:
 
     def __init__(self, options: ConnectOptions) -> None:
         self._engine = LiveEngine(options, self)
+        self._shared = False  # with others of this process: the end of a block does not close it
         if options.instrumentation is not None:
             self.publish = sending(options.instrumentation, "publish", self.publish)  # type: ignore[method-assign]
 
@@ -78,7 +81,11 @@ class Connection:
         return self
 
     def __exit__(self, *exc: object) -> None:
-        self._engine.close()
+        if not self._shared or self.closed:  # a forked child is here, too
+            self._engine.close()
+        elif self.is_connected:
+            with contextlib.suppress(errors.JsClientError):  # what is not sent stays buffered
+                self._engine.rtt(CLOSE_FLUSH)
 
     def __repr__(self) -> str:
         return repr(self._engine)

@@ -42,6 +42,7 @@ class _Entry:
             if found is not None and not found.closed:
                 made.close(wait=False)  # a signal handler on top of the line before has made one
                 return found
+            made._shared = True
             self.connection = made
             return made
 
@@ -99,8 +100,8 @@ def shared(options: ConnectOptions) -> Connection:
     """The one connection of this process for these options: made at first use, remade when it was closed.
 
     Safe in forked workers (Celery, gunicorn --preload, multiprocessing, Spark executors): a child never sees its
-    parent's. Thread-safe; while one is being made, only those wait that want the same one. Do not close it after each
-    use: it ends with the process.
+    parent's. Thread-safe; while one is being made, only those wait that want the same one. The end of a `with` block
+    sends what is buffered (at most 2 s) and leaves it open for the others. It ends with the process, or by `close`.
     """
     if not isinstance(options, ConnectOptions):
         raise ConfigError("shared takes ConnectOptions, as in shared(ConnectOptions(servers=...)); got another type")

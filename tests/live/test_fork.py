@@ -463,3 +463,30 @@ with jsclient.connect(sys.argv[1]) as nc:
         [sys.executable, "-c", script, server.url], capture_output=True, text=True, timeout=30, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "0 1 2 ", "")
+
+
+def test_the_end_of_a_block_leaves_a_shared_connection_open(server: NatsServer) -> None:
+    options = ConnectOptions(servers=server.url, name="block")
+    with jsclient.connect(server.url) as other:
+        sub = other.subscribe("block.>")
+        other.flush()
+        with jsclient.shared(options) as nc:
+            nc.publish("block.parent")
+
+            def inherited() -> str:
+                nc.__exit__(None, None, None)
+                with jsclient.shared(options) as own:
+                    own.publish("block.child")  # os._exit follows: the block has sent it
+                return f"{own.closed} {nc.closed}"
+
+            assert in_child(inherited) == "False True"
+        assert {sub.next(5).subject for _ in range(2)} == {"block.parent", "block.child"}
+        nc.flush()
+        assert jsclient.shared(options) is nc
+        with pytest.raises(KeyError), nc:
+            raise KeyError
+        with nc:
+            nc.close()
+        assert nc.closed, "an explicit close closes"
+        assert jsclient.shared(options) is not nc
+        jsclient.shared(options).close()
