@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import random
+import threading
 import time
 from collections.abc import Callable
 from types import TracebackType
@@ -35,8 +36,8 @@ class Semaphore:
     """At most `seats` holders at a time. `with semaphore as lease:` takes a seat and gives it back.
 
     Not fair (the first that asks when a seat is free gets it) and not reentrant. Each `acquire` is a lease of its own;
-    `on_lost(lease)` is called on a thread of its own when one runs out. Thread-safe; `with` remembers one lease, so
-    threads that share an object use `acquire` and `lease.release()`.
+    `on_lost(lease)` is called on a thread of its own when one runs out. Thread-safe: the end of a `with` block releases
+    the newest lease that its own thread took by `with`. It raises ConfigError if the block began on another thread.
 
     `ttl`: seconds after which the lease of a holder that has died ends (10).
     """
@@ -56,7 +57,7 @@ class Semaphore:
         handlers.check(on_lost, "on_lost")
         self._on_lost = on_lost
         self._terms: Terms | None = None
-        self._held: list[Lease] = []
+        self._held = threading.local()  # the leases of `with`, for each thread
 
     def acquire(self, timeout: Timeout = None) -> Lease:
         """A seat, as soon as one is free; waits for ever by default. TimedOut after `timeout` s (0: tries once).
@@ -113,13 +114,19 @@ class Semaphore:
 
     def __enter__(self) -> Lease:
         lease = self.acquire()
-        self._held.append(lease)
+        self._held.__dict__.setdefault("leases", []).append(lease)
         return lease
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._held.pop().release()
+        leases: list[Lease] = self._held.__dict__.get("leases", [])
+        if not leases:
+            raise errors.ConfigError(
+                f"the `with` block of {self.name!r} began on another thread. Nothing was released. Use `acquire` and "
+                "`lease.release()` across threads."
+            )
+        leases.pop().release()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name} in bucket {self._kv.bucket}>"

@@ -171,6 +171,44 @@ def test_a_semaphore_has_seats(kv: KeyValue, ttl: float) -> None:
         Semaphore(kv, "x", 0)
 
 
+def test_each_thread_gives_back_its_own_seat(kv: KeyValue, ttl: float) -> None:
+    semaphore = Semaphore(kv, "threads", 3, ttl=ttl)
+    entered, leave = threading.Event(), threading.Event()
+    found: list[bool] = []
+
+    def hold() -> None:
+        with semaphore as lease:
+            entered.set()
+            leave.wait(60)
+            found.append(lease.valid)
+
+    thread = threading.Thread(target=hold)
+    with semaphore as mine:
+        thread.start()
+        assert entered.wait(30)
+        with semaphore as newest:
+            pass
+        assert not newest.valid
+        assert mine.valid
+    assert not mine.valid
+    leave.set()
+    thread.join(30)
+    assert found == [True]
+    semaphore.__enter__()
+    elsewhere: list[BaseException] = []
+
+    def leave_elsewhere() -> None:
+        with pytest.raises(errors.ConfigError, match="another thread") as caught:
+            semaphore.__exit__(None, None, None)
+        elsewhere.append(caught.value)
+
+    other = threading.Thread(target=leave_elsewhere)
+    other.start()
+    other.join(30)
+    assert elsewhere
+    semaphore.__exit__(None, None, None)
+
+
 def test_a_job_runs_once_per_interval(server: NatsServer, context: JetStream, kv: KeyValue) -> None:
     interval = 3600.0
     bucket = kv
