@@ -10,10 +10,9 @@ import sys
 import warnings
 from typing import Any
 
-from jsclient import waiting
+from jsclient import errors, waiting
 from jsclient._engine.fork import watch_process
 from jsclient.connection import Connection
-from jsclient.errors import ConfigError
 from jsclient.options import ConnectOptions
 
 
@@ -24,6 +23,7 @@ class _Entry:
         self.options = options
         self.turn = waiting.new_turn()
         self.connection: Connection | None = None
+        self.failed: list[errors.NatsConnectionError] = []  # of the present attempt; the next one has its own list
 
     @property
     def ended(self) -> bool:
@@ -33,11 +33,19 @@ class _Entry:
         found = self.connection
         if found is not None and not found.closed:
             return found
+        failed = self.failed
         with self.turn:
             found = self.connection
             if found is not None and not found.closed:
                 return found
-            made = open_connection(self.options)
+            if failed:
+                raise failed[0]
+            try:
+                made = open_connection(self.options)
+            except errors.NatsConnectionError as error:
+                failed.append(error)
+                self.failed = []
+                raise
             found = self.connection
             if found is not None and not found.closed:
                 made.close(wait=False)  # a signal handler on top of the line before has made one
@@ -100,11 +108,14 @@ def shared(options: ConnectOptions) -> Connection:
     """The one connection of this process for these options: made at first use, remade when it was closed.
 
     Safe in forked workers (Celery, gunicorn --preload, multiprocessing, Spark executors): a child never sees its
-    parent's. Thread-safe; while one is being made, only those wait that want the same one. The end of a `with` block
-    sends what is buffered (at most 2 s) and leaves it open for the others. It ends with the process, or by `close`.
+    parent's. Thread-safe; while one is being made, only those wait that want the same one, and if it fails they raise
+    the same error. The end of a `with` block sends what is buffered (at most 2 s) and leaves it open for the others. It
+    ends with the process, or by `close`.
     """
     if not isinstance(options, ConnectOptions):
-        raise ConfigError("shared takes ConnectOptions, as in shared(ConnectOptions(servers=...)); got another type")
+        raise errors.ConfigError(
+            "shared takes ConnectOptions, as in shared(ConnectOptions(servers=...)); got another type"
+        )
     return _shared.get(options)
 
 

@@ -321,3 +321,27 @@ def test_a_shared_connection_does_not_wait_for_the_dial_of_another(server: NatsS
         for connection in found[:1]:
             connection.close()
     failed.get(timeout=1)
+
+
+def test_calls_in_line_for_a_shared_connection_have_one_result() -> None:
+    silent = socket.create_server(("127.0.0.1", 0))
+    dead = jsclient.ConnectOptions(servers=f"nats://127.0.0.1:{silent.getsockname()[1]}", connect_timeout=1)
+    failed: list[BaseException] = []
+
+    def dial() -> None:
+        with pytest.raises(errors.ConnectFailed) as caught:
+            jsclient.shared(dead)
+        failed.append(caught.value)
+
+    threads = [threading.Thread(target=dial) for _ in range(4)]
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+        assert len(failed) == 4
+        assert len(set(map(id, failed))) == 1, "one attempt for all"
+        dial()
+        assert failed[4] is not failed[0], "a later call tries again"
+    finally:
+        silent.close()
