@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any, Final
 
-from jsclient import contexts, errors
+from jsclient import contexts, errors, nuid
 from jsclient.cli.arguments import group
 from jsclient.cli.output import ask, fields, line, record, table
 
@@ -117,14 +117,24 @@ def add_context(options: argparse.Namespace) -> int:
     plain = {"description": options.description}
     plain.update({name: getattr(options, name) for name in (*_SETTINGS, *_JETSTREAM)})
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w", encoding="utf-8") as file:
-        json.dump(plain, file, indent=2)
+    _write_private(path.resolve(), json.dumps(plain, indent=2))  # a link to a file stays one
     contexts.load_context(options.name)  # what cannot be used is said now
     if options.select:
         select_context(options)
     else:
         _done(options, "saved")
     return 0
+
+
+def _write_private(path: Path, text: str) -> None:
+    """Replace the file: the old one may be readable by others, or be open in their processes."""
+    part = path.with_name(f".{nuid.next_nuid()}.part")
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+            file.write(text)
+        os.replace(part, path)
+    finally:
+        part.unlink(missing_ok=True)
 
 
 def remove_context(options: argparse.Namespace) -> int:

@@ -136,8 +136,9 @@ def _pem(cert: x509.Certificate) -> bytes:
 
 
 def _write(path: Path, data: bytes) -> str:
+    path.touch(0o600)
+    path.chmod(0o600)  # before the key is in it
     path.write_bytes(data)
-    path.chmod(0o600)
     return str(path)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from jsclient.cli import main
 from jsclient.contexts import context_names, jetstream_options, load_context, selected_context
 from jsclient.errors import ConfigError
 from jsclient.options import ConnectOptions, TLSOptions
@@ -143,3 +144,25 @@ def test_a_context_names_no_environment_variables(folder: Path, monkeypatch: pyt
     with pytest.raises(ConfigError) as caught:
         ConnectOptions(**load_context("three")).authenticator().fields("n")
     assert "marker" not in str(caught.value)
+
+
+@pytest.mark.parametrize("linked", [False, True])
+def test_a_context_that_others_could_read_becomes_private(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, linked: bool
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    folder = tmp_path / "nats" / "context"
+    folder.mkdir(parents=True)
+    path = folder / "mine.json"
+    kept = tmp_path / "kept.json" if linked else path
+    kept.write_text("{}")
+    kept.chmod(0o644)
+    if linked:
+        path.symlink_to(kept)
+    with kept.open() as reader:
+        assert main(["context", "add", "mine", "--url", "nats://x", "--user", "u", "--password", "s3", "-f"]) == 0
+        assert "s3" not in reader.read(), "who had it open does not see the password"
+    assert kept.stat().st_mode & 0o777 == 0o600
+    assert json.loads(path.read_text())["password"] == "s3"
+    assert path.is_symlink() == linked
+    assert [file.name for file in folder.iterdir()] == ["mine.json"]
