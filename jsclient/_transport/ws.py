@@ -235,9 +235,10 @@ def start_websocket(
     late = TimeoutError(errno.ETIMEDOUT, f"{transport.peer} did not answer the websocket request in time")
     if not transport.send(b"".join(websocket.data_to_send()), deadline.remaining()):
         raise late
-    _read_response(transport, websocket, deadline, late)
+    behind = _read_response(transport, websocket, deadline, late)
     deflate = Deflate() if websocket.extensions else None
     websocket.extensions = [] if deflate is None else [deflate]
+    websocket.receive_data(behind)  # not before: INFO may have come with the response, compressed
     return WebSocketTransport(transport, websocket, deflate)
 
 
@@ -256,7 +257,8 @@ def _new_websocket(secure: bool, host: str, port: int, path: str, compression: b
     )
 
 
-def _read_response(transport: Transport, websocket: ClientProtocol, deadline: Deadline, late: TimeoutError) -> None:
+def _read_response(transport: Transport, websocket: ClientProtocol, deadline: Deadline, late: TimeoutError) -> bytes:
+    """Give the response to the websocket; returns the bytes that came behind it."""
     head = b""
     while True:
         data = transport.recv_within(deadline.remaining())
@@ -281,7 +283,7 @@ def _read_response(transport: Transport, websocket: ClientProtocol, deadline: De
         cause = error.__cause__ if type(error) is InvalidHandshake else error
         raise _refused(transport, f"bad response to the websocket handshake: {cause}")
     websocket.events_received()  # the response
-    websocket.receive_data(head[end + 4 :])
+    return head[end + 4 :]
 
 
 def _refused(transport: Transport, text: str) -> NotANatsServer:

@@ -237,7 +237,14 @@ class MessageDeleteFailed(ApiError, err_code=10057):
 # --- publish ------------------------------------------------------------------------------------------------
 
 
-class WrongLastSequence(ApiError, err_code=(10071, 10063, 10164)):
+class StreamSequenceMismatch(ApiError, err_code=10063):
+    """The leader of a clustered stream was about to store under another sequence than it had counted."""
+
+    meaning = "The server stored nothing of this request."
+    advice = "Publish again after a moment; the cluster settles such a mismatch itself."
+
+
+class WrongLastSequence(ApiError, err_code=(10071, 10164)):
     """The expected last sequence (of the stream or the subject) is not the real one; nothing was stored.
 
     `last_sequence` is the real one where the server tells it (10164, while somebody else writes, does not), else None.
@@ -458,6 +465,7 @@ __all__ = [
     "TooManySubjects",
     "MinLastSequenceNotReached",
     "MessageDeleteFailed",
+    "StreamSequenceMismatch",
     "WrongLastSequence",
     "WrongLastMsgId",
     "StreamMismatch",

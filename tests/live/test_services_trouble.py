@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,6 +19,12 @@ from jsclient.services import Request, ServiceConfig, check_response
 from jsclient.testing import NatsServer, wait_until
 
 BIG = 2 << 20  # twice max_payload
+
+
+@pytest.fixture(autouse=True)
+def _unlogged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A report of pytest that holds a lone surrogate cannot be sent from one of its processes to another."""
+    monkeypatch.setattr(logging.getLogger("jsclient.services"), "disabled", True)
 
 
 @pytest.fixture

@@ -272,9 +272,11 @@ def test_what_came_before_a_broken_frame_is_delivered(opened: tuple[WebSocketTra
 def test_compression(ends: Ends) -> None:
     _, peer, start = ends
     starting = start(compression=True)
-    headers = peer.accept(NO_TAKEOVER)
+    info = b"INFO {}\r\n" * 20
+    headers = peer.accept(NO_TAKEOVER, behind=server_frame(deflated(info), 0xC2))
     assert headers["sec-websocket-extensions"].encode() in NO_TAKEOVER
     transport = starting.result(5)
+    assert transport.recv() == info, "what comes right behind the response is compressed, too"
     assert transport.send(b"a" * 10_000, 5)
     first, payload = peer.frame()
     assert first & 0x40
