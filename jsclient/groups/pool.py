@@ -153,6 +153,7 @@ class GroupPool(Taker):
         self._wake = Gate()
         self._ended = Gate()
         self._cut_off = False
+        self._waited = False
         intervals = [self.terms.ack_wait / PART]
         self._progress = Progress(
             self.connection, self._held, intervals, self.options.progress_limit, self._hung, lambda now: None
@@ -511,6 +512,7 @@ class GroupPool(Taker):
             return None
         self.engine.check_process()
         deadline = Deadline.of(timeout, self.options.stop_timeout)
+        self._waited = True
         seconds = deadline.remaining()
         # The last part of the time is for leaving: the next member learns from the records what was cut off.
         finished = self._ended.wait(None if seconds is None else max(seconds * (1 - LEAVE_PART), seconds - LEAVE))
@@ -567,7 +569,7 @@ class GroupPool(Taker):
 
     def __exit__(self, *exc: object) -> None:
         with contextlib.suppress(errors.ForkedConnection):  # a child that leaves the blocks of its parent
-            self.stop()
+            self.stop(0 if self._waited else DEFAULT)  # handlers that a stop has cut off get no second wait
 
     def __repr__(self) -> str:
         return f"<GroupPool {self.member} of {self.group.name} {self.state} partitions={self.partitions}>"

@@ -124,6 +124,7 @@ class WorkerPool(Taker):
         self.stopping: bool = False
         """For layers."""
         self._release_asked = False
+        self._waited = False
         self._giving_back = False
         self._released = waiting.new_turn()
         self._ended = Gate()
@@ -473,6 +474,7 @@ class WorkerPool(Taker):
             return None
         self._engine.check_process()
         deadline = Deadline.of(timeout, self.options.stop_timeout)
+        self._waited = True
         self._release(deadline.at_most(FLUSH_TIMEOUT))
         finished = self._ended.wait(deadline.remaining())
         running = self._in_hand()
@@ -551,7 +553,7 @@ class WorkerPool(Taker):
 
     def __exit__(self, *exc: object) -> None:
         with contextlib.suppress(errors.ForkedConnection):  # a child that leaves the blocks of its parent
-            self.stop()
+            self.stop(0 if self._waited else DEFAULT)  # handlers that a stop has cut off get no second wait
 
     def __repr__(self) -> str:
         state = "closed" if self.closed else "stopping" if self.stopping else "running"
