@@ -345,7 +345,7 @@ class Session:
                 self.outbox.go_offline()
 
     def link_down(self, link: Link, error: BaseException | None) -> None:
-        """Called once by the reader of the link when it ends, for whatever reason."""
+        """The link ends, for whatever reason: called by its reader, and by `end_close`. The first call counts."""
         reason = link.error or error
         with self.lock:
             if self.link is not link:
@@ -459,6 +459,7 @@ class Session:
         try:
             if link is not None and link.reader is not None and link.reader is not current:
                 link.reader.join(JOIN_TIMEOUT)
+                self.link_down(link, None)  # a reader that is late: the loss is told before the end
             self.connector.join()
         finally:
             self.closed.set()
