@@ -23,7 +23,6 @@ MAX_CHECK_LOAD = 2.0
 
 def main() -> int:
     options = arguments()
-    processes.end_on_signals()
     if options.spark:
         from tools.bench import spark
 
@@ -112,4 +111,5 @@ def judge(case: Case, found: list[report.Result], loaded: bool, check: bool) -> 
 
 
 if __name__ == "__main__":
+    processes.end_on_signals()  # not in `main`: tests call it in their own process
     raise SystemExit(main())

@@ -100,7 +100,7 @@ def _trouble(proxy: Proxy, network: Network, over: threading.Event, chance: rand
 
 
 def main() -> int:
-    from tools.bench import processes, report
+    from tools.bench import report
     from tools.bench.cases import NET
     from tools.bench.runner import BASELINE, Bench
 
@@ -109,7 +109,6 @@ def main() -> int:
     parser.add_argument("--cases", default="", help="parts of names, by comma: 300ms,fetch")
     parser.add_argument("--share", type=float, default=1.0, help="of the messages of every case")
     options = parser.parse_args()
-    processes.end_on_signals()
     parts = [part for part in options.cases.split(",") if part]
     cases = [case for case in NET if not parts or any(part in case.name for part in parts)]
     found: dict[str, list[Result]] = {}
@@ -157,4 +156,7 @@ def _cell(results: list[Result], count: int) -> str:
 
 
 if __name__ == "__main__":
+    from tools.bench.processes import end_on_signals
+
+    end_on_signals()
     sys.exit(main())
