@@ -459,7 +459,7 @@ class Session:
         try:
             if link is not None and link.reader is not None and link.reader is not current:
                 link.reader.join(JOIN_TIMEOUT)
-                self.link_down(link, None)  # a reader that is late: the loss is told before the end
+                self.link_down(link, None)  # if the reader is late: listeners hear of the loss before the end
             self.connector.join()
         finally:
             self.closed.set()
