@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
+from typing import Final, TypeVar
 
 import protocol
 from jsclient import errors
@@ -13,6 +15,9 @@ from protocol.errors import InvalidArgument, InvalidHeader, NamingError
 from protocol.headers import encode_plain
 
 T = TypeVar("T")
+
+MOST_THREADS: Final = 10_000
+"""Threads beyond which one process is of no use; a larger count is a mistake."""
 
 
 def _translated(check: Callable[..., T], *args: str) -> T:
@@ -82,6 +87,14 @@ def positive(value: object, name: str) -> int:
     return value  # type: ignore[return-value]
 
 
+def threads(value: object, name: str) -> int:
+    """A count of threads, or of what one process has for each; raises ConfigError for more than MOST_THREADS."""
+    count = positive(value, name)
+    if count > MOST_THREADS:
+        raise errors.ConfigError(f"{name} must be at most {MOST_THREADS:,}, got {count}")
+    return count
+
+
 def inbox_prefix(text: str) -> str:
     """A prefix for inboxes: a subject without wildcards that does not end in a dot; raises InvalidSubject."""
     subject(text, "inbox prefix")
@@ -97,11 +110,32 @@ def client_name(text: str) -> str:
     return text
 
 
-def utf8(text: str, what: str) -> bytes:
+def host_name(text: str, what: str) -> str:
+    """A name or address of a host; raises ConfigError for what no resolver takes."""
+    if not text.isprintable() or not text:
+        raise errors.ConfigError(f"{what} must be a host name or an address, got {text!r:.80}")
+    return text
+
+
+def path(given: str | os.PathLike[str], what: str) -> Path:
+    """The path of a file or folder; raises ConfigError for what no file system has. That it exists is not checked."""
+    if not isinstance(given, (str, os.PathLike)):
+        raise errors.ConfigError(f"{what} must be a str or an os.PathLike, not {type(given).__name__}")
+    text = os.fspath(given)
+    try:
+        known = b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        known = False
+    if not known:
+        raise errors.ConfigError(f"{what} must be the name of a file or folder, got {text!r:.80}")
+    return Path(text)
+
+
+def utf8(text: str, what: str, advice: str = "; give bytes") -> bytes:
     """Text as it is sent; raises ConfigError for what UTF-8 cannot hold (file names, say, may come with such)."""
     if not isinstance(text, str):
         raise errors.ConfigError(f"{what} must be a str, not {type(text).__name__}")
     try:
         return text.encode()
     except UnicodeEncodeError as error:
-        raise errors.ConfigError(f"{what} that is text must be UTF-8 ({error.reason}); give bytes") from None
+        raise errors.ConfigError(f"{what} that is text must be UTF-8 ({error.reason}){advice}") from None

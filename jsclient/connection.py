@@ -57,6 +57,7 @@ class Connection:
 
     # --- ending -----------------------------------------------------------------------------------------
 
+    @arguments
     def close(self, wait: bool = True) -> None:
         """Send what is buffered (at most 2 s), then end everything; blocked calls get ConnectionClosed. Idempotent.
 
@@ -64,6 +65,7 @@ class Connection:
         """
         self._engine.close(wait)
 
+    @arguments
     def drain(self, timeout: Timeout = DEFAULT, wait: bool = True) -> None:
         """Stop receiving, let the application finish what it has, send what is buffered, close.
 

@@ -29,6 +29,9 @@ _CALLABLE: Any = Callable
 OWN_ERRORS = frozenset(("subject", "key", "queue", "headers", "return"))
 """Arguments that raise InvalidSubject, InvalidName or InvalidHeader where they are encoded."""
 
+_HANDLES = {"Connection": "jsclient.connection", "JetStream": "jsclient.jetstream", "KeyValue": "jsclient.keyvalue"}
+"""Classes that modules import for type checkers only, with the module of each."""
+
 _WORDS = {
     int: "an int",
     float: "a number",
@@ -58,7 +61,7 @@ def arguments(function: F) -> F:
     It costs about a microsecond, so it is not for calls of every message.
     """
     code = function.__code__
-    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    names = code.co_varnames[: code.co_argcount]
     tables: list[dict[str, tuple[Accepts, str]]] = []
 
     @functools.wraps(function)
@@ -76,12 +79,10 @@ def arguments(function: F) -> F:
 
 
 def _arguments(function: Any) -> dict[str, tuple[Accepts, str]]:
-    """Flags are left out: everything in Python is true or false. `OWN_ERRORS` check themselves."""
+    """Without `OWN_ERRORS`, which check themselves."""
     hints = {name: _evaluated(note, function.__module__) for name, note in function.__annotations__.items()}
     return {
-        name: (accepts(hint), words(hint))
-        for name, hint in hints.items()
-        if name not in OWN_ERRORS and hint not in (bool, Any)
+        name: (accepts(hint), words(hint)) for name, hint in hints.items() if name not in OWN_ERRORS and hint is not Any
     }
 
 
@@ -139,9 +140,12 @@ def _evaluated(note: Any, module: str) -> Any:
     if text is None:
         return note
     owner = getattr(note, "__forward_module__", None) or module
-    names = vars(sys.modules[owner] if isinstance(owner, str) else owner)
+    names = dict(vars(sys.modules[owner] if isinstance(owner, str) else owner))
+    for name, home in _HANDLES.items():
+        if name not in names and home in sys.modules:
+            names[name] = getattr(sys.modules[home], name)
     try:
-        return eval(text, dict(names))
+        return eval(text, names)
     except (NameError, AttributeError, TypeError):
         return Any
 

@@ -21,6 +21,7 @@ NANOSECONDS: Final = 1_000_000_000
 
 
 MOST_NANOSECONDS: Final = 2**63 - 1
+MOST_SECONDS: Final = MOST_NANOSECONDS // 1_000_000_000
 """The wire has 64 bits, which are 292 years."""
 
 MOST_POLLED: Final = 2**31 - 1

@@ -266,6 +266,8 @@ class ConnectOptions:
         checks.inbox_prefix(self.inbox_prefix)
         if self.name is not None:
             checks.client_name(self.name)
+        if self.local_address is not None:
+            checks.host_name(self.local_address, "local_address")
         if not self.servers:
             raise errors.ConfigError("servers must name at least one URL")
         if self.auth_error_limit is not None and self.auth_error_limit < 0:

@@ -15,8 +15,10 @@ from typing import Any, BinaryIO, Final
 import attrs
 import msgspec
 
+from jsclient import checks
 from jsclient.backup import archive, s2
 from jsclient.backup.errors import BackupCorrupt, BackupError
+from jsclient.declared import arguments
 from jsclient.first_use import prepared
 from jsclient.jetstream.api import names
 from protocol.described import described
@@ -102,9 +104,10 @@ class Backup:
             yield archive.entries(s2.Reader(file, check=check))
 
 
+@arguments
 def load(folder: str | os.PathLike[str]) -> Backup:
     """The backup in a folder; raises BackupError when there is none, BackupCorrupt when its files make no sense."""
-    path = Path(folder)
+    path = checks.path(folder, "folder")
     plain = _read_json(path / CONFIG)
     config, state = plain.get("config"), plain.get("state")
     if not isinstance(config, dict) or not isinstance(state, dict) or not isinstance(config.get("name"), str):
@@ -148,7 +151,7 @@ def save_json(path: Path, value: Any) -> None:
 
 def prepare(folder: str | os.PathLike[str]) -> Path:
     """Make the folder of a new backup (mode 0700); one that holds a backup already is refused."""
-    path = Path(folder)
+    path = checks.path(folder, "folder")
     path.mkdir(mode=0o700, parents=True, exist_ok=True)
     if (path / CONFIG).exists():
         raise BackupError(f"{path} holds a backup already: nothing was changed. Name another folder, or remove it.")

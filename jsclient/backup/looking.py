@@ -13,6 +13,7 @@ from jsclient.backup import archive, files, s2
 from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupCorrupt
 from jsclient.backup.files import Backup
+from jsclient.declared import arguments
 from jsclient.errors import NotSupported
 from jsclient.jetstream.api.headers import STREAM_SOURCE, readable
 from protocol.described import described
@@ -43,11 +44,13 @@ class Contents:
     """Names of the consumers in it."""
 
 
+@arguments
 def inspect(folder: str | os.PathLike[str]) -> Contents:
     """Read the whole backup and count what is in it; raises BackupCorrupt for a damaged one."""
     return _contents(files.load(folder), check=False)
 
 
+@arguments
 def verify(folder: str | os.PathLike[str]) -> Contents:
     """Read the whole backup, compare digest, checksums, end mark, order of sequences and count; returns what is in it.
 
@@ -109,6 +112,7 @@ def _consumers_of_tar(backup: Backup, check: bool) -> list[str]:
     return sorted(consumers)
 
 
+@arguments
 def extract(
     folder: str | os.PathLike[str], *, subject: str = ">", first_seq: int = 0, last_seq: int | None = None
 ) -> Iterator[Entry]:

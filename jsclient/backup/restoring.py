@@ -11,13 +11,14 @@ from typing import Any, Final
 import attrs
 import msgspec
 
-from jsclient import errors, handlers
+from jsclient import checks, errors, handlers
 from jsclient.backup import archive, files, looking, s2
 from jsclient.backup.archive import Entry
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup
 from jsclient.backup.sending import STEP_TIMEOUT, upload
 from jsclient.backup.taking import Outcome, Progress
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.jetstream import JetStream
 from jsclient.jetstream.api import model_base, names
@@ -29,6 +30,7 @@ FINISH_TIMEOUT: Final = 600.0
 """Seconds for the server to build the stream after the last chunk."""
 
 
+@arguments
 def restore_stream(
     js: JetStream,
     folder: str | os.PathLike[str],
@@ -222,6 +224,7 @@ def _remove(js: JetStream, name: str, deadline: Deadline) -> None:
         js.delete_stream(name, timeout=deadline.at_most(STEP_TIMEOUT))
 
 
+@arguments
 def restore_account(
     js: JetStream,
     folder: str | os.PathLike[str],
@@ -243,7 +246,7 @@ def restore_account(
     timeout = whole(timeout)
     wanted, unwanted = set(include), set(exclude)
     found = {}
-    for path in sorted(Path(folder).iterdir()):
+    for path in sorted(checks.path(folder, "folder").iterdir()):
         if path.is_dir() and (path / files.CONFIG).exists():
             backup = files.load(path)
             if (not wanted or backup.stream in wanted) and backup.stream not in unwanted:

@@ -12,10 +12,11 @@ from typing import Any, BinaryIO, Final
 import attrs
 import msgspec
 
-from jsclient import errors, handlers
+from jsclient import checks, errors, handlers
 from jsclient.backup import files
 from jsclient.backup.errors import BackupError
 from jsclient.backup.files import Backup, Manifest
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, whole
 from jsclient.first_use import prepared
 from jsclient.jetstream import JetStream
@@ -72,6 +73,7 @@ def about(answer: dict[str, Any]) -> _About:
         raise errors.BadResponse(f"the answer is none about a stream: {error}", str(answer)[:512].encode()) from None
 
 
+@arguments
 def backup_stream(
     js: JetStream,
     stream: str,
@@ -227,6 +229,7 @@ class Outcome:
         return self.error is None
 
 
+@arguments
 def backup_account(
     js: JetStream,
     folder: str | os.PathLike[str],
@@ -257,7 +260,7 @@ def backup_account(
         raise errors.ConfigError(f"there are no streams {', '.join(sorted(absent))}: correct the names in include=")
     outcomes = []
     for name in sorted(found):
-        path = Path(folder) / name
+        path = checks.path(folder, "folder") / name
         try:
             backup_stream(js, name, path, consumers=consumers, check=check, timeout=timeout)
             outcome = Outcome(name, path)

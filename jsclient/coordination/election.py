@@ -12,6 +12,7 @@ from typing import Any
 from jsclient import errors, handlers
 from jsclient.coordination.lease import Lease
 from jsclient.coordination.lock import Lock
+from jsclient.declared import arguments
 from jsclient.durations import Timeout, plain, resolve
 from jsclient.keyvalue import KeyValue
 from jsclient.shared_options import with_shared_options
@@ -33,6 +34,7 @@ class Election:
     once when this one closes, and up to `ttl` later when it dies.
     """
 
+    @arguments
     def __init__(
         self,
         kv: KeyValue,

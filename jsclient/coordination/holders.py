@@ -9,6 +9,7 @@ import attrs
 import msgspec
 
 from jsclient.coordination.lease import MARKER_TTL
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, whole
 from jsclient.keyvalue import KeyValue
 from jsclient.shared_options import with_shared_options
@@ -41,6 +42,7 @@ class Holder:
     """Since when its holder has it, by the holder's clock (UTC)."""
 
 
+@arguments
 @with_shared_options
 def holders(kv: KeyValue, *, timeout: Timeout = DEFAULT) -> list[Holder]:
     """All leases that are held at this moment, by key; 5 s for the whole by default."""
@@ -61,6 +63,7 @@ def _holder(entry: KeyValueEntry) -> Holder:
         return Holder(entry.key, entry.revision, entry.created)
 
 
+@arguments
 @with_shared_options
 def evict(kv: KeyValue, holder: Holder, *, timeout: Timeout = DEFAULT) -> None:
     """Take a lease away: another candidate may have it at once.

@@ -25,6 +25,7 @@ import attrs
 import msgspec
 
 from jsclient import errors, handlers, keyvalue, nuid
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, elapsed, plain_or_none
 from jsclient.jetstream import JetStream
 from jsclient.keyvalue import KeyValue
@@ -53,6 +54,7 @@ class LeaseLost(errors.JetStreamError):
     advice = "Stop working on what it protects, and acquire it again."
 
 
+@arguments
 @with_shared_options
 def lease_bucket(
     js: JetStream,

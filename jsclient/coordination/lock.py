@@ -10,8 +10,9 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from jsclient import errors, handlers
+from jsclient import checks, errors, handlers
 from jsclient.coordination.lease import Lease, Terms, terms_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain, resolve, whole
 from jsclient.keyvalue import KeyValue
 from jsclient.keyvalue.keys import check_key
@@ -42,11 +43,11 @@ class Semaphore:
     `ttl`: seconds after which the lease of a holder that has died ends (10).
     """
 
+    @arguments
     def __init__(
         self, kv: KeyValue, name: str, seats: int, *, ttl: float | dt.timedelta = 10.0, on_lost: OnLost | None = None
     ) -> None:
-        if seats < 1:
-            raise errors.ConfigError(f"a semaphore has 1 or more seats, not {seats}")
+        checks.threads(seats, "seats")
         check_key(name, 200)
         self.name = name
         """Its name."""
@@ -139,6 +140,7 @@ class Lock(Semaphore):
     `ttl`: seconds after which the lease of a holder that has died ends (10). `on_lost`: as for Semaphore.
     """
 
+    @arguments
     def __init__(
         self, kv: KeyValue, name: str, *, ttl: float | dt.timedelta = 10.0, on_lost: OnLost | None = None
     ) -> None:
@@ -147,6 +149,7 @@ class Lock(Semaphore):
         """The key in the bucket, as a list of one."""
 
 
+@arguments
 @with_shared_options
 def once_per(kv: KeyValue, name: str, interval: float | dt.timedelta, *, timeout: Timeout = DEFAULT) -> int | None:
     """The fencing token if this caller is the first in the present interval of `interval` seconds, else None.

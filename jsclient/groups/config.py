@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final
 import attrs
 import msgspec
 
+from jsclient.declared import arguments
 from jsclient.errors import ConfigError, InvalidName
 from protocol.described import described
 
@@ -74,6 +75,7 @@ class Filter:
         return f"{{{{Partition({which})}}}}.{'.'.join(tokens)}"
 
 
+@arguments
 def partition_of(tokens: Iterable[str], partitions: int) -> int:
     """The partition into which the server puts a subject: FNV-1a of the chosen tokens, without anything between."""
     value = 2166136261
@@ -257,6 +259,7 @@ def static(
     return group.with_members(members)
 
 
+@arguments
 def balanced(current: Mapping[str, Iterable[int]], members: Iterable[str], partitions: int) -> dict[str, list[int]]:
     """Spread the partitions evenly over the members and move as few of them as possible.
 

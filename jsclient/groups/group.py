@@ -72,6 +72,7 @@ class PartitionedGroup:
     with a partition already (by a subject transform); its members are fixed when it is made.
     """
 
+    @arguments
     def __init__(self, js: JetStream, stream: str, name: str, *, elastic: bool) -> None:
         self.js = js
         """The JetStream object that it was made with."""
@@ -200,6 +201,7 @@ def require(js: JetStream, timeout: Timeout = DEFAULT) -> None:
         raise js.capabilities.not_supported("a partitioned group", SINCE)
 
 
+@arguments
 @with_shared_options
 def create_elastic(
     js: JetStream,
@@ -245,6 +247,7 @@ def create_elastic(
     return group
 
 
+@arguments
 @with_shared_options
 def create_static(
     js: JetStream,
@@ -274,6 +277,7 @@ def create_static(
     return group
 
 
+@arguments
 @with_shared_options
 def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFAULT) -> PartitionedGroup:
     """The group of this name, elastic or static; GroupNotFound when there is none."""
@@ -288,6 +292,7 @@ def open_group(js: JetStream, stream: str, name: str, *, timeout: Timeout = DEFA
     raise GroupNotFound(f"stream {stream!r} has no group {name!r}")
 
 
+@arguments
 @with_shared_options
 def group_names(js: JetStream, stream: str, *, timeout: Timeout = DEFAULT) -> Iterator[PartitionedGroup]:
     """All groups of a stream, elastic ones first."""

@@ -17,6 +17,7 @@ from jsclient import errors, handlers, nuid, waiting
 from jsclient._engine import Taker, wait_for
 from jsclient.codecs import OnBad
 from jsclient.connection import engine_of
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
 from jsclient.groups import config
 from jsclient.groups.group import GroupNotFound, PartitionedGroup, require
@@ -499,6 +500,7 @@ class GroupPool(Taker):
             raise self.error
         return True
 
+    @arguments
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
         """Start no more handlers, wait for those that run, and give the partitions up: 30 s by default, of which the
         last 5 (or a fifth) are for leaving.

@@ -559,7 +559,7 @@ class Consumer(PullSource):
         from jsclient.jetstream.consuming.consume import ConsumeContext
 
         handlers.required(handler, "the handler")
-        checks.positive(workers, "workers")
+        checks.threads(workers, "workers")
         messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
         return ConsumeContext(messages, handler, workers)
 

@@ -11,7 +11,7 @@ from jsclient.codecs import Codec
 from jsclient.connection import Connection, engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none
-from jsclient.errors import ApiError, NoStreamForSubject, StreamNameInUse, StreamNotFound
+from jsclient.errors import ApiError, ConfigError, NoStreamForSubject, StreamNameInUse, StreamNotFound
 from jsclient.hints import Unpack
 from jsclient.jetstream.advisories import Advisories, Advisory, E
 from jsclient.jetstream.api import consumer_requests, model_base, names
@@ -99,6 +99,8 @@ class JetStream(Publishing[V]):
         codec: Codec | None = None,
         **publish_async_options: Unpack[PublishWindowDict],
     ) -> None:
+        if not hasattr(nc, "request"):
+            raise ConfigError(f"nc must be a Connection, not {type(nc).__name__}")
         if codec is not None:
             codecs.check(codec)
         given = {"domain": domain, "api_prefix": api_prefix, "direct_get": direct_get}
@@ -206,6 +208,7 @@ class JetStream(Publishing[V]):
 
     # --- streams --------------------------------------------------------------------------------------------
 
+    @arguments
     def create_stream(
         self,
         config: StreamConfig | None = None,
@@ -223,6 +226,7 @@ class JetStream(Publishing[V]):
         config = given(StreamConfig, config, fields)
         return self._handle(self.put_stream("CREATE", config, pedantic=pedantic, timeout=timeout))
 
+    @arguments
     def update_stream(
         self,
         config: StreamConfig | None = None,
@@ -243,6 +247,7 @@ class JetStream(Publishing[V]):
         info = self.put_stream("UPDATE", config, drop_unknown=drop_unknown, pedantic=pedantic, timeout=timeout)
         return self._handle(info)
 
+    @arguments
     def create_or_update_stream(
         self,
         config: StreamConfig | None = None,
@@ -308,6 +313,7 @@ class JetStream(Publishing[V]):
     def _handle(self, info: StreamInfo) -> Stream:
         return Stream(self, info.config.name, info)
 
+    @arguments
     def stream(self, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Stream:
         """The handle of an existing stream; raises StreamNotFound. `fetch_info=False` sends nothing."""
         stream = Stream(self, name)
@@ -346,6 +352,7 @@ class JetStream(Publishing[V]):
 
     # --- consumers: the same methods as on Stream, for callers that have only the stream's name -----------------
 
+    @arguments
     def create_consumer(
         self,
         stream: str,
@@ -358,6 +365,7 @@ class JetStream(Publishing[V]):
         """See Stream.create_consumer."""
         return Stream(self, stream).create_consumer(config, pedantic=pedantic, timeout=timeout, **fields)
 
+    @arguments
     def update_consumer(
         self,
         stream: str,
@@ -392,6 +400,7 @@ class JetStream(Publishing[V]):
         """See Stream.get_or_create_consumer."""
         return Stream(self, stream).get_or_create_consumer(config, timeout=timeout, **fields)
 
+    @arguments
     def consumer(self, stream: str, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Consumer:
         """See Stream.consumer. `fetch_info=False` sends nothing."""
         return Stream(self, stream).consumer(name, fetch_info=fetch_info, timeout=timeout)
@@ -418,6 +427,7 @@ class JetStream(Publishing[V]):
         """See Stream.create_push_consumer."""
         return Stream(self, stream).create_push_consumer(config, timeout=timeout, **fields)
 
+    @arguments
     def update_push_consumer(
         self,
         stream: str,

@@ -327,7 +327,7 @@ class JetStreamMsg(msgspec.Struct, gc=False, eq=False):
                 "term(reason) needs nats-server 2.10.4: an older one ignores such an ack. Nothing was sent. Use term() "
                 "without a reason."
             )
-        return TERM + b" " + checks.utf8(reason, "a reason")
+        return TERM + b" " + checks.utf8(reason, "a reason", "")
 
     def _confirm(self, body: bytes, timeout: Timeout) -> None:
         self.claim()

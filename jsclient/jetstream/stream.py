@@ -67,6 +67,7 @@ class Stream:
 
     # --- the stream -----------------------------------------------------------------------------------------
 
+    @arguments
     def info(
         self, *, deleted_details: bool = False, subjects_filter: str | None = None, timeout: Timeout = DEFAULT
     ) -> StreamInfo:
@@ -259,6 +260,7 @@ class Stream:
 
     # --- its pull consumers ---------------------------------------------------------------------------------
 
+    @arguments
     def create_consumer(
         self,
         config: ConsumerConfig | None = None,
@@ -276,6 +278,7 @@ class Stream:
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "create", timeout, pedantic=pedantic)
 
+    @arguments
     def update_consumer(
         self,
         config: ConsumerConfig | None = None,
@@ -295,6 +298,7 @@ class Stream:
         config = given(ConsumerConfig, config, fields)
         return self._put(config, "update", timeout, pedantic=pedantic, drop_unknown=drop_unknown)
 
+    @arguments
     def create_or_update_consumer(
         self,
         config: ConsumerConfig | None = None,
@@ -343,6 +347,7 @@ class Stream:
 
         return Consumer(self.js, self.name, info.name, info)
 
+    @arguments
     def consumer(self, name: str, *, fetch_info: bool = True, timeout: Timeout = DEFAULT) -> Consumer:
         """The handle of an existing pull consumer; raises ConsumerNotFound, NotPullConsumer.
 
@@ -387,6 +392,7 @@ class Stream:
         config = given(ConsumerConfig, config, fields)
         return self._put_push(config, "create", timeout)
 
+    @arguments
     def update_push_consumer(
         self,
         config: ConsumerConfig | None = None,

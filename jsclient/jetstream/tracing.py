@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from jsclient import checks
 from jsclient.connection import Connection, engine_of
 from jsclient.declared import arguments
 from jsclient.durations import Deadline, Timeout, resolve
@@ -91,6 +92,9 @@ def trace(
     """
     if not nc.server_info.at_least(2, 11):
         raise NotSupported(f"message trace needs nats-server 2.11 or later; this one is {nc.server_info.version}")
+    checks.subject(subject)
+    if headers is not None:
+        checks.header_block(headers)
     out = _copy(headers)
     seconds = resolve(timeout, TRACE_TIMEOUT)
     deadline = Deadline(seconds)

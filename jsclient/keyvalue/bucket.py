@@ -530,6 +530,7 @@ class KeyValue:
                     with patience.paused():
                         yield entry.key
 
+    @arguments
     def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry]:
         """All revisions of a key that are kept, oldest first, markers included; KeyNotFound when there are none.
 

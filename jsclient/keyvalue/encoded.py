@@ -171,6 +171,7 @@ class EncodedKeyValue(KeyValue):
             self._named(error, key)
         return self._writing.read(entry, key)
 
+    @arguments
     def history(self, key: str, *, meta_only: bool = False, timeout: Timeout = DEFAULT) -> list[KeyValueEntry]:
         """See KeyValue.history."""
         try:

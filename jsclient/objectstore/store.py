@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any, Final, NoReturn
 
-from jsclient import handlers
+from jsclient import checks, handlers
 from jsclient.connection import engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Default, Patience, Timeout, check_timeout, plain_or_none, resolve
@@ -140,9 +140,8 @@ class ObjectStore:
         timeout: Timeout = None,
     ) -> ObjectInfo:
         """Store a file; its name is the path as given unless you say otherwise."""
-        if not isinstance(path, (str, os.PathLike)):
-            raise ConfigError(f"path must be a str or an os.PathLike, not {type(path).__name__}")
-        return self.put(os.fspath(path) if name is None else name, Path(path), progress=progress, timeout=timeout)
+        file = checks.path(path, "path")
+        return self.put(os.fspath(path) if name is None else name, file, progress=progress, timeout=timeout)
 
     def _upload(self, meta: ObjectMeta, data: Data, progress: Progress, deadline: Deadline) -> Upload:
         """Store the chunks; once more when their order was broken on the way and the data can be read again."""
@@ -201,6 +200,7 @@ class ObjectStore:
 
     # --- reading ------------------------------------------------------------------------------------------
 
+    @arguments
     def get(
         self, name: str, *, show_deleted: bool = False, progress: Progress = None, timeout: Timeout = DEFAULT
     ) -> ObjectReader:
@@ -284,16 +284,18 @@ class ObjectStore:
         right. What a file object has got before a DigestMismatch stays in it. `timeout` bounds the whole; by default
         only 30 s without data end it.
         """
-        if not isinstance(destination, (str, os.PathLike)) and not callable(getattr(destination, "write", None)):
-            raise ConfigError(f"destination must be a path or a binary file, not {type(destination).__name__}")
+        written: Any = destination
+        if not callable(getattr(destination, "write", None)):
+            written = checks.path(written, "destination, unless it is a binary file,")
         with self._read_all(name, progress, timeout) as reader:
-            if isinstance(destination, (str, os.PathLike)):
-                _write_whole(reader, Path(destination))
+            if isinstance(written, Path):
+                _write_whole(reader, written)
             else:
                 for chunk in reader.chunks():
-                    destination.write(chunk)
+                    written.write(chunk)
             return reader.info
 
+    @arguments
     def info(self, name: str, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> ObjectInfo:
         """What is known about an object (of a link: about the link); ObjectNotFound when it is not there.
 
@@ -416,6 +418,7 @@ class ObjectStore:
     def _watch(self, options: WatchOptions, timeout: float | None, deadline: Deadline) -> ObjectWatcher:
         return ObjectWatcher(self._js, self.bucket, self.stream_name, options, timeout, deadline)
 
+    @arguments
     def list(self, *, show_deleted: bool = False, timeout: Timeout = DEFAULT) -> Iterator[ObjectInfo]:
         """All objects, lazily; nothing when there are none. One that is replaced meanwhile may come twice.
 
@@ -443,6 +446,7 @@ class ObjectStore:
             return False
         return True
 
+    @arguments
     def status(self, *, repair: bool = False, timeout: Timeout = DEFAULT) -> ObjectStoreStatus:
         """What the store is and holds. With `repair`, first remove what killed writers left behind.
 

@@ -8,6 +8,7 @@ from jsclient import codecs
 from jsclient.cancel import Cancel
 from jsclient.codecs import Codec
 from jsclient.connection import Connection
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout
 from jsclient.message import HeadersLike
 from jsclient.services.request import check_response
@@ -15,6 +16,7 @@ from jsclient.services.request import check_response
 T = TypeVar("T")
 
 
+@arguments
 def call(
     nc: Connection,
     subject: str,

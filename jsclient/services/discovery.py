@@ -10,6 +10,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from jsclient.connection import Connection
+from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Timeout, plain, resolve
 from jsclient.errors import NoResponders
 from jsclient.first_use import prepared
@@ -24,6 +25,7 @@ T = TypeVar("T", bound=ServicePing)
 log: logging.Logger = logging.getLogger("jsclient.services")
 
 
+@arguments
 def ping(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServicePing]:
@@ -35,6 +37,7 @@ def ping(
     return _ask(nc, "PING", ServicePing, name, id, timeout, plain(stall))
 
 
+@arguments
 def info(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceInfo]:
@@ -45,6 +48,7 @@ def info(
     return _ask(nc, "INFO", ServiceInfo, name, id, timeout, plain(stall))
 
 
+@arguments
 def stats(
     nc: Connection, name: str = "", id: str = "", *, timeout: Timeout = DEFAULT, stall: float | dt.timedelta = STALL
 ) -> Iterator[ServiceStats]:

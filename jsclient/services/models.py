@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from jsclient import checks
+from jsclient.declared import arguments
 from jsclient.errors import InvalidName
 from protocol.described import described
 
@@ -101,6 +102,7 @@ class ServiceStats(ServicePing, kw_only=True):
     """Which kind of answer this is, in the words of the protocol."""
 
 
+@arguments
 def control_subject(verb: str, name: str = "", id: str = "") -> str:
     """The subject on which to ask all services, those of one name, or one instance.
 

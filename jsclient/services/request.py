@@ -11,6 +11,7 @@ import msgspec
 from jsclient import codecs, handlers
 from jsclient.codecs import Codec
 from jsclient.connection import Connection
+from jsclient.declared import arguments
 from jsclient.errors import ConfigError, ServiceError
 from jsclient.message import Payload
 from jsclient.services.models import ERROR_CODE_HEADER, ERROR_HEADER
@@ -189,6 +190,7 @@ def text_of(error: BaseException) -> str:
     return shortened(text)
 
 
+@arguments
 def check_response(message: Msg) -> Msg:
     """The answer of a service; ServiceError if it is an error response (ADR-32 headers), or has broken headers: then it
     is not known whether it is one."""

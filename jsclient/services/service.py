@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
 import msgspec
 
-from jsclient import declared, handlers, waiting
+from jsclient import checks, declared, handlers, waiting
 from jsclient.connection import Connection, engine_of
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, resolve
@@ -110,8 +110,7 @@ class Group:
         if not SUBJECT.fullmatch(full):
             raise InvalidName(f"endpoint subject {full!r} must have no spaces, and '>' at its end only")
         check_queue_group(group)
-        if workers < 1:
-            raise ConfigError(f"workers must be 1 or more, not {workers}")
+        checks.threads(workers, "workers")
         resolve(timeout, None)  # a wrong one is told before anything is subscribed
         codec = self._service.config.codec
         handler = plain_handler(handler, codec) if decode is None else typed_handler(handler, decode, codec)
@@ -351,6 +350,7 @@ class Service(Group):
 given(Service)
 
 
+@arguments
 def add_service(nc: Connection, config: ServiceConfig, *, timeout: Timeout = DEFAULT) -> Service:
     """Start a service: it answers PING, INFO and STATS at once and serves what `add_endpoint` adds.
 

@@ -7,14 +7,12 @@ import logging
 from collections.abc import Iterator
 from typing import Any, Final, Literal
 
-import msgspec
-
 from jsclient import declared, errors
 from jsclient.connection import Connection
 from jsclient.declared import arguments
 from jsclient.durations import DEFAULT, Deadline, Timeout, plain_or_none, resolve
 from jsclient.hints import Unpack
-from jsclient.jetstream.api import names
+from jsclient.jetstream.api import model_base, names
 from jsclient.shared_options import with_shared_options
 from jsclient.system.gathering import Answer, Gathered, Refusal, decode_event, servers_known_to, sort_answer
 from jsclient.system.models import Connections, Health, JetStreamState
@@ -70,6 +68,7 @@ class SystemClient:
     Without rights on the system account the server answers nothing: NoResponders or an empty, incomplete Gathered.
     """
 
+    @arguments
     def __init__(self, nc: Connection, *, timeout: float | dt.timedelta | None = SYSTEM_TIMEOUT) -> None:
         self.nc = nc
         """The connection, of a user of the system account."""
@@ -125,7 +124,7 @@ class SystemClient:
         declared.check(AskDict, options)
         deadline = Deadline.of(timeout, self.timeout)
         roster = self._servers(deadline)
-        body = msgspec.json.encode(options) if options else b""
+        body = model_base.encode(options or None)
         if server:
             return self._ask_one(self._find(roster, server), endpoint, body, deadline, kind)
         found: dict[str, Answer[Any]] = {}
@@ -251,7 +250,7 @@ class SystemClient:
     def _order(self, server: str, verb: str, body: dict[str, Any], timeout: Timeout) -> None:
         deadline = Deadline.of(timeout, self.timeout)
         target = self._find(self._servers(deadline), server)
-        payload = msgspec.json.encode(body) if body else b""
+        payload = model_base.encode(body or None)
         gathered = self._ask_one(target, verb, payload, deadline)
         if gathered.errors:
             refusal = gathered.errors[0]

@@ -160,6 +160,7 @@ class DeadLetters:
     request of it has the timeout of its kind.
     """
 
+    @arguments
     def __init__(self, js: JetStream, stream: str = "DEAD", subject: str = ALL) -> None:
         checks.filter_subject(subject, "subject")
         self._js = js

@@ -118,8 +118,7 @@ class PoolOptions:
             raise ConfigError("on_bad goes with decode=")
         if self.on_bad == "reject" and self.dead_letter is None:
             raise ConfigError('on_bad="reject" needs dead_letter=, the subject to store under')
-        if self.threads < 1:
-            raise ConfigError(f"threads must be positive, got {self.threads}")
+        checks.threads(self.threads, "threads")
         if self.attempts is not None and self.attempts < 1:
             raise ConfigError(f"attempts must be positive, got {self.attempts}")
         if self.retries is not None and self.retries < 0:

@@ -93,6 +93,7 @@ class WorkerPool(Taker):
         **options: Unpack[PoolOptionsDict],
     ) -> None: ...
 
+    @arguments
     def __init__(self, consumer: Consumer, handler: Callable[[Any], Any], **options: Any) -> None:
         handlers.required(handler, "the handler")
         try:
@@ -457,6 +458,7 @@ class WorkerPool(Taker):
             raise self.error
         return True
 
+    @arguments
     def stop(self, timeout: Timeout = DEFAULT, wait: bool = True) -> StopReport | None:
         """Start no more handlers, give back what was not started, and wait (30 s by default) for those that run.
 

@@ -6,16 +6,20 @@ tried in `test_wrong_options` and `test_bad_input`.
 
 from __future__ import annotations
 
+import datetime as dt
 import inspect
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import pytest
+
 import jsclient
-from jsclient import errors
+from jsclient import backup, coordination, errors, groups, services, system, workers
 from jsclient import jetstream as jets
 from jsclient import keyvalue as kvs
 from jsclient import objectstore as objs
-from jsclient.coordination import Lock, lease_bucket
+from jsclient.coordination import Election, Lock, Semaphore, lease_bucket
 from jsclient.declared import _evaluated, accepts
 from jsclient.groups import PartitionedGroup
 from jsclient.services import ServiceConfig, add_service
@@ -33,6 +37,14 @@ class Wrong:
         return "Wrong()"
 
 
+EXTREMES: list[Any] = [
+    2**63 - 1, 2**63, 2**64 - 1, -(2**63), 0, -1, 1e300, float("inf"), -1.5, dt.timedelta.max, dt.timedelta.min,
+    dt.datetime.max, dt.datetime.min, "", "a" * 70_000, "\ud800", "\0", "*", ">", "a..b", "é", b"", b"\xff" * 2_000_000,
+    [], {}, [""], ["\ud800"], {"a": "\ud800"},
+]  # fmt: skip
+
+ENDS = {"close", "drain"}
+
 OPEN = {
     "Connection.publish(reply)",  # None is taken for no reply: another look would cost each publish
     "Connection.subscribe(queue)",  # None is taken for no group
@@ -47,6 +59,20 @@ NOT_TRIED = {
     "deliveries", "not_started", "take_for", "why_deleted", "why_nobody", "put_stream", "when_closed",
 }  # fmt: skip
 """What the parts of the library call on each other."""
+
+MODULES = (jsclient, jets, kvs, objs, backup, coordination, groups, services, system, workers)
+MADE = (
+    Election,
+    Lock,
+    Semaphore,
+    PartitionedGroup,
+    DeadLetters,
+    WorkerPool,
+    SystemClient,
+    ServiceConfig,
+    jets.JetStream,
+)
+"""Classes that a program makes itself; those of options have a test of their own."""
 
 VALUES: list[Any] = [Wrong(), None, INJECTED, INJECTED.encode(), 7, 1.5, True, [Wrong()], {"a": Wrong()}, float("nan")]
 
@@ -121,6 +147,11 @@ def objects_of(nc: jsclient.Connection) -> dict[str, Any]:
     }
 
 
+def good_for(what: str, objects: dict[str, Any]) -> dict[str, Any]:
+    good = GOOD | {"nc": objects["Connection"], "js": objects["JetStream"], "kv": objects["KeyValue"]}
+    return good | {"consumer": objects["Consumer"]} if what == "WorkerPool" else good
+
+
 def calls(objects: dict[str, Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
     for kind, instance in objects.items():
         if instance is None:
@@ -130,28 +161,33 @@ def calls(objects: dict[str, Any]) -> Iterator[tuple[str, Callable[..., Any]]]:
             plumbing = name in NOT_TRIED and "Key" not in kind and "Store" not in kind
             if not name.startswith("_") and not doc.startswith("For layers") and not plumbing:
                 yield f"{kind}.{name}", getattr(instance, name)
-    for module in (jsclient, jets, kvs, objs):
+    for module in MODULES:
         for name in module.__all__:
             value = getattr(module, name)
-            if inspect.isfunction(value):
+            if inspect.isfunction(value) and name not in NOT_TRIED:
                 yield f"{module.__name__}.{name}", value
+    for made in MADE:
+        yield made.__name__, made
 
 
-def wrong(call: Callable[..., Any]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
-    """Argument, wrong value, and the other arguments."""
+def parts(call: Callable[..., Any], good: dict[str, Any]) -> tuple[dict[str, Callable[[Any], bool]], dict[str, Any]]:
+    """What each argument that is not open to everything accepts, and values for those that have no default."""
     function = inspect.unwrap(getattr(call, "__func__", call))
     parameters = [
         p for p in inspect.signature(call).parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
     ]
-    needed = {p.name: GOOD.get(p.name) for p in parameters if p.default is p.empty}
-    for parameter in parameters:
-        hint = _evaluated(parameter.annotation, function.__module__)
-        takes = accepts(hint)
-        if takes(Wrong()) or hint is bool:
-            continue
+    accepted = {p.name: accepts(_evaluated(p.annotation, function.__module__)) for p in parameters}
+    needed = {p.name: good.get(p.name) for p in parameters if p.default is p.empty}
+    return {name: takes for name, takes in accepted.items() if not takes(Wrong())}, needed
+
+
+def wrong(call: Callable[..., Any], good: dict[str, Any]) -> Iterator[tuple[str, Any, dict[str, Any]]]:
+    """Argument, wrong value, and the other arguments."""
+    accepted, needed = parts(call, good)
+    for name, takes in accepted.items():
         for value in VALUES:
             if not takes(value):
-                yield parameter.name, value, {**needed, parameter.name: value}
+                yield name, value, {**needed, name: value}
 
 
 SENT = "something was sent"
@@ -181,7 +217,8 @@ def test_each_argument_of_each_call(server: NatsServer) -> None:
         objects["Msg"].connection = nc
         nc.flush()
         for what, call in calls(objects):
-            for name, value, args in wrong(call):
+            good = good_for(what, objects)
+            for name, value, args in wrong(call, good):
                 tried.add(what)
                 case = f"{what}({name}={value!r})"
                 fault = fault_of(nc, lambda call=call, args=args: call(**args))  # type: ignore[misc]
@@ -193,6 +230,37 @@ def test_each_argument_of_each_call(server: NatsServer) -> None:
         nc.flush()
         other.flush()
         assert not spy.pending
-    assert not faults, "\n".join(faults[:50])
+    assert not faults, "\n".join(faults[:500])
     assert len(tried) > 150
     assert "Parser Error" not in server.log_text()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_extremes_of_the_right_type(server: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They may be refused by us or by the server, or work; nothing else is raised, and the link stays."""
+    monkeypatch.chdir(tmp_path)
+    faults: list[str] = []
+    with jsclient.connect(server.url, ping_interval=3600) as nc:
+        objects = objects_of(nc)
+        objects["Msg"].connection = nc
+        for what, call in calls(objects):
+            if what.split(".")[-1] in ENDS:
+                continue
+            accepted, needed = parts(call, good_for(what, objects))
+            if accepted.pop("timeout", None):
+                needed["timeout"] = 0.1
+            for name, takes in accepted.items():
+                for value in EXTREMES:
+                    if takes(value):
+                        try:
+                            result = call(**{**needed, name: value})
+                        except (errors.JsClientError, OSError):
+                            continue
+                        except Exception as error:
+                            faults.append(f"{what}({name}={value!r:.40}): {error!r:.200}")
+                            continue
+                        if hasattr(result, "close") and result is not nc:
+                            result.close()
+        assert nc.stats().reconnects == 0
+    assert not faults, "\n".join(faults)

@@ -8,14 +8,13 @@ import random
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar, overload
 
-from jsclient import handlers, waiting
+from jsclient import checks, handlers, waiting
 from jsclient.checks import FilterInSubject
 from jsclient.connection import engine_of
 from jsclient.durations import DEFAULT, FOREVER, Deadline, Patience, Timeout, resolve
 from jsclient.errors import (
     ApiError,
     BadResponse,
-    ConfigError,
     ConnectionLost,
     JetStreamTemporarilyUnavailable,
     JetStreamUnavailable,
@@ -80,8 +79,7 @@ class Api:
         self.nc = nc
         self._permits: queue.SimpleQueue[None] | None = None
         if at_once is not None:
-            if isinstance(at_once, bool) or not isinstance(at_once, int) or at_once < 1:
-                raise ConfigError(f"api_calls_at_once must be 1 or more, or None, got {at_once!r}")
+            checks.threads(at_once, "api_calls_at_once")
             self._permits = queue.SimpleQueue()
             for _ in range(at_once):
                 self._permits.put(None)

@@ -47,6 +47,9 @@ def double_ack_many(messages: Iterable[JetStreamMsg], timeout: Timeout = DEFAULT
     ConnectionClosed. With ack policy "all" give it the last message.
     """
     wanted = list(messages)
+    strange = [item for item in wanted if not hasattr(item, "claim")]
+    if strange:
+        raise errors.ConfigError(f"messages must be messages of a consumer, not {type(strange[0]).__name__}")
     deadline = Deadline.of(timeout, ACK_TIMEOUT)
     if not wanted:
         return Confirmed([], [], [])

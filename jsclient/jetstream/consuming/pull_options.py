@@ -11,7 +11,7 @@ import attrs
 
 from jsclient.cancel import Cancel
 from jsclient.declared import declared
-from jsclient.durations import DEFAULT, Default, Timeout, plain, resolve, seconds_of
+from jsclient.durations import DEFAULT, MOST_SECONDS, Default, Timeout, plain, resolve, seconds_of
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH, PullState
 from jsclient.jetstream.consuming.pull_request import SHORTEST_HEARTBEAT, PullTerms, check_priority
@@ -236,8 +236,8 @@ class PullOptions:
     def __attrs_post_init__(self) -> None:
         if self.batch_limit < 0 or self.max_bytes < 0 or (self.max_messages == 0 and not self.max_bytes):
             raise ConfigError("max_messages and max_bytes must not be negative, and one of them must be set")
-        if not self.expires >= 1.0:
-            raise ConfigError(f"expires must be at least 1 s, got {self.expires!r}")
+        if not 1.0 <= self.expires <= MOST_SECONDS:
+            raise ConfigError(f"expires must be at least 1 s, and at most 292 years, got {self.expires!r}")
         beat = self.seconds_between_heartbeats
         if beat and not SHORTEST_HEARTBEAT <= beat <= self.expires / 2:
             between = f"{SHORTEST_HEARTBEAT} s and half of expires ({self.expires / 2:g} s)"

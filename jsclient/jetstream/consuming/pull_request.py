@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from jsclient import declared
+from jsclient import checks, declared
 from jsclient.durations import DEFAULT, Deadline, Timeout, check_timeout, plain_or_none, resolve, to_ns
 from jsclient.errors import ConfigError
 from jsclient.jetstream.consuming.pull import UNLIMITED_BATCH
@@ -119,7 +119,9 @@ def check_priority(group: str, min_pending: int, min_ack_pending: int, priority:
         declared.check(PullTerms, given)
     if priority is not None:
         declared.check(PullTerms, {"priority": priority})
-    if (min_pending or min_ack_pending or priority is not None) and not group:
+    if group:
+        checks.utf8(group, "group", "")
+    elif min_pending or min_ack_pending or priority is not None:
         raise ConfigError("min_pending, min_ack_pending and priority need group=, a priority group")
     if min_pending < 0 or min_ack_pending < 0:
         raise ConfigError("min_pending and min_ack_pending must not be negative")

@@ -217,7 +217,7 @@ class PushConsumer:
         `decode`, `on_bad` and `dead_letter`: as for Consumer.messages.
         """
         handlers.required(handler, "the handler")
-        checks.positive(workers, "workers")
+        checks.threads(workers, "workers")
         messages = self.messages(decode=decode, on_bad=on_bad, dead_letter=dead_letter, **options)
         return ConsumeContext(messages, handler, workers)
 
